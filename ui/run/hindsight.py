@@ -37,7 +37,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     """Sets `session.regret`, and logs it unless this is the opening run.
 
     If another run is opened in the tab session before the SSMs have read the text, nothing is
-    stored. `owner` is unused: callers call this function and `race_plain` alike.
+    stored. `owner` is unused: it is there because callers pass the same arguments to `race_plain`.
     """
     player, view = session.player, finished_view(hub, session)
     names = _ssms_to_read(view, hub.model_host.infos)

@@ -22,10 +22,10 @@ MOST_NODES = 64
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
-    """`run`: the run's id. `round`, `stage`, `node`: the selected ones. `drafters`: see
-    `drafters_value`. `root`: the root token's text. `cached`: the number of tokens in the cache
-    before the pass, which is also the root's slot. Each node attends to all cached tokens (within a
-    layer's window).
+    """`run`: the run's id. `round`, `stage`, `node`: the selected round, its displayed stage, and
+    the selected node. `drafters`: see `drafters_value`. `root`: the root token's text. `cached`:
+    the number of tokens in the cache before the pass, which is also the root's slot. Each node
+    attends to all cached tokens (within a layer's window).
 
     `nodes`: for each drawn node its text `t`, its `parent`, its `ancestors` (nodes, without the
     root), its `slot`, and its slot `after` the commit, None if the node is not kept. `more`: how
@@ -72,7 +72,7 @@ def _num_cached(view: View, number: int) -> int:
 
 
 def _kept_path(detail: Detail) -> list[int]:
-    """The accepted nodes; once the round is complete, only those that were committed."""
+    """The accepted nodes; once the round is complete, only the committed nodes."""
     if detail.verified is None:
         return []
     accepted = list(detail.verified.path)

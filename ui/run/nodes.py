@@ -92,10 +92,10 @@ def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
     """The network time, in milliseconds, at which a round with the node is predicted to take as
     long per token as plain decoding. It solves: tokens x plain = round - network + (this time).
 
-    Below 0, plain decoding is faster even without a network. The means are over rounds, since a
+    Below 0, plain decoding is faster even without a network. Means over rounds are used, since a
     round's tokens and its time vary together. A round with drafts made ahead counts 0 for the
-    network, since it has not waited for it. None before the first answer, and while the time of
-    plain decoding is unknown.
+    network, since it has not waited for the network. None before the first answer, and while the
+    time of plain decoding is unknown.
     """
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:

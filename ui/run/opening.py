@@ -1,6 +1,6 @@
-"""The run that Live opens with. The server records it with the loaded models at its start, and the
-page plays it slowly to each visitor until a button is pressed. The run is in no log. A visitor's
-run stops the recording; a later visit starts the recording again."""
+"""The run that Live opens with. When the server starts, it records this run with the loaded models.
+The page plays the run slowly to each visitor until a button is pressed. The run is in no log. A
+visitor's run stops the recording; a later visit starts the recording again."""
 
 from __future__ import annotations
 

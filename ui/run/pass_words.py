@@ -1,4 +1,4 @@
-"""In words: what an LLM pass waits for, which is streamed layers or the other ranks."""
+"""Says what an LLM pass waits for: streamed layers, or the other ranks."""
 
 from __future__ import annotations
 

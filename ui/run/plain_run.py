@@ -46,7 +46,7 @@ def fits(number: int, began: float) -> bool:
 def race_plain(
     hub: Hub, session: TabSession, owner: str, blocks: int = 1, log: bool = True
 ) -> Iterator[None]:
-    """Decode the request of the session's run without drafts. Sets `session.baseline`, the speed of
+    """Plain decoding of the request of the session's run. Sets `session.baseline`, the speed of
     plain decoding, and `session.answer`, whether plain decoding writes the same text.
 
     If `blocks` is more than 1, plain decoding and the run are repeated in turn, so that each speed

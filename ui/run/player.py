@@ -258,9 +258,10 @@ class Player:
         return current.round + 1 if current else 0
 
     def _follow_latest(self, now: float | None = None) -> None:
-        """Follow the latest round from `now` on, by default the time of the last `advance`."""
+        """Follow the latest round. `now`: the present time, by default the time of the last
+        `advance`."""
         view = self._view
-        # At full speed the latest complete round; else the current one, stage by stage.
+        # At full speed the latest complete round; else the current round, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
         if self._pace.mode == "full" and self.is_paused:
             latest = self._final_detail() or latest

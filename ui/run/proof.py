@@ -2,8 +2,8 @@
 
 Pure: token ids and recorded top-k lists in, a sentence out. Laws 1 and 2 (tests/laws) say when the
 ids must be equal. If they differ at some token, the plain run's log-probabilities of the two tokens
-there are compared: a rounding tie if their difference is within the rounding differences between
-the two runs.
+are compared. The difference is a rounding tie if they are as close as the rounding differences
+between the two runs.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
         return 0.0
     from core.trees.noise import SeededNoise  # loads torch, which only this rare case needs
 
-    # As the engine draws it: G of the vocabulary's size, keyed by seed and absolute position.
+    # G as the engine draws it: of the vocabulary's size, keyed by seed and absolute position.
     size = max(model.vocab_size for model in started.models)
     position = len(started.prompt_token_ids) + at
     return float(SeededNoise(started.seed, size).gumbel(position)[token_id])

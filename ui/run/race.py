@@ -29,7 +29,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     end of each plain pass, once measured.
 
     `repeat`: which measured repeat (block) the times are from. It is empty until all repeats are
-    measured, if there is only the run itself, and if the texts differ.
+    measured. It stays empty if there is only the run itself, or if the texts differ.
 
     `sel` and `whole`: see `place_value`; `pinned`: whether a visitor has selected the round.
     `plain`: the number of tokens of plain decoding while it runs, else -1. `drafts`: whether the
@@ -74,7 +74,7 @@ def _lane_times(
     are known to be equal.
     """
     own = round_ends_ms(frame.view)
-    # Plain passes only for the same text: both lanes are drawn over the same words.
+    # There are plain passes only for the same text, since both lanes are drawn over the same words.
     if baseline is None or not baseline.ends or not _is_identical(frame):
         return (), own, {}
     total = len(baseline.ends)

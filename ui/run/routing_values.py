@@ -35,9 +35,9 @@ class _History:
     update.
 
     `scores`: for each round, the SSMs' scores by which its drafting SSMs were chosen. `switches`:
-    the rounds whose drafting SSMs differ from the previous round with routing. `auditions`: for
-    each round with an audition, its milliseconds; in an audition all SSMs score the text's last
-    tokens. `explored`: in how many rounds an SSM drafted only to be measured.
+    the rounds whose drafting SSMs differ from the drafting SSMs of the previous round with routing.
+    `auditions`: for each round with an audition, its milliseconds; in an audition all SSMs score
+    the text's last tokens. `explored`: in how many rounds an SSM drafted only to be measured.
     """
 
     scores: Mapping[int, Mapping[str, float]]
@@ -47,10 +47,11 @@ class _History:
 
 
 def routing_value(frame: Frame) -> Value:
-    """`rule`: the routing rule, empty if all SSMs draft; `score`: what its scores are, in words;
-    `ssms`: the SSMs. `rounds`: each SSM's role and score in each round (see `_cells`). `switches`
-    and `reasons`: where and why the set of drafting SSMs changed. `cost`: a sentence about the cost
-    of auditions. `parts`: for a complete run, which drafter served which part of the text.
+    """`run`: the run's id; `drafters`: see `drafters_value`. `rule`: the routing rule, empty if all
+    SSMs draft; `score`: what its scores are, in words; `ssms`: the SSMs. `rounds`: each SSM's role
+    and score in each round (see `_cells`). `switches` and `reasons`: where and why the set of
+    drafting SSMs changed. `cost`: a sentence about the cost of auditions. `parts`: for a complete
+    run, which drafter served which part of the text.
 
     `ask`: whether regret can be asked for; `regret`: see `regret_value`, empty if it is not known.
     `sel`, `sentence`, `scored`: the selected round, a sentence about it, and when its scores were

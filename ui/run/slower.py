@@ -2,7 +2,7 @@
 
 Pure: figures and the run's configuration in, a sentence or two out. The advice names only fields
 that have an effect under that configuration (`idle_fields` in ui/form/menus.py lists the fields
-without one).
+without an effect).
 """
 
 from __future__ import annotations

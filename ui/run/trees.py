@@ -40,9 +40,9 @@ def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def trunk_of(detail: Detail) -> frozenset[int]:
-    """The nodes of the trunk; empty if drafts are not fused. Every SSM of the round drafted such a
-    node or was fed it. A side leaf is not in the trunk: the SSM whose token continues the trunk at
-    that place has not drafted the leaf."""
+    """The nodes of the trunk; empty if drafts are not fused. Every SSM of the round either drafted
+    each of these nodes or was fed it. A side leaf is not in the trunk: the SSM whose token
+    continues the trunk at that place has not drafted the leaf."""
     tree, drafted = detail.combined, detail.drafted
     if tree is None or drafted is None or not tree.origins:
         return frozenset()

@@ -296,8 +296,7 @@ def tree_value(frame: Frame) -> Value:
     `own`: the LLM's own token. `dropped`: drafted tokens that are not in the tree. `node`: the
     selected node. `committed`: the number of tokens that the round committed. `why`: why the
     accepted path ended, and the vote, in words. `words`: the combine rule's words. `rest`: whether
-    no other round will follow at full speed, since the run is complete or is not played at full
-    speed.
+    the displayed round stays, since the run is complete or is not played at full speed.
     """
     view, detail = frame.view, frame.detail
     value: Value = {

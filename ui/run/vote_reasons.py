@@ -98,7 +98,7 @@ def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], winner: DraftRecord, i: int
 ) -> str:
     """The split at token `i`: the weight of each token that follows the winner's first `i` tokens
-    in some draft. Empty if only one token does."""
+    in some draft. Empty if there is only one such token."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}

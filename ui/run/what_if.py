@@ -1,10 +1,10 @@
 """What if: the speed-up that another acceptance, drafting cost, LLM or connection would give.
 
 The figures come from a formula, so the page calls them "predicted". Let a be the probability that a
-drafted token is accepted, given that all tokens before it are. Then a draft of k tokens gives 1 + a
-+ ... + a^k tokens a pass (Leviathan et al. 2023, equation 1). The round costs k drafting steps, one
-pass of the LLM, one round trip, and the other time of the round. The formula is in
-ui/components/assets/what_if.js; a test compares it with the same formula in Python.
+drafted token is accepted, given that all tokens before it are accepted. Then a draft of k tokens
+gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023, equation 1). The round costs k
+drafting steps, one pass of the LLM, one round trip, and the other time of the round. The formula is
+in ui/components/assets/what_if.js; a test compares it with the same formula in Python.
 
 Like a measured speed-up, a prediction has a range. For this range the rounds are resampled, and
 each resample takes the speed-up of one block (`Baseline.blocks`).

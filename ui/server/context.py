@@ -64,8 +64,8 @@ class Context:
 
     @property
     def drafting_preset(self) -> str:
-        """The page's preset, or `specinfer` if that is plain decoding: for measurements against
-        plain decoding."""
+        """The page's preset, or `specinfer` if that preset is plain decoding. It is for
+        measurements against plain decoding."""
         return "specinfer" if self.preset == "autoregressive" else self.preset
 
     @property
