@@ -112,7 +112,7 @@ class FamilyPlan:
 @dataclass(frozen=True, slots=True)
 class StudentAccuracy:
     """A student's accuracy on the LLM's greedy answers. `agreement`: how often its most probable
-    token is the LLM's. `in_three`: how often the LLM's token is among its three most probable
+    token is the LLM's token. `in_three`: how often the LLM's token is among its three most probable
     tokens. `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN tokens, the LLM's
     own token included."""
 

@@ -115,8 +115,8 @@ def library_corpora(
 
 
 def prompt_lines(path: Path) -> tuple[str, ...]:
-    """The lines of MIN_QUOTED_CHARACTERS or more in the prompts of a `.jsonl` file, ready for
-    `quotes_any`. Raises ConfigError."""
+    """The lines with MIN_QUOTED_CHARACTERS characters or more in the prompts of a `.jsonl` file,
+    ready for `quotes_any`. Raises ConfigError."""
     try:
         rows = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines() if row]
         return long_lines((row["prompt"] for row in rows), MIN_QUOTED_CHARACTERS)

@@ -35,8 +35,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class InitialWeights:
     """`folder`: the folder of weights to start from; None: random weights. `embeddings`: the folder
-    of a model whose embeddings are projected to be those of the random weights; None: random
-    embeddings. `field`: the argument that errors name."""
+    of a wider model, whose projected embeddings replace the random embeddings; None: the embeddings
+    stay random. `field`: the argument that errors name."""
 
     folder: Path | None = None
     embeddings: Path | None = None
@@ -97,7 +97,7 @@ def deepen(model: Any, num_layers: int) -> Any:
     """A model with `num_layers` layers and the same logits. If layers are added, `model` must be
     Llama-like, and it is changed in place.
 
-    A new layer is a copy of the one before it with output projections of zero, so that it adds
+    A new layer is a copy of the layer before it, with output projections of zero, so that it adds
     nothing to the residual stream. New layers are spread evenly. Raises ConfigError if `model` has
     more layers than `num_layers`.
     """

@@ -155,7 +155,7 @@ def own_answers(
     say: Callable[[str], None],
     checkpoint: FamilyCheckpoint | None = None,
 ) -> TrainingTokens:
-    """Answers to batch after batch of questions until the deadline; one batch at least.
+    """Generates answers, batch by batch, until the deadline, but at least one batch.
 
     Each batch is stored in the `checkpoint`. If it has batches already, they are loaded. Then the
     time that was left when the last batch was stored replaces `deadline`. Raises ConfigError if no

@@ -26,8 +26,8 @@ __all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "BatchShape", "OwnTexts", "continue_pr
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """The shape of a batch: the number of its texts, the tokens of each, and the prefix lengths and
-    temperatures that successive batches take in turn."""
+    """The shape of a batch: the number of its texts, the number of tokens in each text, and the
+    prefix lengths and temperatures that successive batches take in turn."""
 
     texts: int = 64
     length: int = 257
@@ -53,7 +53,7 @@ class OwnTexts:
     separator: int = 0
 
     def prefix(self, number: int) -> int:
-        """The number of tokens of each text of a batch that come from the corpora."""
+        """How many tokens of each text in batch `number` come from the corpora."""
         return self.form.prefixes[number % len(self.form.prefixes)]
 
     def batch(

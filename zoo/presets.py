@@ -169,7 +169,7 @@ _DEEP = Preset(
     schedule=Schedule(context=512, late_context=1024, late_fraction=0.15),
 )  # fmt: skip
 
-# Deep and narrow: an LLM pass goes through a dozen times the layers of an SSM step.
+# Deep and narrow: an LLM pass has twelve times as many layers as an SSM step.
 _GPU = Preset(
     name="gpu",
     models=(

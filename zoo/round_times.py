@@ -21,7 +21,7 @@ __all__ = ["LONGEST", "Workload", "RoundMs", "RoundTimes", "time_runs"]
 
 LONGEST = 8
 """Tokens of the longest chain that is timed."""
-OTHERS = ("combine", "llm", "verify", "commit")  # lanes that are no drafter's
+OTHERS = ("combine", "llm", "verify", "commit")  # lanes that do not belong to a drafter
 
 
 @dataclass(frozen=True, slots=True)

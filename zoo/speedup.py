@@ -38,9 +38,9 @@ NOTICEABLE = 1.05  # an SSM with a smaller speedup is hardly worth using
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """One SSM's speed-up, or that of all SSMs together. `acceptance`: the share of first drafted
-    tokens that the LLM accepts. `tokens_per_pass`: with chains of LONGEST tokens, for all SSMs
-    together with the preset `best`. `cost`: the time of an SSM pass divided by the time of an LLM
+    """The speed-up by one SSM, or by all SSMs together. `acceptance`: the share of first drafted
+    tokens that the LLM accepts. `tokens_per_pass`: with chains of LONGEST tokens; for all SSMs
+    together, with the preset `best`. `cost`: the time of an SSM pass divided by the time of an LLM
     pass. `length`: the best chain length; 0 for all SSMs together, whose length adapts.
     `predicted`, `measured`: the speed divided by the speed of the LLM alone. `low`, `high`: the
     ends of the 95 % interval of `measured` over prompts, None for a single prompt. `acceptance`,
@@ -154,7 +154,8 @@ def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfi
 
 
 def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterval:
-    """The median, over prompts and repeats, of the ratio of the two rates, with its interval."""
+    """The median, over prompts and repeats, of the ratio of the rates of `own` to the rates of
+    `alone`, with its interval."""
     # Rates are ordered by repeat, then by prompt: every `num_prompts`-th rate is of the same
     # prompt.
     ratios = [a / max(b, 1e-9) for a, b in zip(own.rates, alone.rates, strict=True)]

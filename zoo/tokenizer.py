@@ -111,7 +111,7 @@ def _leading_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
 def encode(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], batch_size: int = 256
 ) -> np.ndarray:
-    """All documents' ids in one array, (tokens,) of `token_id_dtype`: The `separator` comes before
+    """All documents' ids in one array, (tokens,) of `token_id_dtype`. The `separator` comes before
     each document. The end-of-text token comes after each document, unless it is the separator or
     the tokenizer has added it already."""
     parts = list(_encode_documents(tokenizer, documents, batch_size))

@@ -52,7 +52,8 @@ __all__ = [
 ]
 
 # Seconds. FRAME_S: the shortest time from frame to frame; MEASURING_FRAME_S: the same while speeds
-# are measured. EVENT_WAIT_S: the longest wait for a run's next event.
+# are measured. SHORTEST_PAUSE_S: the shortest pause after a frame. EVENT_WAIT_S: the longest wait
+# for a run's next event.
 FRAME_S = 1 / 20
 MEASURING_FRAME_S = 0.2
 SHORTEST_PAUSE_S = 0.02
@@ -144,9 +145,9 @@ class TabSession:
 
     `form`: the request that the form would run now; `sent`: values on their way to the form.
     `side`: a second run for this session, while it runs; `racing`: whether `side` is plain
-    decoding. `measuring`: whether figures are being measured that are shown together at the end.
-    `trouble` and `doing`: sentences for the visitor; `no_run_words`: the board's text if there is
-    no run. `pace`: how later runs play. `stops`: the browser's count of clicks on Stop.
+    decoding. `measuring`: whether figures are still being measured; the page shows them together at
+    the end. `trouble` and `doing`: sentences for the visitor; `no_run_words`: the board's text if
+    there is no run. `pace`: how later runs play. `stops`: the browser's count of clicks on Stop.
 
     `lecture`: the results of the lessons' runs. `acceptance`: the accepted shares of Live's runs by
     temperature. `study`: the study that is shown on a page for studies. A handler holds `drawing`

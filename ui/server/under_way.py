@@ -154,8 +154,8 @@ def source_of(context: Any, run: Any) -> Source:
 
 
 def under_way(context: Any, run: Any) -> str:
-    """Where a run (a RunSummary) is running: `here`, on this server, `elsewhere`, or empty if it
-    has ended."""
+    """Where a run (a RunSummary) is running: `here` (on this server), `elsewhere`, or empty if the
+    run has ended."""
     if context.hub.live_run(run.run_id) is not None:
         return "here"
     return "elsewhere" if run.status == "running" and run.elsewhere else ""

@@ -92,7 +92,7 @@ class CallerRights:
 
 @dataclass(frozen=True, slots=True)
 class RunFilters:
-    """Further filters of the list; empty ones have no effect. `since`: a name in SINCE; `noted`:
+    """Further filters of the list; empty filters have no effect. `since`: a name in SINCE; `noted`:
     only runs with a note; `alone`: only runs that belong to no study."""
 
     llm: str = ""

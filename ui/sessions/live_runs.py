@@ -24,8 +24,8 @@ def follow_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> Iterator[list[Any]]:
     """Yields the values of the board and of its Stop button while the run is under way. At the
-    run's end, yields once the facts about the run. Changes nothing if the board already shows the
-    run's end, or if it shows another run."""
+    run's end, yields the facts about the run. Changes nothing if the board already shows the run's
+    end, or if it shows another run."""
     board, about_outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     no_change = [gr.skip() for _ in (*board.outputs, *board.places, *about_outputs)]
@@ -41,8 +41,8 @@ def follow_run(
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
-    """Follow a run when `opened` fires, a trigger that fires after a run was opened. When following
-    ends, refresh the list."""
+    """Follow a run after it was opened, which the trigger `opened` signals. When following ends,
+    refresh the list."""
     board, filters = sessions.board, sessions.filters
 
     def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:

@@ -93,7 +93,7 @@ def _with_recorded_tokens(
 
 
 def stop_again(sessions: Sessions, session: TabSession) -> Values:
-    """Stop the run on the board; at full speed show its end, at another speed pause playing."""
+    """Stop the run on the board; at full speed show its end, otherwise pause it."""
 
     def work() -> None:
         player = session.player

@@ -1,4 +1,4 @@
-"""The fields of a link, and messages about wrong ones; links.py opens what the fields name.
+"""The fields of a link, and messages about wrong fields; links.py opens what the fields name.
 
 If one field of a link is wrong, the other fields still apply; a message says what is wrong and what
 is shown instead.

@@ -122,8 +122,8 @@ def fill_linked(
     lines = refused.get("lines", {}).values()
     if lines:
         return filled, " ".join(line["text"] for line in lines)
-    # `filled` begins with the switch and twice the preset's name; then come the form's values. With
-    # both requests equal, `form_differs` is false.
+    # The form's values follow the switch and the preset's name, which `filled` has twice. With both
+    # requests equal, `form_differs` is false.
     session.asked = session.form = request_of(filled[3:])
     return filled, ""
 
@@ -165,7 +165,7 @@ def wire_links(
     )
     inputs = [visitor, sessions.opened_id]
     loaded.then(with_rights(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
-    # Both are triggered only by a page whose link names a run.
+    # The next two events are triggered only by a page whose link names a run.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
     place.submit(_history_handler(live, sessions, tabs), open_inputs, open_outputs, **EACH)

@@ -236,8 +236,8 @@ def _values(
 def _bar(
     board: StudyBoard, session: TabSession, progress: Progress, trouble: str
 ) -> dict[str, Any]:
-    """The bar's value: the state of the study in the pictures; a title alone if they show past
-    runs."""
+    """The bar's value: the state of the study in the pictures; only a title if the pictures show
+    past runs."""
     if session.study.past:
         value = {
             **progress_value(None, progress, board.kind, trouble),

@@ -28,8 +28,8 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Rows for plain decoding at each temperature, then for each point, then for the refused
     points. `found` marks the best point at each temperature and the points within noise of it.
 
-    `refused`: all points that cannot run, if known. From a stored study only some of them are
-    known: those whose values all occur in points that can run.
+    `refused`: all points that cannot run, if known. A stored study implies only some of these
+    points: the points whose values all occur in points that can run.
     """
     rows = []
     for temperature, row in tuned.plains.items():
@@ -77,7 +77,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _fields(tuned: Tuned, point: Mapping[str, Any]) -> Row:
-    """The point's value on each axis; None if it has none, such as plain decoding."""
+    """The point's value on each axis; None on an axis without a value, as for plain decoding."""
     values = {axis.field: point.get(axis.field) for axis in tuned.grid.axes}
     return {field: None if value is None else value_text(value) for field, value in values.items()}
 

@@ -138,7 +138,7 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
-    """The best point at its temperature: The line is `good` if the measurements show that this
+    """The best point at its temperature. The line is `good` if the measurements show that this
     point beats plain decoding. It is `warn` if several samples show that no point does, or leave
     this open. Otherwise it is `info`."""
     row, at = tuned.rows[best], _at_words(tuned, best)

@@ -23,10 +23,11 @@ __all__ = [
 ]
 
 AS_FAST = 0.99
-"""A speed-up of at least this is not called slower: two runs of the same work differ by 1 % too."""
+"""A speed-up of at least this is not called slower: two runs of the same work can differ by 1 %
+too."""
 NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
-at least as slow as without."""
+at least as slow as without drafts."""
 FAR_APART = 2.0
 """Repeats of one request count as disturbed if the highest speed-up is this many times the lowest,
 as in 34 of 81 races that were recorded while other work ran."""
