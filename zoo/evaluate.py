@@ -50,8 +50,8 @@ def evaluate_folder(
 ) -> dict[str, HeldOut]:
     """Measures the model in `folder` in float32 on all held-out tokens of `store`.
 
-    Raises ConfigError if the model has fewer positions than `context`, ModelLoadError if the model
-    cannot be loaded, VocabMismatchError if it has another tokenizer.
+    Raises ConfigError if `context` is below 1 or above the model's number of positions,
+    ModelLoadError if the model cannot be loaded, VocabMismatchError if it has another tokenizer.
     """
     model = open_model(folder)
     limit = model.config.max_position_embeddings

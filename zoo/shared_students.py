@@ -185,8 +185,7 @@ class SoftCrossEntropy(torch.autograd.Function):
 class SharedTrainer:
     """Takes training steps. `kind_weights` (students, kinds): how much a token of a kind counts for
     a student. `dtype`: the type of the matrix products (the parameters themselves are float32).
-    Raises ConfigError if there are too few tokens from the beginning of any text to fill a
-    window."""
+    Raises ConfigError if there are too few tokens for a window that begins with a text."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Is the text what the LLM alone writes? Answers from two recorded runs.
 
 Pure: token ids and recorded top-k lists in, a sentence out. Laws 1 and 2 (tests/laws) say when the
-ids must be equal. If they differ at some token, the plain run's log-probabilities of the two tokens
-are compared. The difference is a rounding tie if they are as close as the rounding differences
-between the two runs.
+ids must be equal. If the ids differ at some token, the difference of the two tokens'
+log-probabilities in the plain run decides. Within the rounding differences between the two runs it
+is a rounding tie, above them a bug.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class MeanRound:
     LLM passes; `verify`: the LLM pass; `plain`: a round of plain decoding.
 
     `plain` is computed from the speed-up, a median over repeats; the other times are the run's own.
-    The run may be faster or slower than the median, so `plain` is no measured time, and the page
+    The run may be faster or slower than the median, so `plain` is not a measured time, and the page
     shows only ratios to it."""
 
     ms: float

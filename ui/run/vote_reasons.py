@@ -56,7 +56,8 @@ def _later_words(splits: Sequence[tuple[int, str]]) -> str:
 
 def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
     """The first split of the drafts with the weight of each branch. It decides the vote: later
-    splits only divide the drafters that are left. Empty if no draft disagrees with the winner's."""
+    splits only divide the drafters that are left. Empty if no draft disagrees with the winner's
+    draft."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     winner = drafting.get(tree.winner)
     if winner is None:

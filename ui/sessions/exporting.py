@@ -72,8 +72,8 @@ def write_export(
     """A run as a file: its `name`, `media_type` and `text`. The argument `name` is a key of
     FORMATS. `on_progress` is called with the written share (0 to 1), for the HTML report only.
 
-    Raises ConfigError for an unknown format, StoreError without a run, for a deleted run and for
-    another visitor's run."""
+    Raises ConfigError for an unknown format, StoreError if no run is opened, if the run was
+    deleted, or if it is another visitor's run."""
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")

@@ -62,7 +62,7 @@ class Bar:
 
 
 def build_bar() -> Bar:
-    """One row of buttons, one of sliders."""
+    """One row of buttons, one row of sliders."""
     with gr.Column(elem_classes="sp-playback", elem_id="pair-playback"):
         with gr.Row(elem_classes="sp-buttons"):
             gr.Markdown("**Both runs**", elem_classes="sp-say")

@@ -95,8 +95,8 @@ def fill_form(
     beside: bool = False,
     words: str = FILLED,
 ) -> list[Any]:
-    """Updates of the open tab, "Run on change", the preset's name twice, the form, Live's notice,
-    which says `words`, and the notice beside the trigger. `ask`: returns the request. `beside`:
+    """Updates of the open tab, "Run on change", the preset's name twice, the form, Live's notice
+    (it says `words`), and the notice beside the trigger. `ask`: returns the request. `beside`:
     whether a notice beside the trigger shows errors; otherwise the Live tab opens and shows
     them."""
     board, form = live.board, live.form

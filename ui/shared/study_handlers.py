@@ -72,9 +72,9 @@ def look_at_study(
     drawn: StudyPictures,
     opening: bool = False,
 ) -> list[Any]:
-    """The present values of board and pictures; unchanged values are skipped. `opening`: the tab is
-    being opened, so it shows what is being measured, else the study that it showed before, else the
-    newest study."""
+    """The present values of board and pictures; unchanged values are skipped. `opening`: whether
+    the tab is being opened. Then it shows the study that another tab chose for it, else the study
+    that is being measured, else the study that it showed before, else the newest study."""
 
     def work() -> None:
         if opening:
