@@ -167,9 +167,9 @@ def log_location(context: Context, rights: CallerRights) -> dict[str, Any]:
 def set_retention(
     context: Context, rights: CallerRights, typed: Any, confirmed: bool
 ) -> tuple[dict[str, Any], gr.Button]:
-    """Sets how many runs are kept in full. If `typed` is a number and `confirmed` is not set, only
-    asks for confirmation, since the trees of older runs are deleted permanently. Returns the
-    notice, and the visibility of the button that confirms."""
+    """Sets how many runs are kept in full. If `typed` is neither empty nor 0, and `confirmed` is
+    not set, only asks for confirmation, since the trees of older runs are deleted permanently.
+    Returns the notice, and the visibility of the button that confirms."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not rights.paths:
