@@ -186,7 +186,7 @@ def _chat_family(arguments: argparse.Namespace) -> None:
 
 
 def _chat_prompts(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
-    """Questions by kind, and the development prompts, which are not among them."""
+    """Questions by kind, and the development prompts, which are not among the questions."""
     corpora = arguments.corpora
     domains = [] if corpora is None else read_corpora(corpora, standard_library(), (), 0)
     left_out = [row["prompt"] for row in rows_of(arguments.prompts, "prompt")]
@@ -236,8 +236,8 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
 def _result_cache(
     arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
 ) -> ResultCache:
-    """The cache under --out in which an interrupted command left the results of `work` with these
-    models and settings; NO_CACHE without --out."""
+    """The cache under --out of the results of `work` with these models and settings. An interrupted
+    command leaves its results there. NO_CACHE without --out."""
     if arguments.out is None:
         return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]

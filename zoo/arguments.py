@@ -21,7 +21,7 @@ Command = Callable[[argparse.Namespace], None]
 
 
 def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """The parser; in its result `run` is the command to run."""
+    """The parser. In the arguments that it returns, `run` is the command to run."""
     parser = Parser(prog="python -m zoo", description="How the bundled models are made.")
     subparsers = parser.add_subparsers(required=True, metavar="|".join(commands))
     for name, run in commands.items():

@@ -1,8 +1,9 @@
-"""Generates a chat LLM's texts in large batches: one lean torch pass of `core.models` gives the
-next token of all texts, and the TOP largest probabilities of each token's distribution are kept.
+"""Generates a chat LLM's texts in large batches. One torch pass of `core.models` (`torch_forward`)
+gives the next token of all texts. The TOP largest probabilities of each token's distribution are
+kept.
 
-The engine serves requests that come and go; here thousands of texts begin at once, and what counts
-is how many tokens a GPU makes in a minute.
+The engine serves requests that come and go; here thousands of texts begin at once, and only the
+number of tokens per minute matters.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ PREFILL_TEXTS = 512  # texts in one pass over prompts, which is hundreds of toke
 # The number of slots is rounded up to a multiple of this: attention kernels need aligned masks, and
 # memory is allocated in few sizes.
 EXTENT = 64
-CHECKED_EVERY = 16  # tokens; reading which texts have ended waits for the device
+CHECKED_EVERY = 16  # tokens; each check for ended texts waits for the device
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a batch ends: after `max_new_tokens` of each text, at the `deadline`, or once the share
-    `ended_share` of its texts has reached an end token (the longest few would keep the others
-    waiting)."""
+    """When a batch ends: after `max_new_tokens` of each text, at the `deadline` (by the generator's
+    clock), or once the share `ended_share` of its texts has reached an end token. Otherwise the few
+    longest texts would keep all other texts waiting."""
 
     max_new_tokens: int
     ended_share: float = 1.0
@@ -52,10 +53,10 @@ class BatchLimits:
 class Generated(NamedTuple):
     """Texts of a batch, padded on the left so that all new tokens begin in the column `first_new`.
 
-    `ids` (texts, columns): a text, with its end token, is in the columns from `starts` to before
-    `ends`, both (texts,). `top_ids` int32 and `top_probs` float16 (texts, new columns, TOP): the
-    largest probabilities of the distribution that the token of a column was drawn from, at
-    temperature 1, descending.
+    `ids` (texts, columns): a text with its end token begins in the column `starts` and ends before
+    the column `ends`, both (texts,). `top_ids` int32 and `top_probs` float16 (texts, new columns,
+    TOP): for each new column, the most probable tokens and their probabilities, descending. The
+    distribution is the one that the column's token was drawn from, but at temperature 1.
     """
 
     ids: Tensor
@@ -72,8 +73,8 @@ class Generated(NamedTuple):
 
 
 class BatchGenerator:
-    """Generates texts of an LLM in batches. Raises ConfigError for an LLM that the lean pass does
-    not compute."""
+    """Generates texts of an LLM in batches. Raises ConfigError if the LLM is not Llama-like or has
+    an attention window."""
 
     def __init__(
         self, models: LoadedModels, seed: int = 0, clock: Callable[[], float] = time.monotonic
@@ -112,8 +113,9 @@ class BatchGenerator:
     def generate(
         self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], stop: BatchLimits
     ) -> Generated:
-        """Each prompt continued at its own temperature (0: greedily), sampled from the TOP
-        likeliest tokens, to an end token of the LLM or until `stop`."""
+        """Continues each prompt at its own temperature (0: greedy), with tokens sampled from the
+        TOP most probable tokens. A text ends with an end token of the LLM, or when `stop` ends the
+        batch."""
         width = max(map(len, prompts))
         columns = width + stop.max_new_tokens
         ids, starts = self._left_padded(prompts, columns, width)
@@ -179,9 +181,9 @@ class BatchGenerator:
     def _pass(
         self, ids: Tensor, positions: Tensor, kv: Tensor, first: int, visible: Tensor
     ) -> Tensor:
-        """Logits (texts, V), float32, after the last of the tokens `ids` (texts, width), which are
-        in the slots from `first` on; `visible` (texts, width, extent): the slots that each token
-        sees."""
+        """Logits (texts, V), float32, after the last of the tokens `ids` (texts, width). The tokens
+        are in the slots from `first` on. `visible` (texts, width, extent): the slots that each
+        token sees."""
         width, extent = visible.shape[1:]
 
         def write(layer: int, keys: Tensor, values: Tensor) -> KeysValues:

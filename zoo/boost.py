@@ -42,10 +42,10 @@ KINDS = MappingProxyType({"positions": "boosted", "prompts": "boosted-by-prompts
 @dataclass(frozen=True, slots=True)
 class Boosted:
     """The result for one SSM of the pool. `before`, `after`: the `coverage` by the complete pool
-    before and after this SSM's tuning, mean over the domains' held-out texts; SSMs that are not
+    before and after this SSM's tuning, mean over the domains' held-out texts. SSMs that are not
     tuned yet have their old weights. `texts`: the number of texts that were checked by the way
-    `prompts`, else 0; `dropped`: how many of them an SSM before it continued like the LLM. `kept`:
-    whether the tuned SSM is used; if not, tuning ends.
+    `prompts`, else 0. `dropped`: how many of these texts an earlier SSM continued like the LLM.
+    `kept`: whether the tuned SSM is used; if not, tuning ends.
     """
 
     name: str
@@ -63,8 +63,9 @@ def boost(
     way: str,
     say: Callable[[str], None],
 ) -> list[Boosted]:
-    """Tunes the SSMs in order, each from its folder, until one lowers the pool's held-out coverage:
-    that one and all after it keep their old weights. All SSMs of the pool are saved."""
+    """Tunes the SSMs in order, each from its folder, until the tuning of an SSM lowers the pool's
+    held-out coverage. That SSM and all SSMs after it keep their old weights. All SSMs of the pool
+    are saved."""
     checks.choice("by", way, WAYS)
     models = {recipe.name: _Member.of(folder, teaching) for recipe, folder in pool}
     members: list[_Member] = []
@@ -114,8 +115,8 @@ def line(one: Boosted) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """An SSM of the pool; `weights`: their hash; `continued`: the cache of which texts it continues
-    like the LLM."""
+    """An SSM of the pool; `weights`: the hash of its weights. `continued`: cached answers to
+    whether the SSM continues a text like the LLM."""
 
     model: nn.Module
     weights: str

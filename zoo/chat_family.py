@@ -1,10 +1,10 @@
 """`python -m zoo chat-family`: SSMs (small speculative models) for a chat LLM, in minutes on a GPU.
 
 The LLM writes conversations for a part of the time; then students of one shape with one shared
-embedding learn its distributions together, each with the most weight on its own kinds of question.
-All of them are measured and written several times during the training. An interrupted run can be
-resumed: it repeats only the unfinished batch of answers, or the training steps since the last
-checkpoint.
+embedding learn the LLM's distributions together, each with the most weight on its own kinds of
+question. All students are measured and written several times during the training. An interrupted
+run can be resumed: it repeats only the unfinished batch of answers, or the training steps since the
+last checkpoint.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ FAMILY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ssm-text": ("text",),
     }
 )
-"""The students, each with its own kinds of question; for a student without any, all kinds have
-equal weight."""
-# Weights for a student with kinds of its own: of questions of other kinds, and of questions that
-# the LLM wrote, which may be of any kind.
+"""The students, each with its own kinds of question. For a student that has none of its own, all
+kinds have equal weight."""
+# For a student that has its own kinds: OTHER_KIND is the weight of questions of other kinds,
+# ANY_KIND the weight of questions that the LLM wrote, which may be of any kind.
 OTHER_KIND, ANY_KIND = 0.25, 0.4
 
 DEVELOPMENT_TOKENS = 160  # of each answer that the students are measured on
@@ -72,9 +72,10 @@ TRAINING = "training"
 
 @dataclass(frozen=True, slots=True)
 class FamilyPlan:
-    """`minutes` in all, `generation_minutes` of them for the LLM's answers to the `questions` (by
-    kind) and to questions that it writes itself. `development`: prompts that are left out, for
-    measurements. `checkpoint_seconds`: seconds of training between two checkpoints."""
+    """`minutes`: the time in all. `generation_minutes`: the part of it for the LLM's answers, to
+    the `questions` (by kind) and to questions that the LLM writes itself. `development`: prompts
+    for measurements, which are left out of the training. `checkpoint_seconds`: seconds of training
+    between two checkpoints."""
 
     minutes: float
     generation_minutes: float
@@ -96,7 +97,8 @@ class FamilyPlan:
         checks.integer("layers", self.shape.layers, 1, 64)
 
     def identity(self, models: LoadedModels) -> dict[str, Any]:
-        """What a run must share with another one to resume from its checkpoint."""
+        """The values in which a run must equal an earlier run to resume from that run's
+        checkpoint."""
         info, plain = models.llm.info, ("minutes", "generation_minutes", "seed")
         return {
             **{name: getattr(self, name) for name in plain},
@@ -110,7 +112,7 @@ class FamilyPlan:
 @dataclass(frozen=True, slots=True)
 class StudentAccuracy:
     """A student's accuracy on the LLM's greedy answers. `agreement`: how often its most probable
-    token is the LLM's. `in_three`: how often the LLM's token is among its three most probable
+    token is the LLM's token. `in_three`: how often the LLM's token is among its three most probable
     tokens. `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN tokens, the LLM's
     own token included."""
 
@@ -120,8 +122,8 @@ class StudentAccuracy:
 
 
 def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
-    """The weight of an answer's token for each student, by the kind of the answer's question:
-    (students, kinds)."""
+    """The weight that an answer's tokens have for each student, by the kind of the answer's
+    question: (students, kinds)."""
 
     def weight(own: Sequence[str], kind: str) -> float:
         if not own or kind in own:
@@ -179,7 +181,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises ConfigError for a folder with models of other names, which would be deleted."""
+    """Raises ConfigError if the folder has models of other names, since these would be deleted."""
     others = {path.parent.name for path in folder.glob("*/config.json")} - set(FAMILY)
     if others:
         allowed = f"a folder without other models: {folder} has {', '.join(sorted(others))}"
@@ -211,8 +213,8 @@ def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
 
 
 def _rounds(hits: Sequence[bool]) -> int:
-    """The number of LLM passes over a text: each adds the hits of a draft of CHAIN tokens up to the
-    first miss, and one token of the LLM."""
+    """The number of LLM passes over a text: each pass adds the hits of a draft of CHAIN tokens up
+    to the first miss, and one token of the LLM."""
     rounds = position = 0
     while position < len(hits):
         position += 1 + len(list(takewhile(bool, hits[position : position + CHAIN])))

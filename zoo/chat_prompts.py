@@ -1,4 +1,4 @@
-"""Questions for a chat LLM, of several kinds, from which its drafters are distilled.
+"""Questions of several kinds for a chat LLM. Its drafters are distilled from the answers.
 
 A question is a template filled in with one of its topics (`chat_prompts.json`), or with a passage
 of the corpora.
@@ -18,7 +18,7 @@ from zoo.corpora import Domain
 
 __all__ = ["chat_prompts"]
 
-# By kind: groups of templates, each with the topics that are filled in.
+# By kind: groups of templates, each group with the topics that are filled in.
 TOPICS = Path(__file__).parent / "chat_prompts.json"
 
 # By kind: pairs of a domain and a template for passages of that domain.
@@ -44,14 +44,15 @@ def chat_prompts(
     domains: Sequence[Domain], left_out: Sequence[str], seed: int
 ) -> dict[str, list[str]]:
     """By kind, in a random order: each template with each of its topics, or with passages of the
-    `domains`; without the texts in `left_out`. Raises ConfigError if there are none."""
+    `domains`. The texts in `left_out` are left out. Raises ConfigError if no prompt remains."""
     texts_left_out = {text.casefold() for text in left_out}
     documents = {domain.name: domain.documents for domain in domains}
     by_kind = {}
     for kind, groups in json.loads(TOPICS.read_text("utf-8")).items():
         prompts = [*_of_topics(groups), *_of_passages(kind, documents, random.Random(seed))]
         prompts = [each for each in dict.fromkeys(prompts) if each.casefold() not in texts_left_out]
-        # A seed per kind: prompts of one kind do not change the order of another.
+        # Each kind has its own seed, so that prompts of one kind do not change the order of another
+        # kind.
         random.Random(f"{seed} {kind}").shuffle(prompts)
         by_kind[kind] = prompts
     if not any(by_kind.values()):

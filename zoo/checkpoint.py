@@ -50,8 +50,8 @@ class TrainingCheckpoint:
         replace_file(self._path, lambda file: torch.save(state, file))
 
     def load(self, trainer: Trainer) -> tuple[float, bool]:
-        """Loads the saved state into `trainer` and returns its (`spent`, `evaluation_due`); (0.0,
-        False) if there is no file. Raises ConfigError for an unreadable file or another
+        """Loads the saved state into `trainer` and returns the saved (`spent`, `evaluation_due`);
+        (0.0, False) if there is no file. Raises ConfigError for an unreadable file or another
         identity."""
         if not self._path.is_file():
             return 0.0, False
@@ -65,7 +65,7 @@ class TrainingCheckpoint:
             "out", str(self._path), "a readable checkpoint; remove it to train anew"
         )
         try:
-            # weights_only: a pickle could run code.
+            # weights_only, since a pickle could run code.
             state = torch.load(self._path, map_location=device, weights_only=True)
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise unreadable from error

@@ -80,8 +80,8 @@ def standard_library() -> Path:
 def read_corpora(
     folder: Path, library: Path, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """Every domain under `folder` (each is a folder of `.txt` files); if `code` is not among them,
-    it is read from `library`.
+    """Every domain under `folder` (each is a folder of `.txt` files). If `code` is not among them,
+    it is read from `library`. Raises ConfigError if `folder` has no documents.
 
     Documents are shuffled by `seed`, so that a domain's last tokens are a sample of all its files.
     """
@@ -105,7 +105,7 @@ def library_corpora(
     """A small corpus that comes with every interpreter: `code` from `library`, and as `docs` the
     docstrings of the same files.
 
-    Files are taken in a seeded order, as long as they have at most `max_bytes` together.
+    Files are taken in a seeded order, as long as their total size is at most `max_bytes`.
     """
     files = list(_up_to(max_bytes, _in_random_order(python_files(library), seed)))
     return [
@@ -115,7 +115,8 @@ def library_corpora(
 
 
 def prompt_lines(path: Path) -> tuple[str, ...]:
-    """The prompts' lines of 60 characters or more in a `.jsonl` file, ready for `quotes_any`."""
+    """The lines with MIN_QUOTED_CHARACTERS characters or more in the prompts of a `.jsonl` file,
+    ready for `quotes_any`. Raises ConfigError."""
     try:
         rows = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines() if row]
         return long_lines((row["prompt"] for row in rows), MIN_QUOTED_CHARACTERS)
@@ -163,7 +164,7 @@ def _python_domain(
     documents: list[str] = []
     for path in files:
         source_text = _python_text(path)
-        # NUL between files: a line that moves from one to the next changes the digest.
+        # NUL between files, so that the digest changes if a line moves from one file to the next.
         digest.update(f"{source_text}\0".encode())
         size += len(source_text.encode())
         documents += read(source_text)
@@ -199,7 +200,7 @@ def _docstrings(source: str) -> Iterable[str]:
 
 
 class _DocumentFilter:
-    """Collects documents; leaves out empty ones, duplicates, and those that quote a prompt."""
+    """Collects documents, except empty documents, duplicates, and documents that quote a prompt."""
 
     def __init__(self, refused_lines: Sequence[str]) -> None:
         self.documents: list[str] = []

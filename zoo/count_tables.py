@@ -1,7 +1,7 @@
 """`python -m zoo tables`: counts for the drafter `table`, to be shipped with an LLM.
 
 At each position of the texts, the LLM's distribution of the next token is counted instead of the
-token itself: in a simulation on 128,000 tokens that gave 1.97 instead of 1.87 tokens per pass
+token itself. In a simulation on 128,000 tokens this gave 1.97 tokens per pass instead of 1.87
 (docs/results.md, "Drafting without an SSM").
 """
 
@@ -28,8 +28,8 @@ WORKING_ROWS = 1 << 22
 
 
 def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
-    """Writes the heaviest rows into `out`; returns a line on them. Raises ConfigError if the LLM's
-    distributions are not cached."""
+    """Writes the `num_rows` heaviest rows into `out` and returns a line about them. Raises
+    ConfigError if the LLM's distributions are not cached."""
     checks.integer("rows", num_rows, 1, WORKING_ROWS)
     texts = teaching.rows()
     distributions = teaching.memory(texts)
@@ -52,7 +52,7 @@ def count_texts(
     for window in _windows(texts, length):
         top = memory.top_tokens(torch.from_numpy(window[None]))
         weights = (top.log_p[0].exp() * ONCE).round().long().numpy()
-        # The last distribution is of the token after the window: any id fills its place.
+        # The last distribution is for the token after the window. Any id can stand for that token.
         count_tokens(table, np.append(window, 0), 1, top.ids[0].numpy(), weights)
         num_tokens += length
     return table[table[:, -1] > 0], num_tokens

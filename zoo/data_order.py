@@ -19,8 +19,9 @@ __all__ = ["DataOrder"]
 
 
 class DataOrder:
-    """Draws batches of windows; `state()` is enough to resume with the next batch. `shifts`: the
-    windows of every epoch begin at other positions; else every epoch has the same windows."""
+    """Draws batches of windows; `state()` is enough to resume with the next batch. `shifts`:
+    whether the windows begin at different positions in each epoch; if not, every epoch has the same
+    windows."""
 
     def __init__(
         self, tokens: Mapping[str, np.ndarray], mixture: Mixture, seed: int, *, shifts: bool = True
@@ -41,7 +42,7 @@ class DataOrder:
 
     def next_batch(self, size: int, length: int) -> np.ndarray:
         """`size` windows of `length` inputs and the token after them: int64, (size, length + 1)."""
-        # A generator for each batch: the position alone is the state.
+        # Each batch has its own generator, so that the position alone is the state.
         noise = np.random.default_rng((self._seed, self._num_batches))
         self._num_batches += 1
         domains = noise.choice(len(self._names), size=size, p=self._probabilities)
@@ -52,8 +53,8 @@ class DataOrder:
         return {"num_batches": self._num_batches, "num_drawn": dict(self._num_drawn)}
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Resumes at the position that `state` returned, of an order of the same tokens, mixture
-        and seed."""
+        """Resumes at a position that `state` returned. It must be from an order of the same tokens,
+        mixture and seed."""
         num_batches, num_drawn = state["num_batches"], state["num_drawn"]
         assert isinstance(num_batches, int) and isinstance(num_drawn, dict)
         self._num_batches, self._num_drawn = num_batches, dict(num_drawn)

@@ -1,8 +1,8 @@
 """`python -m zoo distil`: SSMs (small speculative models) tuned to their LLM.
 
 The loss is the divergence from the LLM's distribution, on corpus text and on texts that the LLM
-wrote. Each SSM trains for its share of the minutes, with checkpoints; how well it predicts held-out
-text is measured several times. For pools of SSMs see `zoo.boost`.
+wrote. Each SSM trains for its share of the minutes, with checkpoints. Its accuracy on held-out text
+is measured several times. For pools of SSMs see `zoo.boost`.
 """
 
 from __future__ import annotations
@@ -42,22 +42,27 @@ from zoo.trainer import Trainer
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
 
 OWN = "own/"
-"""A prefix: the row `own/DOMAIN` has the LLM's own continuations of the domain's text."""
+"""Prefix of a row's name: the row `own/DOMAIN` has the LLM's own continuations of the domain's
+text."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
 _PROMPTS, _MEASURED_TOKENS = 6, 48  # of each domain, when the engine measures
 
 Texts = Mapping[str, Sequence[np.ndarray]]
 TextFilter = Callable[[np.ndarray, int], np.ndarray]
-"""Selects texts of a batch (texts, length); the second argument is the length of their prefixes."""
+"""Selects texts of a batch (texts, length); the second argument is the length of the texts'
+prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Teaching:
-    """The settings of a distilling run besides its recipes. `own_share`: the fraction of windows
-    taken from the LLM's own texts, of which each domain has `own_batches` batches. `remembered`:
-    the number of most probable tokens that are cached for each position of the own texts and of the
-    first `corpus_tokens` tokens of each domain; 0: the LLM runs in every step, on all corpus
-    tokens."""
+    """The settings of a distilling run other than its recipes. `own_share`: the fraction of windows
+    taken from the LLM's own texts; `own_batches`: the number of batches of such texts for each
+    domain.
+
+    `remembered`: how many of the LLM's most probable tokens are cached at each position of the own
+    texts, and of the first `corpus_tokens` tokens of each domain. If it is 0, the LLM runs in every
+    step, and all corpus tokens are used.
+    """
 
     run: TrainingRun
     llm: Path
@@ -74,14 +79,14 @@ class Teaching:
         checks.integer("remembered", self.remembered, 0, self.run.store.manifest.vocab_size - 1)
         checks.integer("corpus_tokens", self.corpus_tokens, 1, 2**40)
         check_vocabulary(self.llm, self.run.store, "llm")
-        # The class is frozen: fields that follow from others are set here.
+        # The class is frozen, so fields that are computed from others are set like this.
         teacher = self.open_model(self.llm, "llm").to(self.run.device).eval()
         object.__setattr__(self, "teacher", teacher)
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
     def open_model(self, folder: Path, field: str = "ssm") -> Any:
-        """The model in this folder; its logits are those of the tokenizer's tokens, or of the
-        tokens of its narrow head."""
+        """The model in this folder; it has logits of the tokenizer's tokens, or only of the tokens
+        of its narrow head."""
         model = open_model(folder, field, self.run.store.manifest.vocab_size)
         narrow_head(model)
         return model
@@ -96,7 +101,7 @@ class Teaching:
 
     def rows(self, keep: TextFilter | None = None) -> dict[str, np.ndarray]:
         """The corpora's training tokens by domain, and the tokens of the LLM's own texts that
-        `keep` selects (None: of all); texts that are not stored yet are generated."""
+        `keep` selects (None: of all texts). Texts that are not stored yet are generated."""
         rows = dict(self.run.store.train)
         if self.remembered:
             rows = {domain: row[: self.corpus_tokens] for domain, row in rows.items()}
@@ -109,8 +114,9 @@ class Teaching:
         return rows
 
     def memory(self, rows: Mapping[str, np.ndarray]) -> TeacherCache | None:
-        """The LLM's most probable tokens for these rows, stored next to its own texts; None without
-        `remembered`. They are computed now and do not count as training time."""
+        """The LLM's most probable tokens for these rows, stored next to the LLM's own texts; None
+        without `remembered`. Missing tokens are computed now, which does not count as training
+        time."""
         if not self.remembered:
             return None
         length = self.of_one_length().preset.schedule.context
@@ -121,9 +127,9 @@ class Teaching:
         return memory
 
     def of_one_length(self) -> TrainingRun:
-        """The run; with `remembered`, all its windows have the length `late_context`, which other
-        runs use only at their end: cached windows cannot change, and an SSM predicts poorly at
-        positions that it was never trained on."""
+        """The run. With `remembered`, all its windows have the length `late_context`, which other
+        runs use only at their end: cached windows cannot become longer later. Short windows alone
+        would not do, since an SSM predicts poorly at positions that it was never trained on."""
         if not self.remembered:
             return self.run
         schedule = self.run.preset.schedule
@@ -139,7 +145,7 @@ class Teaching:
 
     def held_out(self) -> Texts:
         """The LLM's own continuations of held-out prefixes: for each domain a greedy batch, then a
-        sampled one."""
+        sampled batch."""
         rows, first = self.run.store.held_out, self.run.store.manifest.separator
         texts = OwnTexts(self.teacher, rows, self._folder / "held-out", HELD_OUT_FORM, 1, first)
         return {
@@ -165,7 +171,7 @@ class Teaching:
         return by_domain
 
     def cache(self, work: str, identity: Mapping[str, Any]) -> ResultCache:
-        """Results for SSMs of this LLM, stored next to its own texts."""
+        """Results for SSMs of this LLM, stored next to the LLM's own texts."""
         return ResultCache.for_inputs(self._folder / work, identity)
 
     @property
@@ -182,8 +188,8 @@ class Teaching:
 @dataclass(frozen=True, slots=True)
 class Distilled:
     """The result for one SSM, by domain, on held-out texts that the LLM wrote: accuracy `before`
-    and `after`; `measured`: tokens per LLM pass afterwards, see `engine_tokens_per_pass`; `curve`:
-    accuracy and tokens per LLM pass during training, each line with its step."""
+    and `after` the tuning. `measured`: tokens per LLM pass after it (`engine_tokens_per_pass`).
+    `curve`: accuracy and tokens per LLM pass during the training, each line with its step."""
 
     trained: TrainedModel
     before: dict[str, DraftAccuracy]
@@ -194,10 +200,10 @@ class Distilled:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How one SSM is tuned: its `recipe`, the folder it starts from, the loss, and which of the
-    LLM's own texts are used. `kind`: the folder that it is saved in. `further`: more fields of the
-    checkpoint's identity. `start` None: new weights, with the LLM's embeddings narrowed to the
-    SSM's width."""
+    """How one SSM is tuned. `start`: the folder that it starts from; None: new weights, with the
+    LLM's embeddings narrowed to the SSM's width. `keep`: selects the LLM's own texts that are used.
+    `kind`: the folder that the SSM is saved in. `further`: more fields of the checkpoint's
+    identity."""
 
     recipe: ModelRecipe
     start: Path | None
@@ -207,7 +213,7 @@ class Tuning:
     further: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self, teaching: Teaching) -> dict[str, Any]:
-        """What a checkpoint must share to be resumed."""
+        """The values that must equal a checkpoint's identity, so that it can be resumed."""
         remembered = [teaching.remembered, teaching.corpus_tokens]
         return teaching.of_one_length().identity(self.recipe) | {
             "llm": teaching.teacher_id,
@@ -223,7 +229,8 @@ class Tuning:
 
 
 def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
-    """Tunes one SSM until its budget is spent, and saves it."""
+    """Tunes one SSM until its budget is spent, and saves it. Raises ConfigError if it would be
+    saved in the folder that it starts from."""
     run, recipe = teaching.of_one_length(), tuning.recipe
     folder = run.store.folder / tuning.kind / recipe.name
     if tuning.start is not None and tuning.start.resolve() == folder.resolve():
@@ -285,8 +292,8 @@ def _to_plain(accuracies: Mapping[str, DraftAccuracy]) -> dict[str, Any]:
 
 
 def table(distilled: Mapping[str, Distilled]) -> list[str]:
-    """A row for each SSM: the tokens per pass computed from its distributions, before and after, by
-    domain."""
+    """A row for each SSM: the tokens per pass computed from its distributions, before and after the
+    tuning, by domain."""
     domains = list(dict.fromkeys(d for one in distilled.values() for d in one.after))
     width = max(len("model"), *map(len, distilled))
     lines = [f"{'model':{width}}" + "".join(f"  {name:>16}" for name in domains)]

@@ -1,7 +1,7 @@
 """How well SSMs predict the LLM's next tokens, on held-out texts that the LLM wrote.
 
-Computed from both models' distributions, token by token; the engine's own tokens per LLM pass are
-measured by `zoo.speedup`.
+The accuracy is computed from both models' distributions, token by token. `zoo.speedup` measures the
+engine's tokens per LLM pass instead.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LONGEST = 8
 @dataclass(frozen=True, slots=True)
 class DraftAccuracy:
     """One SSM's accuracy over the positions after the prefixes. `agreement`: how often its most
-    probable token is the LLM's. `overlap`: sum over v of min(p(v), q(v)), p the LLM's and q the
-    SSM's distribution: the rate at which tokens sampled from q are accepted. `tokens_per_pass`: 1 +
-    the mean number of accepted tokens of a greedy chain of LONGEST tokens, on texts that the LLM
-    wrote greedily."""
+    probable token is the LLM's most probable token. `overlap`: sum over v of min(p(v), q(v)), where
+    p is the LLM's and q the SSM's distribution. This is the rate at which tokens sampled from q are
+    accepted. `tokens_per_pass`: 1 + the mean number of accepted tokens of a greedy chain of LONGEST
+    tokens, on texts that the LLM wrote greedily."""
 
     agreement: float
     overlap: float
@@ -81,7 +81,8 @@ def _agreement_and_overlap(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     inputs = _inputs(batch, teacher)
     log_p, log_q = (_log_probabilities(one, inputs)[:, prefix - 1 :] for one in (teacher, drafter))
-    # A narrow head has the first tokens of the vocabulary; the others have no share in the overlap.
+    # A narrow head has only the first tokens of the vocabulary; all other tokens add nothing to the
+    # overlap.
     overlap = torch.minimum(log_p[..., : log_q.shape[-1]].exp(), log_q.exp()).sum(-1)
     return log_p.argmax(-1) == log_q.argmax(-1), overlap
 

@@ -50,8 +50,8 @@ def evaluate_folder(
 ) -> dict[str, HeldOut]:
     """Measures the model in `folder` in float32 on all held-out tokens of `store`.
 
-    Raises ConfigError for a `context` of more positions than the model has, ModelLoadError if the
-    model cannot be loaded, VocabMismatchError if it has another tokenizer.
+    Raises ConfigError if `context` is below 1 or above the model's number of positions,
+    ModelLoadError if the model cannot be loaded, VocabMismatchError if it has another tokenizer.
     """
     model = open_model(folder)
     limit = model.config.max_position_embeddings
@@ -78,8 +78,8 @@ def measure(
     max_tokens: int | None = None,
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, HeldOut]:
-    """Held-out scores by domain, on each domain's first `max_tokens` or on all. `cache`: earlier
-    results. Restores the model's mode (training or evaluation).
+    """Held-out scores by domain, on the first `max_tokens` tokens of each domain, by default on all
+    tokens. `cache`: earlier results. Restores the model's mode (training or evaluation).
     """
     was_training = model.training
     model.eval()
@@ -156,7 +156,8 @@ def _hash_of(ids: np.ndarray) -> str:
 
 
 def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> None:
-    """Raises VocabMismatchError if the folder's tokenizer is not that of the token files."""
+    """Raises VocabMismatchError if the folder's tokenizer is not the tokenizer of the token
+    files."""
     pair = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
     differs = first_differing_id(*pair)
     if differs is not None:

@@ -19,8 +19,8 @@ __all__ = ["FamilyCheckpoint"]
 
 
 class FamilyCheckpoint:
-    """Files in a folder of `out` whose name has a hash of `identity`, so that a run of another
-    family begins anew. `device`: where tensors are loaded."""
+    """Files in a folder under `out`. The folder's name has a hash of `identity`, so that a run of
+    another family begins anew. `device`: where tensors are loaded."""
 
     def __init__(self, out: Path, identity: Mapping[str, Any], device: torch.device) -> None:
         description = json.dumps(identity, sort_keys=True)
@@ -38,7 +38,7 @@ class FamilyCheckpoint:
         if not path.is_file():
             return None
         try:
-            # weights_only: a pickle could run code.
+            # weights_only, since a pickle could run code.
             state = torch.load(path, map_location=self._device, weights_only=True)
             assert isinstance(state, dict)
             return state

@@ -1,5 +1,6 @@
-"""Atomic writes by rename: after a kill a file has the old or the new content, and a folder is
-complete or absent. Only single files are fsynced, so only these survive a power failure."""
+"""Atomic writes by rename. If the process is killed, a file has either the old or the new content,
+and a folder is either complete or absent. After a power failure this holds only for single files,
+since only they are fsynced."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 def replace_folder(path: Path, fill: Callable[[Path], object]) -> None:
     """Replaces the folder at `path` by a new one that `fill` fills.
 
-    A kill between the two last steps leaves no folder, never an incomplete one.
+    If the process is killed between the last two steps, there is no folder, but never an incomplete
+    folder.
     """
     partial = path.with_name(f"{path.name}{PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The weights that a training run starts from.
 
-Either those of a folder, with layers inserted if the recipe has more; or random ones, optionally
-with embeddings projected from those of a wider model.
+Either the weights of a folder, with layers inserted if the recipe has more layers; or random
+weights, optionally with embeddings projected from the embeddings of a wider model.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class InitialWeights:
-    """The `folder` of weights to start from; None: random weights, with embeddings projected from
-    those of the model in the folder `embeddings`, if given. `field`: the argument that errors
-    name."""
+    """`folder`: the folder of weights to start from; None: random weights. `embeddings`: the folder
+    of a wider model, whose projected embeddings replace the random embeddings; None: the embeddings
+    stay random. `field`: the argument that errors name."""
 
     folder: Path | None = None
     embeddings: Path | None = None
     field: str = "start"
 
     def identity(self) -> dict[str, str]:
-        """What a checkpoint must share to be resumed."""
+        """The values that must equal a checkpoint's identity, so that it can be resumed."""
         if self.folder is not None:
             return {"start": weights_id(self.folder)}
         return {} if self.embeddings is None else {"embeddings": weights_id(self.embeddings)}
@@ -85,7 +85,7 @@ def initial_model(
 def narrow_embeddings(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
     """Embeddings of the shape of `fresh` (tokens, width) that approximate the dot products between
     rows of `wide` (tokens, wide width) best: the principal components of `wide`, not centred. If
-    `wide` is narrower, all of it is used and the remaining columns are those of `fresh`."""
+    `wide` is narrower than `fresh`, the remaining columns are taken from `fresh`."""
     squares = wide.T @ wide  # (width, width): independent of the number of tokens
     directions = torch.linalg.eigh(squares).eigenvectors.flip(-1)[:, : fresh.shape[1]]
     narrow = wide @ directions
@@ -97,7 +97,7 @@ def deepen(model: Any, num_layers: int) -> Any:
     """A model with `num_layers` layers and the same logits. If layers are added, `model` must be
     Llama-like, and it is changed in place.
 
-    A new layer is a copy of the one before it with output projections of zero, so that it adds
+    A new layer is a copy of the layer before it, with output projections of zero, so that it adds
     nothing to the residual stream. New layers are spread evenly. Raises ConfigError if `model` has
     more layers than `num_layers`.
     """

@@ -1,4 +1,5 @@
-"""Figures measured during a training run, one JSON line each; they survive an interruption."""
+"""Figures measured during a training run, one JSON line for each measurement. They survive an
+interruption."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ class LearningCurve:
         self._path = path
 
     def add(self, step: int, figures: dict[str, Any]) -> None:
-        """Adds a line. Lines of this step or later ones are removed: they come from steps that an
-        interrupted run took after its last checkpoint."""
+        """Adds a line. Lines of this step or of later steps are removed: they come from steps that
+        an interrupted run took after its last checkpoint."""
         earlier = [line for line in self.lines() if line["step"] < step]
-        # The file is replaced: a kill could cut an appended line.
+        # The file is replaced, since a kill could cut an appended line.
         text = "".join(json.dumps(line) + "\n" for line in [*earlier, {"step": step, **figures}])
         replace_file(self._path, lambda file: file.write(text.encode()))
 

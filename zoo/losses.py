@@ -31,12 +31,12 @@ class Total(NamedTuple):
         return self.cost / self.weight
 
 
-_LEAST_REST = 1e-6  # of a probability: a sum in float32 may be slightly above 1
+_LEAST_REST = 1e-6  # least probability of the rest: a float32 sum may be slightly above 1
 Loss = Callable[[nn.Module, Tensor], Total]
 
 
 def next_token(model: nn.Module, windows: Tensor) -> Total:
-    """Cross entropy in nats of each token given those before it.
+    """Cross entropy in nats of each token, given the tokens before it.
 
     `windows`: int64, (batch, length + 1).
     """
@@ -48,15 +48,15 @@ def next_token(model: nn.Module, windows: Tensor) -> Total:
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """Forward KL, sum over v of p(v) (log p(v) - log q(v)) in nats, p the `teacher`'s and q the
-    model's distribution of the next token (SpecInfer 3, learning-based speculator).
+    """Forward KL, sum over v of p(v) (log p(v) - log q(v)) in nats, where p is the `teacher`'s and
+    q the model's distribution of the next token (SpecInfer 3, learning-based speculator).
 
     With `memory` (the teacher's cached most probable tokens), all other tokens count as one token:
     that can only make the divergence smaller.
 
-    A position at which one of the `earlier` models has the same most probable token as the teacher
-    has the weight `covered`, any other 1: collective boost-tuning (SpecInfer 3.1) by positions
-    instead of texts.
+    If one of the `earlier` models has the same most probable token as the teacher at a position,
+    the position has the weight `covered`. All other positions have the weight 1. This is collective
+    boost-tuning (SpecInfer 3.1) by positions instead of texts.
     """
 
     teacher: nn.Module
@@ -71,7 +71,7 @@ class Distillation:
                 teacher = log_probabilities(self.teacher, inputs)
             best = teacher.argmax(-1)
             student = log_probabilities(model, inputs)
-            # Only the tokens of a narrow head: what is minimised differs by a constant.
+            # Only the tokens of a narrow head: this changes the loss by a constant.
             teacher = teacher[..., : student.shape[-1]]
             each = functional.kl_div(student, teacher, log_target=True, reduction="none").sum(-1)
         else:
@@ -93,8 +93,8 @@ class Distillation:
 
 
 def _divergence_with_rest(top_tokens: TopTokens, student: Tensor) -> Tensor:
-    """The divergence (batch, length), where all tokens that are not in `top_tokens` or not in the
-    student's narrow head count as one token, the rest. `student`: log-probabilities."""
+    """The divergence (batch, length). All tokens that are not in `top_tokens`, or not in the
+    student's narrow head, count as one token: the rest. `student`: log-probabilities."""
     in_head = top_tokens.ids < student.shape[-1]
     log_q = student.gather(-1, top_tokens.ids.where(in_head, 0))
     p, q = top_tokens.log_p.exp() * in_head, log_q.exp() * in_head

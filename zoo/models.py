@@ -49,13 +49,14 @@ def weights_id(folder: Path) -> str:
 
 
 def named_id(name: str) -> str:
-    """The identity of a model by name: for a folder the hash of its weights, for an id the id."""
+    """The identity of a model by name: for a folder, the hash of its weights; for a hub id, the id
+    itself."""
     name = find_folder(name)
     return weights_id(Path(name).expanduser()) if is_path(name) else name
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """bfloat16 matrix products where the device has instructions for them, else float32."""
+    """bfloat16 matrix products if the device has instructions for them, else float32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=_multiplies_bfloat16(device))
 
 

@@ -1,8 +1,8 @@
 """Conversations sampled from a chat LLM alone, to distil SSMs from.
 
-Half of the questions are those of `zoo.chat_prompts`; the LLM writes the other half: it samples the
+Half of the questions are from `zoo.chat_prompts`. The LLM writes the other half: it samples the
 user's turn of its own chat template (Magpie, arXiv 2406.08464). The LLM's largest probabilities at
-each token of an answer are kept, so that it runs once.
+each token of an answer are kept, so that the LLM runs only once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["OWN_QUESTIONS", "Lengths", "Questions", "TrainingTokens", "own_answe
 
 OWN_QUESTIONS = "own"
 """The kind of the questions that the LLM writes itself."""
-# One is drawn for each answer: drafters are used for greedy and for sampled texts.
+# One is drawn for each answer, since drafters are used both for greedy and for sampled texts.
 TEMPERATURES = (0.0, 0.0, 0.0, 0.6, 0.8, 0.8, 1.0)
 # A batch ends when this share of its texts has ended; the rest, its longest texts, are cut off.
 ENDED_ANSWERS, ENDED_QUESTIONS = 0.94, 0.9
 SHORTEST_QUESTION = 4  # characters
-# In place of a question, to find what the chat template puts before one.
+# Stands in for a question, to find the text that the chat template puts before a question.
 MARK = "@@"
 
 
@@ -45,10 +45,10 @@ class Lengths:
 
 
 class TrainingTokens(NamedTuple):
-    """Texts one after another. For each token (n,): `ids` int32; `kinds` int8, its question's kind
-    as an index into `Questions.kinds`; `top_ids` int32 and `top_probs` float16 (n, TOP), the LLM's
-    distribution of the next token: `top_probs` is 0 where the next token is not part of an answer.
-    `starts` (texts,): where each text begins."""
+    """Texts one after another. For each token (n,): `ids` int32; `kinds` int8, the kind of its
+    question as an index into `Questions.kinds`; `top_ids` int32 and `top_probs` float16 (n, TOP),
+    the LLM's distribution of the next token. `top_probs` is 0 if the next token is not part of an
+    answer. `starts` (texts,): where each text begins."""
 
     ids: Tensor
     kinds: Tensor
@@ -88,7 +88,7 @@ class Questions:
         return chat_tokens(self._models, [{"role": "user", "content": question}])
 
     def batch(self, count: int) -> list[tuple[int, tuple[int, ...]]]:
-        """The next `count` prompts as (kind, token ids), without those that are too long."""
+        """The next `count` prompts as (kind, token ids), without prompts that are too long."""
         if len(self._own) < count // 2:
             self._own += self.own_questions(count)
         own, self._own = self._own[: count // 2], self._own[count // 2 :]
@@ -101,7 +101,7 @@ class Questions:
         return [one for one in prompts if len(one[1]) <= self._lengths.prompt]
 
     def own_questions(self, count: int) -> list[str]:
-        """Samples `count` user turns from the LLM; returns those that end with an end-of-text
+        """Samples `count` user turns from the LLM; returns the turns that end with an end-of-text
         token, are long enough and are not left out."""
         stop = BatchLimits(self._lengths.question, ENDED_QUESTIONS)
         turns = self._generator.generate([self._before_question] * count, [1.0] * count, stop)
@@ -123,8 +123,8 @@ class Questions:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned; the next batch is the one that would have followed
-        then."""
+        """Restores what `state` returned. The next batch is then the batch that would have
+        followed."""
         self._num_taken, self._own = state["taken"], list(state["own"])
         self._noise.setstate(state["noise"])
 
@@ -155,11 +155,11 @@ def own_answers(
     say: Callable[[str], None],
     checkpoint: FamilyCheckpoint | None = None,
 ) -> TrainingTokens:
-    """Answers to batch after batch of questions until the deadline; one batch at least.
+    """Generates answers, batch by batch, until the deadline, but at least one batch.
 
-    Each batch is stored in the `checkpoint`. If it has batches already, they are loaded, and the
-    time that was left when the last of them was stored is used instead of `deadline`. Raises
-    ConfigError if no question of the first batch is short enough."""
+    Each batch is stored in the `checkpoint`. If it has batches already, they are loaded. Then the
+    time that was left when the last batch was stored replaces `deadline`. Raises ConfigError if no
+    question of the first batch is short enough."""
     parts: list[TrainingTokens] = []
     seconds_left = 0.0
     while checkpoint is not None and (stored := checkpoint.load(_batch_name(parts))) is not None:
@@ -208,7 +208,7 @@ def training_tokens(texts: Generated, kinds: Sequence[int]) -> TrainingTokens:
     count, columns = texts.ids.shape
     column = torch.arange(columns, device=texts.ids.device)
     is_text = (column >= texts.starts[:, None]) & (column < texts.ends[:, None])
-    # A distribution belongs to the token before the one that was drawn from it.
+    # A distribution belongs to the token before the token that was drawn from it.
     has_target = (column >= texts.first_new - 1) & (column < texts.ends[:, None] - 1)
     previous = slice(texts.first_new - 1, columns - 1)
     top_ids = texts.top_ids.new_zeros(count, columns, TOP)

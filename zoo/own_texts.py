@@ -1,7 +1,7 @@
 """The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
 
-They are generated in batches of one shape, each a file, so that an interruption loses at most one
-batch. They are a pure function of seed, teacher and tokens.
+Texts are generated in batches of one shape. Each batch is a file, so that an interruption loses at
+most one batch. The texts are a pure function of seed, teacher and tokens.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "BatchShape", "OwnTexts", "continue_pr
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """The shape of a batch: the number of its texts, the tokens of each, and the prefix lengths and
-    temperatures that successive batches take in turn."""
+    """The shape of a batch: the number of its texts, the number of tokens in each text, and the
+    prefix lengths and temperatures that successive batches take in turn."""
 
     texts: int = 64
     length: int = 257
@@ -53,7 +53,7 @@ class OwnTexts:
     separator: int = 0
 
     def prefix(self, number: int) -> int:
-        """The number of tokens of each text of a batch that come from the corpora."""
+        """How many tokens of each text in batch `number` come from the corpora."""
         return self.form.prefixes[number % len(self.form.prefixes)]
 
     def batch(
@@ -80,7 +80,7 @@ class OwnTexts:
     def _generate_batch(self, domain: str, number: int) -> np.ndarray:
         form = self.form
         domains = sorted(self.tokens)
-        # Each batch has noise of its own, so that a missing one is generated with the same texts.
+        # Each batch has its own noise, so that a missing batch is generated with the same texts.
         noise = np.random.default_rng((self.seed, domains.index(domain), number))
         prefixes = self._prefixes(self.tokens[domain], self.prefix(number), noise)
         temperature = form.temperatures[number % len(form.temperatures)]
@@ -105,8 +105,8 @@ class OwnTexts:
 def continue_prefixes(
     model: PreTrainedModel, prefixes: np.ndarray, length: int, temperature: float, seed: int
 ) -> np.ndarray:
-    """Prefixes (texts, n) int64 continued by a model to ids (texts, length). An end of text does
-    not stop a text: another one begins after it, as in the corpora."""
+    """Continues prefixes (texts, n) int64 with a model; returns ids (texts, length). An end-of-text
+    token does not stop the generation: another text begins after it, as in the corpora."""
     was_training = model.training
     model.train(False)
     device = model.device

@@ -1,9 +1,10 @@
 """Computes the gradients of a training step on a CPU, in parts, with one thread per core.
 
-Two threads that each take half of the windows are faster than one pass that uses two cores: an LLM
-of preset deep trains on 1.25 times as many tokens a second. Parts are small so that their logits
-fit the cache: an SSM trains on 1.4 times as many tokens a second in parts of 1,024 positions as
-in one part (both measured ad hoc on two cores; other numbers of cores were not tried).
+Two threads that each take half of the windows are faster than one pass that uses two cores: the LLM
+of the preset deep trains on 1.25 times as many tokens a second. Parts are small, so that their
+logits fit the cache. With parts of 1,024 positions instead of one part, an SSM trains on 1.4 times
+as many tokens a second. Both factors were measured ad hoc on two cores; other numbers of cores were
+not tried.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ Gradients = tuple[Tensor, ...]
 
 
 class ParallelGradients:
-    """One thread per worker; with one worker the caller's thread computes, on as many cores as
-    torch uses. `in_parts`: divide the windows, else they are one part. `close` ends the threads."""
+    """There is one thread per worker. With one worker, the caller's thread computes, on all cores
+    that torch uses. `in_parts`: whether the windows are divided; if not, they are one part. `close`
+    ends the threads."""
 
     def __init__(self, workers: int, *, in_parts: bool = True) -> None:
         self.workers = workers
@@ -56,7 +58,8 @@ class ParallelGradients:
                 if sums
                 else list(gradients)
             )
-        # Sums are divided: a mean of the parts' means would ignore that parts differ in weight.
+        # The sums are divided, since a mean of the parts' means would ignore that parts differ in
+        # weight.
         for parameter, gradient in zip(parameters, sums, strict=True):
             parameter.grad = gradient.div_(weight)
         return (cost / weight).float()

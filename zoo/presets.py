@@ -22,7 +22,7 @@ class ModelRecipe:
     hidden_size: int
     intermediate_size: int
     head_dim: int
-    mixture: Mixture  # (domain, weight): how often a training window comes from it
+    mixture: Mixture  # (domain, weight): how often a training window is of the domain
     budget_share: float  # of the preset's minutes, relative to the other models' shares
     tokens_per_step: int
     learning_rate: float
@@ -34,7 +34,8 @@ class ModelRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How a training run spends its budget. Fractions are of the time budget, not of steps."""
+    """How a training run spends its budget. `late_fraction` and `warmup_fraction` are fractions of
+    the time budget, not of the steps."""
 
     context: int = 256
     late_context: int = 512  # the window length of the last `late_fraction`
@@ -56,7 +57,7 @@ class Preset:
     minutes: float
     schedule: Schedule = Schedule()
     vocab_size: int = 4096
-    tokenizer_bytes: int = 4_000_000  # of each domain, at most, that the tokenizer is trained on
+    tokenizer_bytes: int = 4_000_000  # at most, of each domain, to train the tokenizer on
     max_position_embeddings: int = 1024
     own_corpus_bytes: int = 0  # of the standard library, used without corpora; 0: corpora needed
 
@@ -137,7 +138,8 @@ _SMOKE = Preset(
     own_corpus_bytes=600_000,
 )  # fmt: skip
 
-# Two CPU cores train it in two hours. The bundled LLM was trained from its LLM (see `deep`).
+# Two CPU cores train this family in two hours. The training of the bundled LLM began with this
+# family's LLM (see `deep`).
 _CPU = Preset(
     name="cpu",
     models=(
@@ -167,7 +169,7 @@ _DEEP = Preset(
     schedule=Schedule(context=512, late_context=1024, late_fraction=0.15),
 )  # fmt: skip
 
-# Deep and narrow: an LLM pass goes through a dozen times the layers of an SSM step.
+# Deep and narrow: an LLM pass has twelve times as many layers as an SSM step.
 _GPU = Preset(
     name="gpu",
     models=(

@@ -18,11 +18,11 @@ class ProgressLine:
         self._rewrites = stream.isatty()
         self._every = 1.0 if self._rewrites else log_seconds
         self._shown_at = float("-inf")
-        self._is_open = False  # whether the line that is rewritten has not been ended
+        self._is_open = False  # whether the rewritten line still has to be ended
 
     def is_due(self, spent: float) -> bool:
-        """Whether the line should be shown now. Ask before `show`, which needs the loss: reading it
-        waits for the device."""
+        """Whether the line should be shown now. Ask before `show`, which needs the loss: reading
+        the loss waits for the device."""
         return spent - self._shown_at >= self._every or spent >= self._budget
 
     def show(self, spent: float, step: int, num_tokens: int, loss: float) -> None:

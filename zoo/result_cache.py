@@ -1,4 +1,4 @@
-"""Results of long computations, each in a file of its own: an interruption loses at most one."""
+"""Results of long computations, each in its own file, so that an interruption loses at most one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ResultCache:
         return cls(path.with_name(f"{path.name}-{name}"))
 
     def subcache(self, name: str) -> ResultCache:
-        """A cache within this one, with names of its own; `clear` of this one removes it too."""
+        """A cache within this cache, with its own names. `clear` of this cache removes both."""
         return ResultCache(None if self._folder is None else self._folder / name)
 
     def has(self, name: str) -> bool:
@@ -40,7 +40,8 @@ class ResultCache:
     def get_or_compute(self, name: str, compute: Callable[[], Any]) -> Any:
         """The result of that name, computed and stored if there is none yet. Raises ConfigError for
         a file that is damaged or cannot be read."""
-        # Without a folder through JSON, too: tuples become lists, as in stored results.
+        # Without a folder, results go through JSON too, so that tuples become lists as in stored
+        # results.
         if self._folder is None:
             return json.loads(json.dumps(compute()))
         path = self._path(self._folder, name)

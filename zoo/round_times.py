@@ -21,7 +21,7 @@ __all__ = ["LONGEST", "Workload", "RoundMs", "RoundTimes", "time_runs"]
 
 LONGEST = 8
 """Tokens of the longest chain that is timed."""
-OTHERS = ("combine", "llm", "verify", "commit")  # lanes that are no drafter's
+OTHERS = ("combine", "llm", "verify", "commit")  # lanes that do not belong to a drafter
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RoundTimes:
         self.rates += rates
 
     def median_ms(self, part: str) -> float:
-        """Median milliseconds of a part; 0 without rounds."""
+        """Median milliseconds of a part; 0 if there are no rounds."""
         values: list[float] = [getattr(one, part) for one in self.rounds]
         return median(values or [0.0])
 
@@ -99,7 +99,8 @@ def time_runs(
         for turn, (name, speculation) in enumerate(contest.items())
     }
     if not all(map(cache.has, runs)):
-        # A warm-up of one prompt, for resumed work too: the first passes of a process are slower.
+        # A warm-up of one prompt, also for resumed work, since the first passes of a process are
+        # slower.
         for speculation in contest.values():
             _run(engine, _request(workload, 0, 0, speculation))
     for result, (name, request) in runs.items():

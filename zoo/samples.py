@@ -105,9 +105,10 @@ def _generate_sample(engine: Engine, prompt: str, sampling: SamplingParams) -> d
 
 
 def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
-    """Whether prompt and continuation are Python: one of VERDICTS. If the token limit `cut` the
-    text, lines are removed from its end as long as it is merely incomplete, but at most half of the
-    continuation's lines: removed lines, within an open string or bracket, have not been parsed.
+    """Whether prompt and continuation together are Python: one of VERDICTS. If the token limit
+    `cut` the text, lines are removed from its end as long as the text is merely incomplete. At most
+    half of the continuation's lines are removed, since removed lines (within an open string or
+    bracket) have not been parsed.
     """
     num_prompt_lines = prompt.count("\n")
     lines = (prompt + continuation).split("\n")

@@ -37,8 +37,9 @@ def write_family(
     models: LoadedModels,
     figures: dict[str, Any],
 ) -> None:
-    """Replaces `folder` (see `replace_folder`) by one with the students under these names, in
-    bfloat16, each with the tokenizer of their LLM, and with the figures as `training.json`."""
+    """Replaces `folder` (see `replace_folder`) by a folder with the students under these names, in
+    bfloat16, each with the LLM's tokenizer. The folder also has the `figures` as
+    `training.json`."""
     in_bfloat16 = map_tensors(
         [students], lambda parts: parts[0].detach().to("cpu", torch.bfloat16).contiguous()
     )

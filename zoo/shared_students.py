@@ -1,8 +1,8 @@
 """Several students of one shape that share one embedding, trained together on an LLM's answers.
 
-Each learns all texts, with a weight for each kind of question. Their weights are stacked along a
-leading dimension, as `core.models.stacking` stacks them: one batched product for all of them keeps
-a GPU busy where the products of one small model do not.
+Each student learns from all texts, with a weight for each kind of question. The students'
+parameters are stacked along a leading dimension, as in `core.models.stacking`. One batched product
+for all students keeps a GPU busy; the products of one small model would not.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class StudentShape:
 
 @dataclass(frozen=True, slots=True)
 class StudentBatch:
-    """Windows of a training step, and tokens of each."""
+    """The number of windows in a training step, and of tokens in each window."""
 
     windows: int = 24
     length: int = 1024
@@ -74,7 +74,7 @@ def new_students(shape: StudentShape, count: int, wide: Tensor, seed: int) -> Le
 
     hidden, inner = shape.hidden, shape.intermediate
     embedding = narrow_embeddings(wide.float(), normal(len(wide), hidden, scale=EMBEDDING))
-    # Scaled as random embeddings would be: the LLM's may be larger or smaller.
+    # Scaled as random embeddings would be, since the LLM's embeddings may be larger or smaller.
     embedding *= EMBEDDING / embedding.pow(2).mean().sqrt()
     ones = torch.ones(count, hidden, device=wide.device)
     shrink = (2 * shape.layers) ** -0.5
@@ -108,7 +108,7 @@ def new_students(shape: StudentShape, count: int, wide: Tensor, seed: int) -> Le
 
 
 def member(students: LeanWeights, number: int) -> LeanWeights:
-    """One student, with the embedding of all."""
+    """One student, with the shared embedding."""
     layers = tuple(
         replace(layer, **{name: tensor[number] for name, tensor in _tensors(layer).items()})
         for layer in students.layers
@@ -145,8 +145,8 @@ def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 class SoftCrossEntropy(torch.autograd.Function):
-    """The weighted mean over positions of - sum over v of p(v) log q(v), in nats: p is the LLM's
-    kept probabilities of tokens that the head has, q the softmax of hidden x head.
+    """The weighted mean over positions of - sum over v of p(v) log q(v), in nats. p: the LLM's kept
+    probabilities, of tokens that the head has; q: the softmax of hidden x head.
 
     The gradient is computed in the forward pass, chunk by chunk, so that no logits are kept or
     computed twice. The gradient with respect to the logits is w (m q - p), with m = sum of p and w
@@ -183,9 +183,9 @@ class SoftCrossEntropy(torch.autograd.Function):
 
 
 class SharedTrainer:
-    """Takes training steps. `kind_weights` (students, kinds): how much a token counts; `dtype`:
-    that of the matrix products (the weights themselves are float32). Raises ConfigError if there
-    are fewer tokens than a window has."""
+    """Takes training steps. `kind_weights` (students, kinds): how much a token of a kind counts for
+    a student. `dtype`: the type of the matrix products (the parameters themselves are float32).
+    Raises ConfigError if there are too few tokens for a window that begins with a text."""
 
     def __init__(
         self,

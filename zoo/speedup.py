@@ -32,19 +32,19 @@ __all__ = [
 
 TOGETHER = "all, `best`"
 RatioInterval = tuple[float, float | None, float | None]
-"""A ratio, and the ends of its interval, None for a single prompt."""
+"""A ratio, and the ends of its interval; the ends are None for a single prompt."""
 NOTICEABLE = 1.05  # an SSM with a smaller speedup is hardly worth using
 
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """One SSM's speed-up, or that of all SSMs together. `acceptance`: the share of first drafted
-    tokens that the LLM accepts. `tokens_per_pass`: with chains of LONGEST tokens, for all SSMs
-    together with the preset `best`. `cost`: the time of the SSM's pass divided by that of the
-    LLM's. `length`: the best chain length, 0 for all SSMs together, whose length adapts.
-    `predicted`, `measured`: the speed divided by that of the LLM alone; `low`, `high`: the ends of
-    its 95 % interval over prompts, None for a single prompt. `acceptance`, `cost` and `predicted`
-    are None for all SSMs together.
+    """The speed-up by one SSM, or by all SSMs together. `acceptance`: the share of first drafted
+    tokens that the LLM accepts. `tokens_per_pass`: with chains of LONGEST tokens; for all SSMs
+    together, with the preset `best`. `cost`: the time of an SSM pass divided by the time of an LLM
+    pass. `length`: the best chain length; 0 for all SSMs together, whose length adapts.
+    `predicted`, `measured`: the speed divided by the speed of the LLM alone. `low`, `high`: the
+    ends of the 95 % interval of `measured` over prompts, None for a single prompt. `acceptance`,
+    `cost` and `predicted` are None for all SSMs together.
     """
 
     name: str
@@ -61,8 +61,8 @@ class Speedup:
 def measure_speedups(
     engine: Engine, workload: Workload, say: Callable[[str], None], cache: ResultCache = NO_CACHE
 ) -> list[Speedup]:
-    """The speedup by each SSM of the engine, then by all of them in the preset `best`. `cache`:
-    earlier results of the same work."""
+    """The speedup by each SSM of the engine, then by all SSMs together in the preset `best`.
+    `cache`: earlier results of the same work."""
     names = list(engine.models.ssms)
     if not names:
         raise ConfigError.of("ssm", 0, "one SSM or more")
@@ -97,7 +97,7 @@ def measure_speedups(
 
 
 def tokens_per_pass(engine: Engine, name: str, workload: Workload) -> float:
-    """Tokens per LLM pass of one SSM's chains of LONGEST, measured with the engine."""
+    """Tokens per LLM pass with one SSM's chains of LONGEST tokens, measured with the engine."""
     plain = SpeculationConfig.preset("autoregressive", workload.temperature)
     chains = {name: _chain(plain, name, LONGEST)}
     return time_runs(engine, workload, chains)[name].tokens_per_pass
@@ -154,8 +154,10 @@ def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfi
 
 
 def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterval:
-    """The median, over prompts and repeats, of the ratio of the two rates, with its interval."""
-    # Rates are in order of repeats, then prompts: every `num_prompts`-th is of one prompt.
+    """The median, over prompts and repeats, of the ratio of the rates of `own` to the rates of
+    `alone`, with its interval."""
+    # Rates are ordered by repeat, then by prompt: every `num_prompts`-th rate is of the same
+    # prompt.
     ratios = [a / max(b, 1e-9) for a, b in zip(own.rates, alone.rates, strict=True)]
     result = estimate([ratios[number::num_prompts] for number in range(num_prompts)], middle)
     assert result is not None

@@ -33,7 +33,8 @@ def students(
     folders: Sequence[Path], preset: Preset, store: TokenStore, rate: float | None
 ) -> list[Student]:
     """One student for each folder, or for each SSM of the preset if there is no folder. `rate`: the
-    learning rate, by default the recipe's. Raises ConfigError if two have the same name."""
+    learning rate, by default the recipe's. Raises ConfigError if two students have the same
+    name."""
     all_students = [Student(_recipe(folder, preset, store), folder) for folder in folders]
     if not folders:
         # models[0] is the LLM.
@@ -53,8 +54,9 @@ def tuning_preset(preset: Preset, to_tune: Sequence[Student]) -> Preset:
 
 
 def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
-    """A recipe with the sizes of the folder's model. Its mixture is the one that the preset has for
-    a model of this name, else `_mixture`. Raises ConfigError for a folder without a model."""
+    """A recipe with the sizes of the folder's model. Its mixture is the preset's mixture for a
+    model of this name; if there is none, `_mixture`. Raises ConfigError for a folder without a
+    model."""
     if not (folder / "config.json").is_file():
         raise ConfigError.of("ssm", str(folder), "a folder that holds config.json and weights")
     name, domains = folder.resolve().name, tuple(store.train)
@@ -74,7 +76,7 @@ def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
 
 
 def _mixture(name: str, domains: Sequence[str]) -> Mixture:
-    """Mostly the domain that the name ends in; without one, all domains equally."""
+    """Mostly the domain that the name ends in; if there is no such domain, all domains equally."""
     own = [domain for domain in domains if name.endswith(domain)]
     if not own or len(domains) == 1:
         return tuple((domain, 1.0) for domain in domains)

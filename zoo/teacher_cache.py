@@ -1,8 +1,8 @@
-"""Caches the teacher's most probable tokens for texts: on a CPU its passes take most of the time of
-distilling.
+"""Caches the teacher's most probable tokens for texts. On a CPU, the teacher's passes take most of
+the time of distilling.
 
 Texts are divided into windows at fixed positions, so that every epoch has the same windows. Each
-block of windows is a file, so that an interruption loses at most one.
+block of windows is a file, so that an interruption loses at most one block.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class TeacherCache:
         self._teacher = teacher
         self._length, self._count = length, count
         self._windows: list[np.ndarray] = []
-        self._files: list[Path] = []  # of each block
+        self._files: list[Path] = []  # one for each block
         self._blocks: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._indices: dict[bytes, int] = {}  # windows by their inputs
+        self._indices: dict[bytes, int] = {}  # the index of each window, by its inputs
         self._lock = threading.Lock()
         for row in rows.values():
             self._add_windows(np.asarray(row), folder)
@@ -128,8 +128,8 @@ class TeacherCache:
         batches = []
         for start in range(0, len(windows), WINDOWS_A_PASS):
             part = torch.from_numpy(windows[start : start + WINDOWS_A_PASS].astype(np.int64))
-            # bfloat16 is precise enough for the teacher's probabilities, and faster where the
-            # device has it.
+            # bfloat16 is precise enough for the teacher's probabilities, and faster if the device
+            # has it.
             with autocast(device):
                 logits = self._teacher(input_ids=part.to(device), use_cache=False).logits
             batches.append(logits.float().log_softmax(-1).topk(self._count, -1))

@@ -37,7 +37,7 @@ def ascii_punctuation(text: str) -> str:
 
 def _repair(run: re.Match[str]) -> str:
     """The characters of UTF-8 bytes that were decoded as Windows-1252 or Latin-1; the match itself
-    if it is something else.
+    if it is no such text.
     """
     for wrong in ("cp1252", "latin-1"):
         try:
@@ -50,8 +50,8 @@ def _repair(run: re.Match[str]) -> str:
 def join_wrapped_lines(text: str) -> str:
     """`text` with the lines of each hard-wrapped paragraph joined; verse keeps its lines.
 
-    A paragraph counts as wrapped when a line after its first begins with a small letter: a line
-    break in the middle of a sentence. Verse begins each line with a capital.
+    A paragraph counts as wrapped if a line after its first line begins with a small letter, since
+    the line break is then within a sentence. Verse begins each line with a capital.
     """
     return "\n\n".join(_join(block.split("\n")) for block in _BLANK_LINES.split(text.strip()))
 

@@ -40,7 +40,7 @@ def byte_lengths(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
 def byte_rule(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], int] | None:
     """A function from a token to its number of bytes; None for a tokenizer of another kind."""
     decoder = tokenizer.backend_tokenizer.decoder
-    # A decoder's pickled state is its JSON; that of the whole tokenizer would be megabytes.
+    # A decoder's pickled state is its JSON. The state of the whole tokenizer would be megabytes.
     kinds = set(_kinds(json.loads(decoder.__getstate__()))) if decoder else set()
     if "ByteLevel" in kinds:
         return len

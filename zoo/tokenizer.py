@@ -111,9 +111,9 @@ def _leading_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
 def encode(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], batch_size: int = 256
 ) -> np.ndarray:
-    """All documents' ids in one array, (tokens,) of `token_id_dtype`: `separator` before each
-    document; after it the end-of-text token, unless the separator is that token or the tokenizer
-    has added it already."""
+    """All documents' ids in one array, (tokens,) of `token_id_dtype`. The `separator` comes before
+    each document. The end-of-text token comes after each document, unless it is the separator or
+    the tokenizer has added it already."""
     parts = list(_encode_documents(tokenizer, documents, batch_size))
     if not parts:
         return np.zeros(0, dtype=token_id_dtype(vocabulary_size(tokenizer)))
@@ -126,7 +126,8 @@ def _encode_documents(
     first, last, leading = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
     before = [] if leading is not None else [first]
     id_type = token_id_dtype(vocabulary_size(tokenizer))
-    # In batches: an encoding holds offsets and strings too, a hundred times the size of its ids.
+    # In batches, since an encoding also holds offsets and strings, a hundred times the size of its
+    # ids.
     for start in range(0, len(documents), batch_size):
         batch = list(documents[start : start + batch_size])
         for encoding in tokenizer.backend_tokenizer.encode_batch(batch):

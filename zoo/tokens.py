@@ -62,7 +62,8 @@ class Manifest:
     format: int = _FORMAT
 
     def identity(self) -> dict[str, str]:
-        """The hashes that a checkpoint must share to be resumed, by domain, and the tokenizer's."""
+        """The hashes that must equal a checkpoint's hashes, so that it can be resumed: one for each
+        domain, and the tokenizer's."""
         hashes = {name: domain.sha256 for name, domain in self.domains.items()}
         # A domain may be called `tokenizer`; no domain, being a folder, has a name with a slash.
         if "tokenizer" in hashes:
@@ -86,9 +87,9 @@ class TokenStore:
 
 
 def held_out_start(num_tokens: int) -> int:
-    """The index of a domain's first held-out token. Its last tokens are held out, as many as the
-    largest of three numbers: 1, HELD_OUT_FRACTION of the domain, and HELD_OUT_LEAST (but at most a
-    tenth of the domain)."""
+    """The index of a domain's first held-out token. The domain's last tokens are held out. Their
+    number is the largest of three numbers: 1, HELD_OUT_FRACTION of the domain, and HELD_OUT_LEAST
+    (but at most a tenth of the domain)."""
     least = min(HELD_OUT_LEAST, num_tokens // 10)
     return num_tokens - max(1, least, round(num_tokens * HELD_OUT_FRACTION))
 
@@ -116,7 +117,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def open_tokens(folder: Path) -> TokenStore:
-    """The token files in `folder`. Raises ConfigError if it was not prepared or has changed."""
+    """The token files in `folder`. Raises ConfigError if the folder was not prepared, or if its
+    files have changed."""
     manifest = _read_manifest(folder)
     train, held_out = {}, {}
     for name, domain in manifest.domains.items():

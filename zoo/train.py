@@ -1,8 +1,7 @@
 """`python -m zoo train`: trains each model of a preset for its share of a time budget, resumable.
 
 The budget is seconds of training, summed over resumed runs. An interruption loses the steps after
-the last checkpoint; an evaluation that it cuts short is repeated on resuming, with the same
-weights.
+the last checkpoint; an interrupted evaluation is repeated on resuming, with the same weights.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ __all__ = [
     "train_model",
 ]
 
-_MAX_SHARD = "11MB"  # tensors of a file, which its header brings to at most 12 MB
+_MAX_SHARD = "11MB"  # of tensors in a file; with its header, a file has at most 12 MB
 MODELS = "models"
 """The kind of run that trains a new model."""
 _SHORT_EVALUATION_TOKENS = 2048  # per domain: takes seconds, even on a slow CPU
@@ -51,7 +50,7 @@ _SHORT_EVALUATION_TOKENS = 2048  # per domain: takes seconds, even on a slow CPU
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
-    """The settings of a training run besides its recipe."""
+    """The settings of a training run other than its recipe."""
 
     preset: Preset
     store: TokenStore
@@ -67,8 +66,9 @@ class TrainingRun:
         return self.minutes * 60.0 * recipe.budget_share / shares
 
     def workers(self, recipe: ModelRecipe) -> int:
-        """Threads among which a step's windows are divided: as many as torch has if all get equally
-        many windows, else one, which uses all cores; one on a GPU."""
+        """The number of threads among which a step's windows are divided. It is torch's number of
+        threads if all threads get the same number of windows. Otherwise it is one, and this thread
+        uses all cores. It is one on a GPU."""
         windows = max(1, recipe.tokens_per_step // self.preset.schedule.late_context)
         threads = torch.get_num_threads()
         return threads if self.device.type == "cpu" and windows % threads == 0 else 1
@@ -196,7 +196,7 @@ def _spend_budget(
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, trainer.loss())
         evaluation_due = _passes_mark(before / budget, spent / budget, schedule.evaluations)
-        # Also before an evaluation: a kill during it must not cost more training steps.
+        # Also before an evaluation: a kill during the evaluation must not cost more training steps.
         if evaluation_due or spent >= budget or spent - saved_at >= schedule.checkpoint_seconds:
             checkpoint.save(trainer, spent, evaluation_due=evaluation_due)
             saved_at = spent
@@ -222,7 +222,7 @@ def _short_evaluation(trainer: Trainer, run: TrainingRun) -> str:
 
 def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
     """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; an existing folder is
-    replaced only once the new one is complete."""
+    replaced only once the new folder is complete."""
     # A copy, since training may continue in float32.
     saved: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
     saved.config.dtype = torch.bfloat16

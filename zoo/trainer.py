@@ -49,8 +49,8 @@ def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -
 
 
 def learning_rate(schedule: Schedule, peak: float, fraction: float) -> float:
-    """Linear warm-up from a tenth of `peak` to `peak`, then a cosine down to `peak` x `final_rate`;
-    `fraction` of the budget is spent.
+    """Linear warm-up from a tenth of `peak` to `peak`, then a cosine down to `peak` x `final_rate`.
+    `fraction`: the part of the budget that is spent.
     """
     warmup = schedule.warmup_fraction
     if fraction < warmup:
@@ -102,7 +102,7 @@ class Trainer:
         return self.model.device
 
     def step(self, fraction: float) -> None:
-        """One optimizer step; `fraction` of the time budget is spent."""
+        """One optimizer step. `fraction`: the part of the time budget that is spent."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.schedule, self.recipe.learning_rate, fraction)
         loss = self._backward(self._next_windows(fraction))

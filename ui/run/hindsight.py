@@ -1,4 +1,5 @@
-"""Regret of a routed run: each SSM reads the recorded text once, to see what it would have drafted.
+"""Regret of a routed run: what its choice of SSMs cost, compared with the best choice in hindsight.
+Each SSM reads the recorded text once, which shows what that SSM would have drafted.
 
 `measure_regret` is a generator like `race_plain` (ui/run/plain_run.py): it yields while the SSMs
 read, and stores its result in the session.
@@ -33,11 +34,10 @@ CHECK_S = 0.1
 
 
 def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
-    """Sets `session.regret`, what the routed choice of SSMs cost compared with the best choice in
-    hindsight, and logs it if the run is in the log.
+    """Sets `session.regret`, and logs it unless this is the opening run.
 
-    If another run is opened in the tab session meanwhile, nothing is stored. `owner` is not read:
-    the signature is that of `race_plain`.
+    If another run is opened in the tab session before the SSMs have read the text, nothing is
+    stored. `owner` is unused: it is there because callers pass the same arguments to `race_plain`.
     """
     player, view = session.player, finished_view(hub, session)
     names = _ssms_to_read(view, hub.model_host.infos)
@@ -58,7 +58,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
         while not task.wait(CHECK_S):
             place = f", {task.place} in the queue" if task.place else ""
             session.doing = f"Each SSM reads the recorded text once{place}."
-            # `finally` cancels the task: it leaves the queue, or its result is not used.
+            # `finally` cancels the task: the task leaves the queue, or its result is dropped.
             if session.player is not player:
                 return
             yield
@@ -75,7 +75,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
 
 
 def stored_regret(run: Any) -> Regret | None:
-    """The regret in the log of `run`, a RunSummary; None where it was not counted."""
+    """The regret that the log holds for `run`, a RunSummary; None if there is none."""
     return None if run.regret is None else Regret.from_plain(run.regret)
 
 
@@ -85,8 +85,9 @@ def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     names = routed_candidates(view)
     if not names:
         raise ConfigError(NOT_ROUTED)
-    # A thinned run: its statistics count all verified nodes, its trees have no rejected ones. Both
-    # are checked, since a failed run may count nodes of a round that is not recorded.
+    # In a thinned run the statistics count all verified nodes, but the recorded trees have no
+    # rejected nodes. The first condition alone is not enough: a failed run may count nodes of a
+    # round that was not recorded.
     num_nodes = sum(round_.nodes for round_ in view.rounds)
     if num_nodes < view.stats.num_verified_nodes and not any(
         round_.struck for round_ in view.rounds
@@ -97,7 +98,7 @@ def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
         raise ConfigError.must_be(
             "verify", rule, "greedy or match, where what is accepted can be told afterwards"
         )
-    # Without the LLM, which is the first: an SSM may have the same name.
+    # The first model is the LLM. It is left out, since an SSM may have the same name.
     present = {one.name: one for one in loaded[1:]}
     recorded = {one.name: one for one in view.started.models[1:]}
     changed_names = [
@@ -113,8 +114,9 @@ def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
 
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
-    """The regret of a run's routes. `tokens`: each SSM's most probable token at every position of
-    the text, as far as its context goes. ConfigError if no SSM could read the text."""
+    """The regret of a run's routes. `tokens`: for each SSM its most probable token at every
+    position of the text, up to the end of the SSM's context. ConfigError if no SSM could read the
+    text."""
     text = view.token_ids
     hits = {
         name: [i < len(own) and own[i] == token for i, token in enumerate(text)]
@@ -131,5 +133,5 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
         # all SSMs if no round before it has a route.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * round_.emitted
     depths = [round_.depth for round_ in view.rounds if round_.depth]
-    # `median_high` is the depth of some round, so a whole number.
+    # `median_high` returns one of the depths, so an integer.
     return regret_of(hits, routes, statistics.median_high(depths) if depths else 1)

@@ -1,6 +1,9 @@
-"""A drafter's slot, which determines its colour and its letter. Slots number the loaded SSMs, not a
-run's own list, so that an SSM looks the same in all runs with these models; then the built-in
-drafters without a model, then user-defined ones."""
+"""A drafter's slot is a number that determines the drafter's colour and letter.
+
+The first slots belong to the loaded SSMs, the next to the built-in drafters without a model, the
+last to user-defined drafters. Slots do not depend on which drafters a run uses, so an SSM looks the
+same in all runs with the same models.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ def letter(index: int) -> str:
 
 
 def slots_of(drafters: Sequence[str], models: Iterable[ModelInfo]) -> dict[str, int]:
-    """The slot of each of a run's `drafters`, in their order; `models` were loaded in the run."""
+    """The slot of each of a run's `drafters`, in their order; `models`: the models that were loaded
+    during the run."""
     ssms = [model.name for model in models if model.role == "ssm"]
     names = [*ssms, *MODEL_FREE]
-    # User-defined drafters, which are in no list.
+    # User-defined drafters.
     others = [name for name in drafters if name not in names]
     return {name: [*names, *others].index(name) for name in drafters}
 

@@ -1,4 +1,4 @@
-"""Names and long texts in a sentence; a list as the dict that pictures take."""
+"""Names joined to a phrase, long texts cut, and a list as the dict that pictures take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def by_index(values: Iterable[T]) -> dict[str, T]:
-    """The values by their index: a dict, since pictures take no lists (ui/run/values.py)."""
+    """A dict from index to value, since pictures take no lists (ui/run/values.py)."""
     return {str(i): value for i, value in enumerate(values)}
 
 
@@ -21,5 +21,5 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """The text in at most `most` characters, the last an ellipsis if some are left out."""
+    """The text in at most `most` characters; a cut text ends with an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,9 +1,10 @@
-"""Inside an LLM pass: which tokens each node of the selected round's tree attends to, and in which
-slots of the KV cache its keys and values are, before and after the commit.
+"""The attention mask of an LLM pass: which tokens each node of the selected round's tree attends
+to, and which slot of the KV cache holds its keys and values before and after the commit.
 
-No I/O. The pass is fed the root, then the nodes in their order; each gets the next slot of the KV
-cache, siblings too, although they share a position. Committing moves the accepted path next to the
-root; the rest is written over by the next round (core/models/kv_cache.py).
+No I/O. The pass is fed the root, then the nodes in their order. Each node gets the next slot of the
+KV cache; siblings get different slots, although they share a position. The commit moves the
+accepted path next to the root. The next round overwrites the slots behind the path
+(core/models/kv_cache.py).
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from ui.run.view import Detail, View
 __all__ = ["MOST_NODES", "mask_value"]
 
 MOST_NODES = 64
-"""Of a larger tree only the first MOST_NODES nodes and the accepted ones are drawn."""
+"""If a tree is larger, only its first MOST_NODES nodes and its accepted nodes are drawn."""
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
-    """`run`: the run's id. `round`, `stage`, `node`: the selected ones. `drafters`: see
-    `drafters_value`. `root`: the root token's text. `cached`: the number of tokens in the cache
-    before the pass, which is also the root's slot; each node attends to all these tokens (within a
-    layer's window). `nodes`: for each node its text, parent, `ancestors` (nodes, without the root),
-    slot, and its slot `after` the commit, None if the node is not kept. `more`: how many nodes are
-    left out."""
+    """`run`: the run's id. `round`, `stage`, `node`: the selected round, its displayed stage, and
+    the selected node. `drafters`: see `drafters_value`. `root`: the root token's text. `cached`:
+    the number of tokens in the cache before the pass, which is also the root's slot. Each node
+    attends to all cached tokens (within a layer's window).
+
+    `nodes`: for each drawn node its text `t`, its `parent`, its `ancestors` (nodes, without the
+    root), its `slot`, and its slot `after` the commit, None if the node is not kept. `more`: how
+    many nodes are not drawn."""
     view, detail = frame.view, frame.detail
     tree = detail.combined if detail else None
     value: dict[str, Any] = {
@@ -59,8 +62,8 @@ def mask_value(frame: Frame) -> dict[str, Any]:
 
 
 def _num_cached(view: View, number: int) -> int:
-    """The number of tokens of the prompt and of the rounds before round `number`, without the last
-    token, which is the root."""
+    """The number of tokens in the prompt and in the rounds before round `number`, minus one: the
+    last of these tokens is the root. 0 if no round is selected."""
     started = view.started
     if started is None or number < 0:
         return 0
@@ -69,7 +72,7 @@ def _num_cached(view: View, number: int) -> int:
 
 
 def _kept_path(detail: Detail) -> list[int]:
-    """The accepted nodes; once the round is complete, only those that were committed."""
+    """The accepted nodes; once the round is complete, only the committed nodes."""
     if detail.verified is None:
         return []
     accepted = list(detail.verified.path)

@@ -1,6 +1,9 @@
-"""The drafter nodes of a run (other machines, core/remote_ssms): their SSMs, their round trips, how
-often they were late or absent, and the network time above which they would make the run slower than
-plain decoding. Pure: a View in, plain JSON out."""
+"""The drafter nodes of a run (other machines, core/remote_ssms).
+
+For each node: its SSMs, its round trips, how often it was late or absent, and the network time
+above which it would make the run slower than plain decoding. Pure: everything is computed from a
+View.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +18,38 @@ __all__ = ["nodes_of", "nodes_value", "trip_spans"]
 Value = dict[str, Any]
 
 RECENT_TRIPS = 64
-"""The times are medians over this many of the latest round trips: the network may change within a
-run."""
+"""Times are medians over at most this many of the latest round trips, since the network may change
+within a run."""
 # The states with a round trip to measure: late and absent nodes sent no answer in time.
 ANSWERED = ("in_time", "ahead")
 TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
 
 
 def nodes_of(view: View) -> tuple[str, ...]:
-    """The addresses of the nodes whose SSMs were loaded, in their order."""
+    """The addresses of the nodes whose SSMs were loaded, in the order of the models."""
     models = view.started.models if view.started else ()
     return tuple(dict.fromkeys(model.node for model in models if model.node))
 
 
 def trip_spans(round_: RoundView) -> tuple[Span, ...]:
-    """A round's trips as stages on the nodes' lanes."""
+    """A round's trips as spans; each node has its own lane."""
     return tuple(
         Span(trip.node, TRIP_NAMES[trip.state], trip.start_ms, trip.end_ms)
         for trip in round_.trips
-        # Both times are 0 where no request was sent.
+        # Both times are 0 if no request was sent.
         if trip.end_ms > trip.start_ms
     )
 
 
 def nodes_value(view: View) -> Value:
-    """For each node: its address, its SSMs, its state in the latest round that needed it, in how
-    many rounds it was in time, had drafted ahead, was late or absent, how often it was started, and
-    the latest deadline in ms.
+    """For each node: its address (`node`), its SSMs, and these figures.
 
-    Medians over the latest trips, in ms: round trip (`trip`) and its network part (`wire`). `even`:
-    see `_break_even`. An unknown time is None.
+    `state`: its state in the latest round that needed the node. `in_time`, `ahead`, `late`,
+    `absent`: in how many rounds it had this state (`NodeTrip`). `starts`: how often it was started.
+    `deadline`: the latest deadline, in ms.
+
+    `trip` and `wire`: the round trip and its network part, in ms, as medians over the latest trips.
+    `even`: see `_break_even`. An unknown time is None.
     """
     models = view.started.models if view.started else ()
     return {
@@ -67,7 +72,7 @@ def _figures(view: View, address: str) -> Value:
         -RECENT_TRIPS:
     ]
     round_trips = [trip.round_trip_ms for _, trip in answered]
-    # Both ways together; the node's own time is not the network's.
+    # The network's time in both directions together: `busy_ms` is the node's own time.
     network_times = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
     return {
         "state": last.state if last else "",
@@ -84,11 +89,14 @@ def _figures(view: View, address: str) -> Value:
 
 
 def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
-    """Predicted network time, in milliseconds, at which a round with the node takes as long per
-    token as plain decoding: tokens x plain = round - network + (this time). Below 0 plain decoding
-    is faster even without a network. It is computed from means over rounds, since a round's tokens
-    and its time vary together. A round whose drafts were made ahead has not waited for the network.
-    None before the first answer, and while the time of plain decoding is unknown."""
+    """The network time, in milliseconds, at which a round with the node is predicted to take as
+    long per token as plain decoding. It solves: tokens x plain = round - network + (this time).
+
+    Below 0, plain decoding is faster even without a network. Means over rounds are used, since a
+    round's tokens and its time vary together. A round with drafts made ahead counts 0 for the
+    network, since it has not waited for the network. None before the first answer, and while the
+    time of plain decoding is unknown.
+    """
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:
         return None

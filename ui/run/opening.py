@@ -1,6 +1,6 @@
-"""The run that Live opens with: recorded with the loaded models when the server starts, and played
-slowly to each visitor until a button is pressed. It is in no log. A visitor's run stops the
-recording; a later visit then starts it again."""
+"""The run that Live opens with. When the server starts, it records this run with the loaded models.
+The page plays the run slowly to each visitor until a button is pressed. The run is in no log. A
+visitor's run stops the recording; a later visit starts the recording again."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["OPENING", "ROUNDS_A_SECOND", "Opening"]
 OPENING = "opening"
 """The run id of the opening run."""
 ROUNDS_A_SECOND = 1.0
-# A page that plays the run occupies a thread of the server.
+# A page occupies a thread of the server while it plays the run.
 MOST_AT_ONCE = 16
 
 
 class Opening:
-    """The recording; there is none before `record`. `players`: a semaphore that a page holds while
-    it plays the recording."""
+    """The recording of the opening run. `players`: a semaphore that a page holds while it plays the
+    recording."""
 
     def __init__(self) -> None:
         self._source: LiveSource | None = None
         self.players = threading.BoundedSemaphore(MOST_AT_ONCE)
 
     def record(self, start: Callable[[Request], LiveSource], request: Request) -> None:
-        """Run the request with `start`, which logs nothing."""
+        """Run `request` with `start`, which must not log the run."""
         self._source = start(request)
 
     def source(self) -> MemorySource | None:

@@ -1,4 +1,4 @@
-"""What an LLM pass waits for besides its arithmetic: streamed layers, or the other ranks."""
+"""Says what an LLM pass waits for: streamed layers, or the other ranks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LEAST_PASSES = 5  # among fewer passes the lower quartile can be an outlier
 
 
 def offload_words(info: OffloadInfo | None) -> str:
-    """Says how many bytes a pass streams, how long that takes at least, and that a tree costs one
-    transfer; empty where all layers are in memory."""
+    """Says how many bytes a pass streams, the least time that takes, and that a tree costs one
+    transfer. Empty if all layers are in memory."""
     if info is None or not info.streamed:
         return ""
     place = "host memory" if info.mode == "host" else info.mode
@@ -29,7 +29,7 @@ def offload_words(info: OffloadInfo | None) -> str:
 
 
 def division_words(info: RanksInfo | None) -> str:
-    """How the LLM is divided, in a few words; empty where it is in one process."""
+    """How the LLM is divided, in a few words; empty if it is in one process."""
     if info is None:
         return ""
     how = "each layer divided" if info.split == "tp" else "some layers each"
@@ -37,8 +37,9 @@ def division_words(info: RanksInfo | None) -> str:
 
 
 def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
-    """What the ranks exchanged in the latest of a run's rounds, the milliseconds that each spent on
-    it, and whether, by the rounds so far, the ranks are faster than one process."""
+    """What the ranks exchanged in the run's latest round, and how many milliseconds each rank spent
+    on that. Then whether the ranks are faster than one process, judged by all rounds so far. Empty
+    if the LLM is in one process or the latest round has no exchange."""
     traffic = rounds[-1].traffic if rounds else ()
     if info is None or not traffic:
         return ""
@@ -53,10 +54,13 @@ def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
 
 
 def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
-    """Compares the run's passes of about one width (tokens in the pass) with a prediction for one
-    process with a rank's threads. Work that every rank repeats, such as norms and the calls
-    themselves, is not measured separately, so the prediction is a range: from the work of one rank
-    to the sum of all ranks' work."""
+    """Compares the run's passes of similar width (number of tokens) with a prediction for one
+    process that has as many threads as one rank.
+
+    Work that every rank repeats, such as norms and the calls themselves, is not measured
+    separately, so the prediction is a range: from the work of one rank to the sum of all ranks'
+    work.
+    """
     if info.split == "pp":
         return "They work one after the other, so a pass is no faster than in one process."
     timed = [
@@ -66,9 +70,9 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
     if len(passes) < LEAST_PASSES:
         return f"{LEAST_PASSES} passes of about one width tell whether the ranks are worth it."
     pass_ms = statistics.median(map(_pass_ms, passes))
-    # The time in which the system interrupts a rank counts as computing. On a busy machine most
-    # passes have such a rank. The lower quartile leaves these passes out, since an interruption of
-    # a single process would keep no other process waiting.
+    # If the system interrupts a rank, the interruption counts as that rank's computing time. On a
+    # busy machine this happens in most passes. The lower quartile leaves interruptions out of the
+    # prediction, since a single process would not have to wait for another that is interrupted.
     computed_ms = [
         _lower_quartile([max(0.0, _pass_ms(round_) - round_.traffic[rank].ms) for round_ in passes])
         for rank in range(info.count)
@@ -107,7 +111,8 @@ def _lower_quartile(values: Sequence[float]) -> float:
 
 
 def _widths(rounds: Sequence[RoundView]) -> str:
-    """How many tokens are in each round's pass: the text's last token, and the tree's nodes."""
+    """The number of tokens in a pass, or its range over the rounds. A pass has the text's last
+    token and the tree's nodes."""
     widths = [round_.nodes + 1 for round_ in rounds]
     least, most = min(widths), max(widths)
     if least < most:

@@ -1,7 +1,7 @@
-"""The engine's notes on pipelining in words for visitors: results of `auto`'s trials, and that
-`across` had no other request to overlap with.
+"""The engine's notes on pipelining, in words for visitors. A note is recognised by its wording.
 
-Notes are recognised by their wording; all other notes are returned unchanged.
+Notes on pipelining report the result of a trial of `pipeline=auto`, or that `across` had no other
+request to overlap with.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 __all__ = ["ALONE", "SwitchTrial", "in_words", "is_alone", "is_fault", "trial_of"]
 
-# As core/engine/overlap.py words it.
+# The result of a trial, as core/engine/overlap.py words it.
 NOTE = re.compile(
     r"drafting (?P<kind>\w+) takes (?P<ms>[\d.]+) ms a round, (?P<without>[\d.]+) without: "
     r"(?P<result>on|off)"
@@ -20,13 +20,14 @@ ALONE = (
     "No overlap: only one request was running. Run in a second tab at the same "
     "time, or choose pipeline=ahead, which overlaps within one request."
 )
-"""Replaces the note of a run that was the only one; not shown if a round drafted ahead."""
+"""Replaces the engine's note that no other request is being served; not shown if a round drafted
+ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchTrial:
-    """Milliseconds of a round with drafting `kind` and without it; `on`: whether the run
-    continues with it."""
+    """`ms` and `without_ms`: milliseconds of a round with drafting `kind` and without it. `on`:
+    whether the run goes on drafting `kind`."""
 
     kind: str
     ms: float
@@ -45,7 +46,8 @@ def trial_of(note: str) -> SwitchTrial | None:
 
 
 def is_alone(note: str) -> bool:
-    """Whether a note of `across` reports that there is no other request, which is no fault."""
+    """Whether a note reports that `across` had no other request to overlap with. This is no
+    fault."""
     # The first words of `NO_OTHER_REQUEST` in core/engine/overlap.py.
     return note.startswith("no other request is being served")
 
@@ -56,7 +58,7 @@ def is_fault(note: str) -> bool:
 
 
 def in_words(note: str) -> str:
-    """A note in words for visitors; notes that report no trial are returned unchanged."""
+    """A trial's result in words for visitors; any other note is returned unchanged."""
     trial = trial_of(note)
     if trial is None:
         return note

@@ -1,9 +1,9 @@
-"""Plain decoding of a run's request: how much faster the run was, and whether plain decoding writes
-the same text.
+"""Decodes a run's request without drafts. This shows how much faster the run was, and whether plain
+decoding writes the same text.
 
 `race_plain` is a generator: it yields while plain decoding runs, and stores its results in the
-session. One plain run answers both questions; if the texts differ, a second plain run records more
-alternatives.
+session. One plain run answers both questions. If the texts differ, a second plain run records more
+alternatives of each token.
 """
 
 from __future__ import annotations
@@ -27,31 +27,32 @@ from ui.server.session import Hub, TabSession, run_to_end
 
 __all__ = ["BLOCKS", "check_same_llm", "finished_view", "fits", "race_plain"]
 
-# Alternatives that the second plain run records: a rounding tie is recognised only if both disputed
-# tokens are among them.
+# How many alternatives of each token the second plain run records. A rounding tie is recognised
+# only if both disputed tokens are among them.
 DISPUTE_TOP_K = 50
 BLOCKS = 3
-"""How often each of the compared runs is measured; the runs take turns."""
+"""How often each of the compared runs is measured. One block measures each run once, in turn."""
 MOST_S = 30.0
 """Seconds that all blocks together may take."""
 
 
 def fits(number: int, began: float) -> bool:
-    """Whether `number` blocks (2 or more) take at most MOST_S if the last of them takes as long as
-    the mean of the others; the first began at `began` (of `time.monotonic`)."""
+    """Whether `number` blocks (2 or more) are predicted to take at most MOST_S in all. The
+    prediction: the last block takes as long as the mean of the blocks before it. `began`: when the
+    first block began, by `time.monotonic`."""
     return (time.monotonic() - began) * number / (number - 1) <= MOST_S
 
 
 def race_plain(
     hub: Hub, session: TabSession, owner: str, blocks: int = 1, log: bool = True
 ) -> Iterator[None]:
-    """Decode the request of the session's run without drafts. Sets `session.baseline`, the speed of
+    """Plain decoding of the request of the session's run. Sets `session.baseline`, the speed of
     plain decoding, and `session.answer`, whether plain decoding writes the same text.
 
-    If `blocks` is more than 1, plain decoding and the run are repeated in turn, so that a speed is
-    the median of several samples. A further block is run only if the time so far predicts at most
-    MOST_S for all blocks up to it. The repeats are not logged; the first plain run is logged if
-    `log` is set. If another run is opened in the session meanwhile, the rest is dropped.
+    If `blocks` is more than 1, plain decoding and the run are repeated in turn, so that each speed
+    is the median of several samples. A further block is run only if it `fits`. The repeats are not
+    logged; the plain runs of the first block are logged if `log` is set. If another run is opened
+    in the session meanwhile, the remaining measurements are dropped.
     """
     player, session.measuring = session.player, True
     try:
@@ -97,7 +98,8 @@ def _run_blocks(
         plain_view, own_view = pair
         speeds = (plain_view.stats.tokens_per_second, own_view.stats.tokens_per_second)
         pairs = (*baseline.blocks, speeds)
-        # A length policy that follows measured times may divide the text into other rounds.
+        # A length policy that follows measured times may divide the text into different rounds; the
+        # ends of such rounds are not comparable.
         same_rounds = _emitted_by_round(own_view) == _emitted_by_round(view)
         own_ends = round_ends_ms(own_view) if same_rounds else ()
         session.baseline = replace(
@@ -113,12 +115,13 @@ def _run_blocks(
 def _run_block(
     hub: Hub, session: TabSession, view: View, owner: str, place: tuple[int, int]
 ) -> Generator[None, None, tuple[View, View] | None]:
-    """Runs plain decoding and the run once more and returns both views in this order; None if one
-    of them did not complete. `place`: this block's number, and the number of blocks."""
+    """Repeats plain decoding, then the run. Returns both views in this order; None if either did
+    not complete, or if another run was opened. `place`: this block's number, and the number of
+    blocks."""
     player, views = session.player, []
     assert view.started is not None
     own_request = Request.from_plain(view.started.asked)
-    # The seed that the run drew, where its request left it open.
+    # The run's own seed: its request may have left the seed open.
     own_request = replace(
         own_request, sampling=replace(own_request.sampling, seed=view.started.seed)
     )
@@ -143,8 +146,8 @@ def _emitted_by_round(view: View) -> list[int]:
 
 
 def check_same_llm(run_id: str, models: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:
-    """ConfigError if the LLM among the run's `models` is not the `loaded` one, so that the run
-    cannot be compared."""
+    """Raises ConfigError if the LLM among the run's `models` is not the LLM among the `loaded`
+    models: then the run cannot be compared."""
     old, new = llm_of(models), llm_of(loaded)
     if old is not None and new is not None and old.is_same(new):
         return
@@ -168,7 +171,7 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
 
 def finished_view(hub: Hub, session: TabSession) -> View:
     """The View of the session's whole run; ConfigError if there is no run, or if it is still
-    running, has no tokens, or is from another LLM than the loaded one."""
+    running, has no tokens, or was not made with the loaded LLM."""
     player = session.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")
@@ -193,8 +196,9 @@ def _run_plain(
     top_k: int | None = None,
     log: bool = True,
 ) -> Iterator[None]:
-    """Run plain decoding unless this session has done so already; sets `session.plain`. `top_k`:
-    the number of alternatives to record, by default that of the run."""
+    """Run plain decoding, unless this session has its result already; sets `session.plain`.
+    `top_k`: how many alternatives of each token to record, by default as many as the run recorded.
+    ConfigError if plain decoding is running already."""
     if session.plain is not None:
         return
     if session.side is not None:
@@ -221,7 +225,7 @@ def _run_plain(
 
 def _set_baseline(hub: Hub, session: TabSession, view: View) -> None:
     """If both runs completed, sets `session.baseline` from `session.plain` and logs it; if the
-    plain run did not complete, sets `session.trouble`."""
+    plain run did not complete, clears `session.plain` and sets `session.trouble`."""
     plain = _view_of(session.plain)
     if plain.state != "completed" or view.started is None:
         session.plain = None

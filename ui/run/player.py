@@ -1,10 +1,10 @@
 """Player: one visitor's position in one run, and the speed at which it advances.
 
-The engine never waits for it. Full speed shows all events so far; slow motion plays a number of
-rounds per second; stepping moves by one stage (one event), forward or back. Going back starts from
-a stored View, since `reduce_all` only goes forward. Time is an argument; nothing here sleeps.
-Several handlers of one tab use a Player at once, so methods that move it, select or make a frame
-hold its lock for a short time.
+The engine never waits for a Player. Full speed shows all events so far; slow motion plays a number
+of rounds per second; stepping moves by one stage (one event), forward or back. Going back starts
+from a stored View, since `reduce_all` only goes forward. The caller passes the time; nothing here
+sleeps. Several handlers of one tab use a Player at once, so methods that move it, select or make a
+frame hold its lock for a short time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MODES = ("full", "slow", "step")
 EVENTS_A_ROUND = len(STAGES)
 KEEP_VIEW_EVERY = 128
 FOLLOW_EVERY_S = 0.4
-"""At full speed the followed round changes at most this often: a tree must stay readable."""
+"""At full speed the followed round changes at most once in this many seconds, so that a tree stays
+readable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Player:
         self._stored_views: dict[int, View] = {0: View()}
         # Time of the last `advance`, in seconds; None: the next `advance` counts no time.
         self._clock: float | None = None
-        # In slow motion the part of the next stage that is due already.
+        # In slow motion: the fraction of the next stage that is due already.
         self._due_stages = 0.0
         self._pinned: int | None = None
         self._stages = EVENTS_A_ROUND  # how many stages of the pinned round are shown
@@ -63,8 +64,8 @@ class Player:
         self.turn = 0
 
     def take_turn(self) -> int:
-        """Claim the player: a generator continues only while `turn` is what this call returned, so
-        only the generator that called last plays."""
+        """Claim the player for a generator and return the new `turn`. A generator stops as soon as
+        `turn` has another value, so only the generator that called last plays."""
         with self._lock:
             self.turn += 1
             return self.turn
@@ -86,7 +87,7 @@ class Player:
                 self._follow_latest(now)
 
     def _play(self, seconds: float) -> None:
-        """Move by the stages that are due after `seconds`: a round has EVENTS_A_ROUND of them."""
+        """Move by the stages that fall due within `seconds`; a round has EVENTS_A_ROUND stages."""
         self._due_stages += seconds * self._pace.rounds_per_second * EVENTS_A_ROUND
         # While the engine is slower than the pace, unused time is dropped, not saved up.
         self._due_stages = min(self._due_stages, max(1.0, self.source.count - self._at))
@@ -95,21 +96,22 @@ class Player:
         self._move_to(self._at + num_stages)
 
     def _skip_run_events(self) -> None:
-        """The first and the last event are not stages of a round: they are shown at once."""
+        """If the next event is the run's first or last, show it too: these two are not stages of a
+        round."""
         for event in self.source.events(self._at, self._at + 1):
             if not isinstance(event, RoundEvent):
                 self._move_to(self._at + 1)
 
     def step(self, by: int) -> None:
-        """`show_stage` of the stage that is `by` stages after the visitor's place (before it, if
-        negative)."""
+        """Call `show_stage` for the stage `by` stages after the visitor's place; before it, if `by`
+        is negative."""
         with self._lock:
             self.show_stage(max(1, self.place + by))
 
     def show_stage(self, stages: int) -> None:
-        """Show the run after its first `stages` stages, and switch to stepping. If the last of them
-        has been shown before, it is selected, and later rounds stay shown; else the player moves
-        there, without a selection."""
+        """Show the run after its first `stages` stages, and switch to stepping. If the last of
+        these stages is shown already, it is selected and later rounds stay shown. Otherwise the
+        player moves to it, and no round is selected."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             if 1 <= stages <= self.stage:
@@ -118,12 +120,12 @@ class Player:
                 self._jump(1 + max(0, stages))
 
     def seek(self, rounds: int) -> None:
-        """Move to where `rounds` rounds are complete, and switch to stepping."""
+        """Move to the end of the first `rounds` rounds, and switch to stepping."""
         self.seek_stage(EVENTS_A_ROUND * rounds)
 
     def seek_stage(self, stages: int) -> None:
-        """Move to `stages` stages from the beginning, at most to the last event so far, and switch
-        to stepping."""
+        """Move to the end of the first `stages` stages, at most to the last event so far, and
+        switch to stepping."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             self._jump(1 + max(0, stages))
@@ -155,7 +157,7 @@ class Player:
             self._jump(1 + stages if stages else 0)
 
     def _jump(self, num_events: int) -> None:
-        """Show the first `num_events` events, without a selection."""
+        """Show the first `num_events` events, and select no round."""
         self._pinned = self._node = None
         self._move_to(num_events)
         self._skip_run_events()
@@ -170,8 +172,8 @@ class Player:
             self._at = max(at for at in self._stored_views if at <= target)
             self._view = self._stored_views[self._at]
         while self._at < target:
-            # In strides of KEEP_VIEW_EVERY events, with a View stored after each: a step back
-            # reduces at most one stride again, not the whole run.
+            # A View is stored after every KEEP_VIEW_EVERY events. So a step back reduces at most
+            # this many events again, not the whole run.
             end = min(target, self._at - self._at % KEEP_VIEW_EVERY + KEEP_VIEW_EVERY)
             events = self.source.events(self._at, end)
             if not events:
@@ -179,7 +181,7 @@ class Player:
             self._view = reduce_all(events, self._view)
             self._at += len(events)
             if self._at % KEEP_VIEW_EVERY == 0:
-                # Without the detail of its last complete round: that is large, and the end of the
+                # The detail of the last complete round is left out: it is large, and the end of the
                 # next round replaces it.
                 self._stored_views[self._at] = replace(self._view, last=None)
         self._version += 1
@@ -193,10 +195,10 @@ class Player:
         stages: int = EVENTS_A_ROUND,
         token: int | None = None,
     ) -> None:
-        """Select a round that has been shown, with its first `stages` stages, and optionally a node
-        of its tree: by its number, or by one of the round's tokens (`token`, a key of
-        `Detail.node_of_token`). `number` None: the displayed round and its selected node. No effect
-        for a round that has not been shown."""
+        """Select round `number` with its first `stages` stages, and optionally a node of its tree.
+        The node is given by its number (`node`) or by one of the round's tokens (`token`, a key of
+        `Detail.node_of_token`). If `number` is None, the displayed round and its selected node are
+        selected. No effect if the round is not shown yet."""
         with self._lock:
             if number is None:
                 detail = self._selected_detail()
@@ -211,18 +213,19 @@ class Player:
                 self._version += 1
 
     def select_stage(self, stages: int) -> None:
-        """Select the round that contains stage number `stages` of the run, as it was after that
-        stage; at most the last stage shown."""
+        """Select the round that contains the run's stage number `stages` (at most the last stage
+        shown). The round is shown as it was after that stage."""
         with self._lock:
             last = min(stages, self.stage) - 1
             if last >= 0:
                 self.select(last // EVENTS_A_ROUND, stages=last % EVENTS_A_ROUND + 1)
 
     def select_next(self, by: int) -> None:
-        """Select the round `by` rounds after the selected one (before it, if negative).
+        """Select the round `by` rounds after the selected round; before it, if `by` is negative.
 
-        If that round has not been shown, the player moves to its end, as far as it is recorded; at
-        full speed, or if all recorded events are shown, it selects the last round shown instead.
+        If the target round is not shown yet, the player moves to the end of that round, as far as
+        it is recorded. At full speed, or if all recorded events are shown, the player selects the
+        last round shown instead.
         """
         with self._lock:
             last = self._num_shown_rounds() - 1
@@ -233,8 +236,8 @@ class Player:
                 self.select(min(last, max(0, target)))
 
     def follow(self) -> None:
-        """Clear the selection and show the latest round. In stepping mode this moves to the last
-        event first, since `advance` does not.
+        """Clear the selection and show the latest round. In stepping mode the player first moves to
+        the last event, since `advance` does not.
 
         After a run's end the followed round is `_final_detail`, which may be an earlier round. The
         visitor wants the latest round, even if nothing was drafted in it, so the latest round is
@@ -255,9 +258,10 @@ class Player:
         return current.round + 1 if current else 0
 
     def _follow_latest(self, now: float | None = None) -> None:
-        """Follow the latest round from `now` on, by default the time of the last `advance`."""
+        """Follow the latest round. `now`: the present time, by default the time of the last
+        `advance`."""
         view = self._view
-        # At full speed the latest complete round; else the current one, stage by stage.
+        # At full speed the latest complete round; else the current round, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
         if self._pace.mode == "full" and self.is_paused:
             latest = self._final_detail() or latest
@@ -270,9 +274,9 @@ class Player:
         """The round to show at the end of a run; None if no round has a tree. The last round often
         has none, since the text's end left no room for a draft.
 
-        In a completed run it is the round with the highest `RoundView.story`; if several rounds
-        have it, the round with the most accepted tokens, then the smallest tree, then the latest.
-        In a run that was stopped or failed it is the last round with a tree.
+        In a completed run it is the round with the highest `RoundView.story`. Ties go to the most
+        accepted tokens, then to the smallest tree, then to the latest round. In a run that was
+        stopped or failed it is the last round with a tree.
         """
         drafting = [round_ for round_ in self._view.rounds if round_.nodes]
         if not drafting:
@@ -301,7 +305,7 @@ class Player:
     def stage(self) -> int:
         """The number of stages shown; a round has EVENTS_A_ROUND."""
         with self._lock:
-            # The run's last event is no stage either.
+            # Neither the run's first event nor its last is a stage.
             ended = self._view.state not in ("", "running")
             return max(0, self._at - 1 - ended)
 
@@ -356,7 +360,7 @@ class Player:
         return self._round(self._pinned, self._stages)
 
     def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail:
-        """As much of the round as is shown, at most its first `stages` stages."""
+        """The part of the round that is shown, at most its first `stages` stages."""
         first = 1 + EVENTS_A_ROUND * number
         # The two latest rounds are in the View; other rounds are reduced again from their events.
         if stages == EVENTS_A_ROUND:

@@ -1,5 +1,5 @@
-"""Which probability is which: a token's bar, its score, and the p and q of its verdict differ,
-since they have different purposes.
+"""Explains which probability is which. A token's bar, its score, and the p and q of its verdict are
+different probabilities.
 
 Pure: a run's configuration in, sentences out. Definitions: core/events/parts.py (`TopK`,
 `DraftRecord`, `Trial`) and docs/architecture.md ("Words").
@@ -26,8 +26,8 @@ def rounded_probability(probability: float) -> float:
 
 
 def probability_words(config: Mapping[str, Any]) -> str:
-    """The meaning of bars, of scores, and of p and q in the verdict's sentence, in a run of this
-    request; empty if `config` has no sampling or no speculation."""
+    """What bars, scores, and p and q in a verdict's sentence mean in a run with this `config`;
+    empty if `config` has no sampling or no speculation."""
     sampling, speculation = config.get("sampling", {}), config.get("speculation", {})
     if not sampling or not speculation:
         return ""
@@ -47,7 +47,7 @@ def _in_brackets(words: list[str]) -> str:
 
 
 def warper_words(sampling: Mapping[str, Any]) -> list[str]:
-    """The warpers besides the temperature that change the distribution, with their values."""
+    """The active warpers other than the temperature, with their values."""
     active = []
     if sampling.get("top_k"):
         active.append(f"top_k {sampling['top_k']}")
@@ -74,8 +74,8 @@ def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     """The meaning of p and q in a verdict's sentence; empty for rules that read no q."""
     if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
-    # Siblings are drawn without replacement: a later sibling's q is its probability among the
-    # tokens that the earlier siblings left.
+    # Siblings are drawn without replacement: a later sibling's q is its probability once the
+    # earlier siblings' tokens are excluded.
     is_sampled = speculation.get("draft") == "sampled"
     without = ", with its earlier draws taken out" if is_sampled else ""
     branch = ""

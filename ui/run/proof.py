@@ -1,8 +1,9 @@
 """Is the text what the LLM alone writes? Answers from two recorded runs.
 
 Pure: token ids and recorded top-k lists in, a sentence out. Laws 1 and 2 (tests/laws) say when the
-ids must be equal. If they are not, the difference of the two tokens' log-probabilities in the plain
-run is compared with the rounding differences between the two runs.
+ids must be equal. If the ids differ at some token, the difference of the two tokens'
+log-probabilities in the plain run decides. Within the rounding differences between the two runs it
+is a rounding tie, above them a bug.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ __all__ = [
 ]
 
 FLOAT32_TIE = 1e-4
-"""Law 1: in float32 a first divergence can be rounding only below this margin (nats)."""
-# A quantile, not the maximum: one outlier among thousands would excuse a bug.
+"""Law 1: in float32 the first difference of two texts can be due to rounding only if its margin is
+at most this (nats)."""
+# A quantile, not the maximum, so that one outlier among thousands does not excuse a bug.
 SHARE_OF_NOISE = 0.999
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`kind` is `identical`, `tie`, `bug` or `distribution`, or one of the further kinds of
-    ui/run/same_text.py and ui/compare/study_text.py; `at`: the index of the first token that
-    differs, if one does."""
+    """`kind` is `identical`, `tie`, `bug` or `distribution`, or a further kind that
+    ui/run/same_text.py or ui/compare/study_text.py defines. `at`: the index of the first token that
+    differs; None if there is none."""
 
     kind: str
     sentence: str
@@ -49,18 +51,18 @@ class Answer:
 
 
 def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
-    """The LLM among the models of a run or of a server."""
+    """The LLM among the models of a run or of a server; None if there is none."""
     return next((one for one in models if one.role == "llm"), None)
 
 
 def with_plain_decoding(view: View, record_top_k: int) -> Request:
     """The view's request as plain decoding: same prompt tokens, sampling and seed, nothing drafted.
 
-    For a run that did not complete, it requests as many tokens as the run wrote.
+    If the run did not complete, the request is for as many tokens as the run wrote.
     """
     assert view.started is not None
     request = Request.from_plain(view.started.asked)
-    # The seed that the run drew, where its request left it open.
+    # The run's own seed: its request may have left the seed open.
     sampling = replace(request.sampling, seed=view.started.seed)
     if view.state != "completed":
         sampling = replace(sampling, max_new_tokens=max(1, len(view.tokens)))
@@ -75,7 +77,7 @@ def same_distribution(view: View) -> Answer | None:
 
 
 def distribution_of(rule: str) -> Answer | None:
-    """`same_distribution` by the name of the rule."""
+    """`same_distribution` for the name of a rule."""
     if rule not in DISTRIBUTION_RULES:
         return None
     return Answer(
@@ -101,7 +103,7 @@ def compare(
 
 
 def identical(view: View) -> Answer:
-    """The answer for a run whose text plain decoding writes too."""
+    """The answer if plain decoding writes the run's text too."""
     so_far = "" if view.state == "completed" else " as far as it went"
     tokens = number_of(len(view.tokens), "token")
     return Answer(
@@ -119,7 +121,8 @@ def tie_or_bug(
     names: tuple[str, str],
 ) -> Answer | None:
     """Whether runs that should be equal differ at token `at` by rounding alone: a `tie`, or a
-    `bug`. None if the `other` run did not record the probabilities of both tokens.
+    `bug`. None if the `other` run did not record the probabilities of both tokens, or if a text
+    ends at `at`.
 
     `events`: the events of both runs. `names`: how the answer names the runs; the first name begins
     a sentence.
@@ -139,8 +142,9 @@ def tie_or_bug(
 
 
 def weighable(view: View, plain: View, plain_events: Iterable[Event]) -> bool:
-    """Whether `compare` can distinguish a rounding tie from a bug: the plain run has recorded both
-    differing tokens. True if one text ends before the other, since then no two tokens differ."""
+    """Whether `compare` can distinguish a rounding tie from a bug, which it can if the plain run
+    has recorded both differing tokens. Also True if no two tokens differ: the texts are equal, or
+    one ends before the other."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None or at >= min(len(view.tokens), len(plain.tokens)):
         return True
@@ -157,7 +161,7 @@ def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | 
     """By how much plain decoding preferred its own token to the run's, in nats; None if unknown.
 
     At temperature 0 this is the difference of the two tokens' log probabilities; above 0 the noise
-    G, which both runs share, is added to each log probability (`match`: argmax of log p + G, see
+    G is added to each log probability; both runs share G (`match`: argmax of log p + G, see
     core/trees/verify/walk.py).
     """
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
@@ -177,7 +181,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
         return 0.0
     from core.trees.noise import SeededNoise  # loads torch, which only this rare case needs
 
-    # As the engine draws it: G of the vocabulary's size, keyed by seed and absolute position.
+    # G as the engine draws it: of the vocabulary's size, keyed by seed and absolute position.
     size = max(model.vocab_size for model in started.models)
     position = len(started.prompt_token_ids) + at
     return float(SeededNoise(started.seed, size).gumbel(position)[token_id])
@@ -205,9 +209,10 @@ def _rounding_bound(
 def _logp_differences(
     at: int, disputed: set[int], tops: dict[int, TopK], other_tops: dict[int, TopK]
 ) -> Iterable[float]:
-    """By how much the same token's log-probability differs between the runs, up to token `at`.
+    """For each token that both runs recorded, at every position up to `at`: how much its
+    log-probability differs between the runs.
 
-    At token `at` the two differing tokens are left out: a bug must not set its own bound.
+    At position `at` the two differing tokens are left out: a bug must not set its own bound.
     """
     for i in range(at + 1):
         if i not in tops or i not in other_tops:
@@ -223,7 +228,7 @@ def _logp_differences(
 
 
 def _tops(events: Iterable[Event]) -> dict[int, TopK]:
-    """Number of a new token -> the LLM's top-k list from which the token was chosen."""
+    """The index of each new token -> the LLM's top-k list from which the token was chosen."""
     top_k: dict[int, TopK] = {}
     count = 0
     verdict: Verified | None = None

@@ -1,9 +1,11 @@
 """Where a node's token comes from, in a sentence: the SSM of a fused draft, or what a lookup found.
 
 Pure: a round's events in. In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the
-trunk and proposes a token after it and after its own chain; proposals that do not join the trunk
-stay as side leaves. A lookup's counts come from core/drafters: `suffix` and `ngram` find earlier
-occurrences of the text's end, `table` has counted what the LLM wrote.
+trunk. At each position it proposes one token after the trunk and one after its own chain. Proposals
+that do not join the trunk stay as side leaves.
+
+A lookup's counts come from core/drafters: `suffix` and `ngram` find earlier occurrences of the
+text's end, `table` has counted what the LLM wrote.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ __all__ = ["fused_provenance", "lookup_reasons", "own_proposals"]
 
 
 def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
-    """A fused node's proposals, without those of SSMs that were only fed its token (rank > 0)."""
+    """A fused node's proposals of rank 0. At a higher rank, an SSM was only fed the node's
+    token."""
     return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
 
 
 def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
-    """Which drafter a node's token is from and why it is in the tree; empty if drafts are not
-    fused. `names`: each drafter's label in the sentence."""
+    """Which drafter a node's token is from, and why the token is in the tree; empty if drafts are
+    not fused. `names`: each drafter's label in the sentence."""
     tree = detail.combined
     if tree is None or not tree.origins:
         return ""
@@ -55,7 +58,7 @@ def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
 
 
 def _scores_after_parent(tree: Combined, node: int) -> list[float]:
-    """The scores of all SSMs' proposals after the node's parent, those of the node included."""
+    """The scores of all SSMs' proposals for the node and for its siblings."""
     above = tree.parents[node]
     return [
         proposal.score

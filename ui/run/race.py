@@ -1,7 +1,7 @@
 """The race: the same text, written by the LLM alone and with drafts, pass by pass.
 
-Pure: a Frame and a Baseline in, plain values out. Plain decoding writes one token a pass, so its
-passes are known before it is measured; its times are not.
+Pure: a Frame and a Baseline in, plain values out. Plain decoding writes one token a pass, so the
+number of its passes is known before it runs. Its times are not.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ TEXT_TOKENS = 600
 
 
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
-    """`rounds`: the run's rounds, each with its tokens (`n`) and its end (`ms`); `words`: the
-    text's tokens; `alike`: how many of them plain decoding writes too; `plain_ms`: the end of each
-    plain pass, once measured; `repeat`: which measured repeat (block) the times are from, empty
-    until all repeats are measured, or if there is only the run itself or the texts differ; `sel`
-    and `whole`: the visitor's place; `pinned`: whether a visitor has selected it; `plain`: the
-    number of tokens of plain decoding while it runs, else -1; `drafts`: whether the run has
-    drafters; `verdict`, `speed`, `text`: the passes, the speed-up and whether plain decoding wrote
-    the same text, in words; `text_why`: the full sentence for `text`; `blocks`: the number of
-    measured blocks."""
+    """`rounds`: the run's rounds, each with its number of tokens (`n`) and its end (`ms`). `words`:
+    the text's tokens; `alike`: how many of these tokens plain decoding writes too. `plain_ms`: the
+    end of each plain pass, once measured.
+
+    `repeat`: which measured repeat (block) the times are from. It is empty until all repeats are
+    measured. It stays empty if there is only the run itself, or if the texts differ.
+
+    `sel` and `whole`: see `place_value`; `pinned`: whether a visitor has selected the round.
+    `plain`: the number of tokens of plain decoding while it runs, else -1. `drafts`: whether the
+    run has drafters. `verdict`, `speed`, `text`: in words, the number of passes, the speed-up, and
+    whether plain decoding wrote the same text; `text_why`: the full sentence for `text`. `blocks`:
+    the number of measured blocks.
+    """
     view = frame.view
     plain_ends, ends, repeat = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
@@ -61,12 +65,16 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
 def _lane_times(
     frame: Frame, baseline: Baseline | None
 ) -> tuple[tuple[float, ...], tuple[float, ...], Value]:
-    """When each plain pass and each round of the run ended, in milliseconds from the end of the
-    prefill, and which repeat these times are from: the repeat with the median speed-up, so that the
-    lanes agree with the sentence about the speed-up. The first repeat, which is the run itself, is
-    used until all repeats are measured, or if no single repeat is the median."""
+    """The ends of the plain passes, the ends of the run's rounds (both in milliseconds from the end
+    of the prefill), and the repeat that they are from (`repeat` in `race_value`).
+
+    The repeat with the median speed-up is used, so that the lanes agree with the sentence about the
+    speed-up. The first repeat, which is the run itself, is used instead until all repeats are
+    measured, and if `Baseline.median_block` is None. There are no plain passes unless both texts
+    are known to be equal.
+    """
     own = round_ends_ms(frame.view)
-    # Plain passes only for the same text: both lanes are drawn over the same words.
+    # There are plain passes only for the same text, since both lanes are drawn over the same words.
     if baseline is None or not baseline.ends or not _is_identical(frame):
         return (), own, {}
     total = len(baseline.ends)
@@ -75,7 +83,7 @@ def _lane_times(
     number = baseline.median_block
     plain_ends, ends = baseline.ends[number or 0]
     repeat = {"number": (number or 0) + 1, "of": total, "median": number is not None}
-    # A visitor may have stepped back to an earlier round.
+    # Only the rounds shown: a visitor may have stepped back.
     return plain_ends, ends[: len(own)], repeat
 
 
@@ -100,8 +108,8 @@ def verdict(frame: Frame) -> str:
 
 
 def speed_sentence(view: View, baseline: Baseline | None) -> str:
-    """How many times as fast as plain decoding the run was, with the range; empty if that was not
-    measured, and for a run that has no drafters or did not complete."""
+    """How many times as fast as plain decoding the run was, with the range. Empty if the speed-up
+    was not measured, if the run has no drafters, and if it did not complete."""
     ratio = baseline.speed_up(view.stats.tokens_per_second) if baseline else None
     if baseline is None or ratio is None or not view.drafters or view.state != "completed":
         return ""
@@ -111,7 +119,7 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
     if not noise and (apart := apart_words(ratio)):
         return f"{words}: {apart}"
     if is_unsure(ratio) and not is_noise(ratio.value, tokens_per_pass):
-        # Short: at 1280 pixels it is one line.
+        # This sentence is kept to one line at 1280 pixels.
         above = f"; above {tokens_per_pass:.2f}x is noise" if noise else ""
         return f"{words}: no difference is shown{above}"
     return f"{words}: {noise}" if noise else words
@@ -123,9 +131,9 @@ def _is_identical(frame: Frame) -> bool:
 
 
 def _num_alike(frame: Frame, num_words: int) -> int:
-    """How many of the text's first `num_words` tokens plain decoding writes too. Before it has run
-    this is predicted: all under a rule that commits plain decoding's tokens, none under a rule that
-    keeps only the distribution."""
+    """How many of the text's first `num_words` tokens plain decoding writes too. Before plain
+    decoding has run, this number is predicted: all tokens under a rule that commits plain
+    decoding's tokens, none under a rule that keeps only the distribution."""
     answer = frame.answer or same_distribution(frame.view)
     if answer is None or answer.kind == "identical":
         return num_words

@@ -13,7 +13,7 @@ from core.plurals import number_of
 
 __all__ = ["length_reason", "route_reason"]
 
-# Reasons of length policies, as core/speculation_length/trend.py and goodput.py write them.
+# Reasons of length policies, as trend.py and goodput.py in core/speculation_length write them.
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 GOES_ON = re.compile(
@@ -22,7 +22,7 @@ GOES_ON = re.compile(
 )
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
-# Reasons of routers, as core/routing/cosine.py and credit.py write them.
+# Reasons of routers, as cosine.py and credit.py in core/routing write them.
 GRANTED = re.compile(r"; the batch grants (\d+)$")
 EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
 BEST = re.compile(r"(\d+) accepted: the best by score")
@@ -34,11 +34,11 @@ NONE_YET = "no SSM has drafted yet, so the first in order are tried"
 
 def length_reason(recorded: str, length: int) -> str:
     """A length policy's reason in words. `length`: the speculation length of the round after which
-    it was recorded."""
+    the reason was recorded."""
     recorded = GOES_ON.sub(_goes_on_words, recorded)
     move = MOVE.match(recorded)
     if move and int(move[1]) != length == int(move[2]):
-        # A policy that did not choose anew repeats the reason of the round in which it did.
+        # A policy that did not choose anew repeats the reason of its latest choice.
         return f"{length} stays, as chosen before{recorded[move.end() :]}"
     if match := FIRST.match(recorded):
         before, after, ms = match.groups()
@@ -57,8 +57,8 @@ def length_reason(recorded: str, length: int) -> str:
 
 
 def _goes_on_words(match: re.Match[str]) -> str:
-    """The reason in words, with the least score as a chance too: the explanation of a round's
-    length (core/speculation_length/goodput_explanation.py) compares chances."""
+    """The reason in words. It also states the least score as a chance, since the explanation of a
+    round's length (core/speculation_length/goodput_explanation.py) compares chances."""
     step, token, score = match.groups()
     chance = float(step) / float(token) if float(token) else 0.0
     reached = "which no score reaches" if chance > 1 else f"which is a score of {score}"
@@ -79,7 +79,7 @@ def route_reason(recorded: str, number: int) -> str:
 
 def _in_words(reason: str, number: int) -> str:
     if match := EXPLORED.fullmatch(reason):
-        if number == 0:  # logs from before `UNTRIED`
+        if number == 0:  # in logs older than the reason `UNTRIED`
             return NONE_YET
         few = f"only {_tokens(match[1])}" if int(match[1]) else "no drafted token"
         return (

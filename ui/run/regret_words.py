@@ -40,7 +40,8 @@ def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
 
 
 def regret_plain(regret: Regret) -> Value:
-    """The endpoint's value. A regret is a fraction of the passes that the other choice needs."""
+    """The API endpoint's value. Each regret is a fraction of the passes that the other choice
+    needs."""
     names = {name: name for one in regret.alone for name in one.drafters}
     group = regret.group
     return {
@@ -67,7 +68,8 @@ def _ssms(one: RoutingTrial, names: dict[str, str]) -> str:
 
 
 def _regret(regret: Regret, other: RoutingTrial) -> str:
-    """Routing's passes minus the other choice's, also in percent of the other choice's."""
+    """How many more passes routing needs than the other choice, also in percent of the other
+    choice's passes."""
     extra = regret.routed.passes - other.passes
     sign = "+" if extra > 0 else "−" if extra < 0 else "±"
     return f"{sign}{abs(extra)} ({sign}{100 * abs(regret.against(other)):.1f} %)"

@@ -1,5 +1,5 @@
-"""Whether two recorded runs wrote the same text, and whether they had to (laws 1 and 2, as in
-proof.py).
+"""Whether two recorded runs wrote the same text, and whether laws 1 and 2 require that they do (as
+in proof.py).
 
 Pure: the events of two runs in, an Answer out. Its `kind` is `identical`, `tie`, `bug` or
 `distribution` as in proof.py; `unweighed` if a bug cannot be distinguished from a rounding tie;
@@ -75,7 +75,8 @@ def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
 
 
 def _differences(one: RunStarted | None, two: RunStarted | None) -> list[str]:
-    """Why the texts may differ: what differs in the prompt, the LLM or the sampling."""
+    """The inputs in which the runs differ, so that their texts may differ: prompt, LLM, number
+    format, seed, or fields of the sampling."""
     assert one is not None and two is not None
     first, second = _sampling(one), _sampling(two)
     why = []
@@ -95,7 +96,7 @@ def _differences(one: RunStarted | None, two: RunStarted | None) -> list[str]:
 
 
 def _end_answer(one: View, two: View, at: int) -> Answer:
-    """The answer where the texts agree up to the end of the shorter one."""
+    """The answer if the texts agree up to the end of the shorter text."""
     why = sorted({view.finish_reason for view in (one, two)})
     if "context" in why:
         return Answer("other", f"Same text up to token {at}, where a context was full.", at)
@@ -143,7 +144,7 @@ def _sampling(started: RunStarted | None) -> Mapping[str, Any]:
 
 
 def _same_llm(one: RunStarted, two: RunStarted) -> bool:
-    """Whether the same LLM wrote both, in whatever number format and on whatever device."""
+    """Whether the same LLM wrote both texts; its number format and its device may differ."""
     first, second = (llm_of(started.models) for started in (one, two))
     if first is None or second is None:
         return first is second

@@ -1,5 +1,5 @@
-"""What a scheduler granted a request that shared the LLM with others, and why, in words; the rounds
-in which its decision changed.
+"""In words: what a scheduler granted a request that shared the LLM with others, and why. Also the
+rounds in which the scheduler's decision changed.
 
 Pure: the request's `Scheduled` records in, words out. core/scheduling has the rules.
 """
@@ -25,10 +25,10 @@ DECISIONS = {
 
 
 def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> str:
-    """A short reason for the number of a request's nodes that were verified. `part`: the schedule's
+    """In a few words: why this many of a request's nodes were verified. `part`: the schedule's
     record; `verified`: the number of verified nodes, used only if there is no record (`part` is
     None); `budget`: the request's own `max_tree_nodes`, None if it has none."""
-    # Without a scheduler every drafted node of the budget is verified.
+    # Without a scheduler every drafted node within the budget is verified.
     drafted = part.num_drafted if part else verified
     if not drafted:
         is_forbidden = part is not None and part.length_limit == 0
@@ -66,8 +66,9 @@ def granted_words(detail: Detail | None) -> str:
 
 
 def schedule_words(rounds: Sequence[RoundView]) -> str:
-    """How a whole run shared the LLM: the schedule, the number of other requests, how many passes
-    were shared and how many drafted nodes were verified; empty if no round had a scheduler."""
+    """How a whole run shared the LLM: the schedule, the highest number of other requests, how many
+    passes were shared and how many drafted nodes were verified; empty if no round had a
+    scheduler."""
     parts = [round_.scheduled for round_ in rounds if round_.scheduled is not None]
     if not parts:
         return ""

@@ -14,10 +14,11 @@ __all__ = ["columns_value", "scrubber_value"]
 
 
 def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
-    """`rounds`: see `columns_value`; `sel` and `stage`: the visitor's place. `known`: the number of
-    rounds that the engine has completed. `mode` and `rate`: the mode of `pace` and its rounds per
-    second; `moving`: whether the run plays. `untouched`: whether this is the opening run and the
-    visitor has neither paused it nor selected anything."""
+    """`run`: the run's id. `rounds`: see `columns_value`. `sel` and `stage`: the visitor's place;
+    `node`: the selected node; `pinned`: whether the visitor has selected the round. `known`: the
+    number of rounds that the engine has completed. `mode` and `rate`: the mode of `pace` and its
+    rounds per second; `moving`: whether the run plays. `untouched`: whether this is the opening run
+    and the visitor has neither paused it nor selected anything."""
     opening = frame.run_id == OPENING
     return {
         "run": frame.run_id,
@@ -35,7 +36,8 @@ def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
 
 
 def columns_value(view: View) -> dict[str, Any]:
-    """Each round's accepted tokens `a` and the depth `s` that its drafts were allowed."""
+    """For each round, the number `a` of accepted tokens and the greatest depth `s` allowed for its
+    drafts."""
     rounds = {
         str(one.number): {"a": one.accepted, "d": one.depth, "s": one.length} for one in view.rounds
     }

@@ -1,7 +1,8 @@
 """Why a run was slower than plain decoding, and what to change.
 
-Pure: figures and the run's configuration in, a sentence or two out. Only fields that have an effect
-under that configuration are named (ui/form/menus.py lists the others).
+Pure: figures and the run's configuration in, a sentence or two out. The advice names only fields
+that have an effect under that configuration (`idle_fields` in ui/form/menus.py lists the fields
+without an effect).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FEW_ACCEPTED = 0.2  # of the drafted tokens
 LARGE_SHARE = 0.4  # of a round's time
 NEGLIGIBLE_MS = 0.05
 FEW_DRAFTED = 0.1
-"""Draft tokens per round; with fewer, a run is practically plain decoding."""
+"""A run with fewer draft tokens per round than this is practically plain decoding."""
 # Fields of RunStats that `pool_stats` adds up.
 SUMMED = (
     "num_new_tokens",
@@ -47,8 +48,9 @@ class MeanRound:
     """Mean milliseconds of a round: `ms` in all; `draft` and `hidden`: drafting outside and during
     LLM passes; `verify`: the LLM pass; `plain`: a round of plain decoding.
 
-    `plain` is computed from the speed-up, a median over repeats; the other times are those of the
-    run, which may be faster or slower than the median. So the page shows only ratios to `plain`."""
+    `plain` is computed from the speed-up, a median over repeats; the other times are the run's own.
+    The run may be faster or slower than the median, so `plain` is not a measured time, and the page
+    shows only ratios to it."""
 
     ms: float
     draft: float
@@ -58,12 +60,12 @@ class MeanRound:
 
     @property
     def rest(self) -> float:
-        """Milliseconds of everything else: the other stages, and the page and the log between
-        them."""
+        """Milliseconds of everything else: the other stages, and the work for the page and the log
+        between stages."""
         return max(0.0, self.ms - self.draft - self.verify)
 
     def tokens(self, ms: float) -> str:
-        """Milliseconds as the number of tokens that plain decoding writes in them."""
+        """`ms` as the number of tokens that plain decoding writes in this time."""
         return f"{ms / self.plain:.1f}"
 
     @property
@@ -86,11 +88,11 @@ def slower_because(
     rounds.
 
     `ratio`: the run's speed-up, from which a plain round's time follows. `speculation`: the run's
-    fields, from its RunStarted; missing fields have their defaults. `beside_others_ms`: the run's
-    drafting during the LLM's passes for other requests. `schedule`: the rule by which the run
-    shared the LLM with other requests; empty if it did not. `rounds`: for each round the
-    milliseconds of drafting, of the LLM's pass and of the rest; the part that costs most is named
-    only if the parts differ more than their spread over the rounds.
+    fields, from its RunStarted; missing fields have their defaults. `beside_others_ms`:
+    milliseconds that the run drafted during the LLM's passes for other requests. `schedule`: the
+    rule by which the run shared the LLM with other requests; empty if the run did not. `rounds`:
+    for each round the milliseconds of drafting, of the LLM's pass and of the rest. The part that
+    costs most is named only if these times show it clearly (`_costs_most`).
     """
     if not stats.num_rounds:
         return ""
@@ -120,8 +122,8 @@ def slower_because(
 
 
 def pool_stats(runs: Sequence[RunStats]) -> RunStats:
-    """The figures used here, for all rounds of several runs together: SUMMED, and the speed and the
-    ratios that follow from the sums."""
+    """Several runs' figures as those of one run: the sums of the fields in SUMMED, and the speed
+    and the ratios that follow from the sums. Other fields have their defaults."""
     total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
     seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
     hidden = sum(one.overlap_ratio * one.verify_ms for one in runs)
@@ -135,7 +137,8 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
 
 def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    # `overlap_ratio` covers drafting during others' passes only up to the run's own pass time.
+    # `overlap_ratio` counts drafting during other requests' passes only up to the time of the run's
+    # own passes.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
     # Plain decoding takes `ratio` times as long for a token as the run.
@@ -149,8 +152,8 @@ def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanR
 
 
 def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """Says of a run that drafted almost nothing that drafting is not the reason, and why there are
-    so few drafts."""
+    """For a run that drafted almost nothing: says that drafting did not make it slower, and why
+    there are so few drafts."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} {noun_of(drafted, 'token')}"
     rounds = number_of(stats.num_rounds, "round")
@@ -200,7 +203,7 @@ def _remedy(
     largest = max(mean.draft, mean.verify, mean.rest)
     pass_is_slow = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     part = (mean.draft, mean.verify, mean.rest).index(largest)
-    # Drafting during the LLM's pass counts in both parts: then the check is skipped.
+    # If drafting ran during the LLM's pass, its time counts in both parts, so the check is skipped.
     if len(rounds) > 1 and mean.hidden <= NEGLIGIBLE_MS and not _costs_most(rounds, part):
         return ""
     if mean.draft == largest or (mean.draft >= LARGE_SHARE * mean.ms and not pass_is_slow):
@@ -229,19 +232,20 @@ def _advice(what: str, ways: list[str]) -> str:
 
 
 def _possible_depth(fields: Mapping[str, Any], length: int) -> int:
-    """The possible depth of a draft of `length` steps within its part of the node budget."""
+    """The depth that a draft of `length` steps can reach within its share of the node budget."""
     try:
         config = SpeculationConfig.from_plain(fields)
     except ConfigError:  # a run of another version
         return length
-    # The budget is divided among the drafters of a round, which may be a single one.
+    # The budget is divided among the drafters of a round. A policy that chooses drafters may choose
+    # only one.
     may_be_one = length_policy(config.length).chooses_drafters
     names = config.drafters[:1] if may_be_one else config.drafters
     return max_draft_depth(config, names, length)
 
 
 def _length_field(fields: Mapping[str, Any]) -> str:
-    """The field that sets the length of drafts."""
+    """The field that sets the length of drafts, or its maximum if a policy chooses the length."""
     by_user = length_policy(fields["length"]).set_by_user
     return "speculation_length" if by_user else "max_speculation_length"
 
@@ -260,9 +264,9 @@ def _can_grow(nodes: object) -> bool:
 
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
-    """Changes that make drafts shorter: a higher confidence threshold, and a lower length, or a
-    lower maximum for a policy that chooses the length. Where the node budget limits the depth, only
-    a length below that depth has an effect."""
+    """Changes that make drafts shorter: a higher confidence threshold, and a lower length (a lower
+    maximum if a policy chooses the length). If the node budget limits the depth, only a length
+    below that depth has an effect."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")

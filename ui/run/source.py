@@ -1,10 +1,10 @@
 """The events of a run: live from the worker, or from the store.
 
-A LiveSource is the worker's tap on a run: in the engine's thread it passes every event to the
-store's queue and to the visitor's buffer, before a page can draw it. The tab's generator only reads
-the buffer. So a run is recorded completely whatever the tab does (slow motion, hidden, closed) and
-needs no thread of its own. Memory is bounded: the buffer has the latest events, older events are
-read from the store.
+A LiveSource is the worker's tap on a run. In the engine's thread it passes every event to the
+store's queue and to the visitor's buffer, before a page can draw the event. The tab's generator
+only reads the buffer. So a run needs no thread of its own, and it is recorded completely whatever
+the tab does (slow motion, hidden, closed). If there is a store, memory is bounded: the buffer has
+only the latest events, and older events are read from the store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 KEPT_EVENTS = 2048
-"""Events of about 500 rounds: most runs can be stepped through without the store."""
+"""The events of about 500 rounds, so that most runs can be stepped through without the store."""
 
 log = logging.getLogger(__name__)
 
@@ -121,8 +121,8 @@ def last_event(source: Source, count: int | None = None) -> Event | None:
 
 
 class LiveSource:
-    """A request that is queued or runs. Pass `take` to the worker as its tap, then the run to
-    `attach`."""
+    """The events of a request that is queued, runs, or has run. Pass `take` to the worker as its
+    tap, then pass the worker's run to `attach`."""
 
     def __init__(
         self,
@@ -130,8 +130,9 @@ class LiveSource:
         owner: str = "",
         begun: Callable[[str], None] | None = None,
     ) -> None:
-        """Without a store all events stay in memory. `owner`: the key of the visitor whose run it
-        is. `begun` is called with the run's id once its start is recorded; it must not block."""
+        """Without a store all events stay in memory. `owner`: the key of the visitor who made the
+        request. `begun` is called with the run's id once its start is recorded; it must not
+        block."""
         self._store, self.owner, self._begun = store, owner, begun
         self._run: RunLike | None = None
         self.run_id = self.prompt = ""
@@ -145,12 +146,13 @@ class LiveSource:
         """Sets the run whose events are taken; it may have begun, or ended, already."""
         with self._news:
             self.run_id = run.run_id
-            # No reference after the end: it would keep models in memory that were swapped out.
+            # After the end no reference is kept: it would keep swapped-out models in memory.
             self._run = None if self.is_done else run
 
     def take(self, event: Event) -> None:
         """For the worker's thread: record and keep one event. Never blocks on disk."""
-        # Recorded before it is counted: what a page has drawn is in the store's queue already.
+        # Recorded before it is counted, so that every event that a page draws is in the store's
+        # queue.
         if self._store is not None:
             self._store.record(event, self.owner)
         # `_begun` is called after the start is recorded: it may store a baseline in the run's row.

@@ -1,4 +1,4 @@
-"""What the temperature did to acceptance: the accepted shares of runs that differ only in the
+"""How the temperature affects acceptance: the accepted shares of runs that differ only in the
 temperature.
 
 Pure: requests and rates in, a sentence out.
@@ -28,20 +28,21 @@ TRY, OTHER = 0.8, 1.5
 
 @dataclass(slots=True)
 class AcceptanceByTemperature:
-    """The accepted share of the drafts' depth by temperature, from the latest run at each. All
-    these runs have the same prompt, models, and preset (or settings); a run that differs in one of
-    these replaces all earlier runs."""
+    """The accepted share of the drafts' depth by temperature, from the latest run at each
+    temperature. All these runs have the same prompt, models, and preset (or settings); a run that
+    differs in one of these replaces all earlier runs."""
 
     _key: object = None
     _rates: dict[float, float] = field(default_factory=dict)
 
     def keep(self, asked: Request, models: Sequence[ModelInfo], rate: float) -> None:
-        """Add a completed run with drafts: its request as made, the loaded models, the accepted
-        share of its drafts' depth."""
+        """Add a completed run with drafts. `asked`: its request; `models`: the loaded models;
+        `rate`: the accepted share of its drafts' depth."""
         ssms = tuple(one.name for one in models if one.role == "ssm")
-        # A preset may have other fields at another temperature: its name is compared instead.
+        # A preset may set different fields at different temperatures, so its name is compared
+        # instead.
         settings = settings_of(asked.to_plain(), ssms)
-        # Without drafts: some kinds of drafts are refused at temperature 0.
+        # The key's request has no drafts, since some kinds of drafts are refused at temperature 0.
         plain = SpeculationConfig.preset("autoregressive")
         at_zero = replace(
             asked, sampling=replace(asked.sampling, temperature=0.0), speculation=plain

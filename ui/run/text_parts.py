@@ -22,7 +22,7 @@ __all__ = ["served_in_short", "served_parts"]
 
 Value = dict[str, Any]
 
-# Tokens that a change of drafter must gain: fewer changes make parts that can be read.
+# The tokens that a change of drafter must gain. This keeps the parts few and long enough to read.
 CHANGE = 6.0
 MAX_BEGIN = 24  # characters of a part's text
 DRAFTED = ("routed", "explored")
@@ -30,9 +30,10 @@ MAX_PARTS = 3  # parts in the notice's sentence
 
 
 def served_parts(view: View, ssms: Sequence[str]) -> Value:
-    """The parts of a routed run's text in order: its rounds (`from`, `to`), the beginning of its
-    text (`text`), its drafter (`d`, the number in the run), how many of its `accepted` tokens are
-    the drafter's `own`, and the reason in a sentence (`why`)."""
+    """The parts of a routed run's text, in order. For each part: its first and last round (`from`,
+    `to`), the beginning of its text (`text`), and its drafter (`d`, the drafter's index in the
+    run). Then the number of its accepted tokens (`accepted`), how many of these the drafter
+    proposed (`own`), and the reason in a sentence (`why`)."""
     numbers = [i for i, name in enumerate(view.drafters) if name in ssms or is_model_free(name)]
     if not view.tokens or not numbers:
         return {}
@@ -49,8 +50,8 @@ def served_parts(view: View, ssms: Sequence[str]) -> Value:
 
 
 def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
-    """The drafters of the first MAX_PARTS parts, and where the reasons are shown; empty without
-    parts."""
+    """A sentence: the drafters of the first MAX_PARTS parts, and where the page shows the reasons;
+    empty without parts."""
     if not parts:
         return ""
     labels = [f"{sign} {name}" for name, sign in letters.items()]
@@ -67,8 +68,8 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
 
 
 def _shares(token: TokenView, numbers: Sequence[int]) -> list[float]:
-    """The part of a token that counts for each of these drafters; 0 for all if the token is not an
-    accepted draft of one of them."""
+    """For each drafter in `numbers`: the share of the token that counts for it. All shares are 0 if
+    the token was not accepted, or if none of these drafters proposed it."""
     proposers = [i for i, _ in token.scores if i in numbers]
     if token.kind != "accepted" or not proposers:
         return [0.0] * len(numbers)
@@ -77,16 +78,18 @@ def _shares(token: TokenView, numbers: Sequence[int]) -> list[float]:
 
 def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
     """Parts (first round, end, drafter's index in `shares`) that maximise the sum of shares minus
-    CHANGE for each further part. `shares`: by round, of `count` drafters."""
+    CHANGE for each further part. `shares`: for each round, the tokens that count for each of the
+    `count` drafters."""
     # Dynamic programming over rounds: worth[i] is the best sum so far with drafter i in the last
-    # round, came_from[r][i] the drafter in round r - 1 that gives it. O(rounds x drafters).
+    # round; came_from[r][i] is the drafter in round r - 1 that gives this sum. O(rounds x
+    # drafters).
     worth = [0.0] * count
     came_from: list[list[int]] = []
     for own in shares:
         best = max(range(count), key=lambda i: worth[i])
-        # Stay with i, or change from the best drafter so far for CHANGE: whichever is worth more.
-        # The change wins a tie, so that rounds that accepted nothing stay with the previous
-        # drafter.
+        # Drafter i either continues, or takes over from the best drafter so far at the cost of
+        # CHANGE, whichever is worth more. The change wins a tie, so that rounds that accepted
+        # nothing stay with the previous drafter.
         before = [i if worth[i] > worth[best] - CHANGE else best for i in range(count)]
         worth = [max(worth[i], worth[best] - CHANGE) + own[i] for i in range(count)]
         came_from.append(before)
@@ -123,9 +126,9 @@ def _part(view: View, tokens: Sequence[TokenView], number: int) -> Value:
 
 
 def _why(view: View, tokens: Sequence[TokenView], number: int, sentence: str) -> str:
-    """`sentence`; for a drafter that is an SSM also in how many of the part's rounds it was chosen
-    to draft, in how many the most frequent other SSM was chosen, the drafter's mean score, and the
-    highest mean score of another SSM."""
+    """`sentence`, with more if the drafter is an SSM: in how many of the part's rounds it was
+    chosen to draft, and the same for the other SSM that was chosen most often. Then the drafter's
+    mean score, and the highest mean score of another SSM."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
     name = view.drafters[number]
     routed = [one for round_ in rounds for one in round_.routing if one.drafter == name]

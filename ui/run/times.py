@@ -1,4 +1,4 @@
-"""How a round's milliseconds are divided: what a length policy predicts, and the stages' shares.
+"""A round's milliseconds: the time that a length policy predicts, and the times of the stages.
 
 No I/O: spans and events in, milliseconds out.
 """
@@ -21,10 +21,10 @@ NOT_OF_THE_ROUND = ("prefill", "ahead")
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """`ms`: the round's own stages and its part of the gaps between them, minus `hidden_ms`, its
-    drafting during the LLM's passes for other requests. `RoundCompleted.predicted_ms` predicts
-    `ms`, and length policies learn from `ms`. `whole_ms`: from the start of the first stage to the
-    end of the last."""
+    """`ms`: the time of the round's own stages and its part of the gaps between stages, minus
+    `hidden_ms`. `hidden_ms`: the round's drafting during the LLM's passes for other requests.
+    `RoundCompleted.predicted_ms` predicts `ms`, and length policies learn from `ms`. `whole_ms`:
+    from the start of the first stage to the end of the last stage."""
 
     ms: float = 0.0
     hidden_ms: float = 0.0
@@ -36,8 +36,8 @@ def time_of(event: RoundCompleted) -> RoundTime:
     own = [span for span in event.spans if span.name not in NOT_OF_THE_ROUND]
     if not own:
         return RoundTime()
-    # `is_certain`: drafted during the LLM's passes for other requests, so this round did not wait
-    # for it.
+    # An `is_certain` draft was made during the LLM's passes for other requests, so this round did
+    # not wait for it.
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.is_certain)
     return RoundTime(
         ms=max(0.0, sum(span.ms for span in own) - hidden + event.between_ms),
@@ -59,8 +59,8 @@ def stage_times(spans: Iterable[Span], whole_ms: float) -> tuple[float, float, f
 def add_spans(
     stage_sums: tuple[tuple[str, float], ...], event: RoundCompleted
 ) -> tuple[tuple[str, float], ...]:
-    """`stage_sums`, milliseconds by stage, plus those of the round's spans; `busy`: the time during
-    which any stage was running."""
+    """`stage_sums` (milliseconds by stage) plus the times of the round's spans. The sum `busy` is
+    the time during which any stage was running."""
     sums = dict(stage_sums)
     for span in event.spans:
         stage = STAGE_OF_LANE.get(span.lane, "draft")

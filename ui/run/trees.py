@@ -40,8 +40,9 @@ def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def trunk_of(detail: Detail) -> frozenset[int]:
-    """The trunk's nodes: those that every SSM of the round drafted or was fed. A side leaf is not
-    among them: the SSM whose token the trunk took there has not drafted the leaf."""
+    """The nodes of the trunk; empty if drafts are not fused. Every SSM of the round either drafted
+    each of these nodes or was fed it. A side leaf is not in the trunk: the SSM whose token
+    continues the trunk at that place has not drafted the leaf."""
     tree, drafted = detail.combined, detail.drafted
     if tree is None or drafted is None or not tree.origins:
         return frozenset()
@@ -71,8 +72,8 @@ def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]
 
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """A node's proposals by drafter; of a token that a drafter drew twice `n` is 2, and the other
-    figures are the first draw's."""
+    """A node's proposals by drafter. `n`: how often the drafter drew the token; the other figures
+    are those of its first draw."""
     by: dict[str, Any] = {}
     for proposal in proposals:
         key = index.get(proposal.drafter, "-1")
@@ -159,7 +160,7 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 def picture_words(view: View, tree: Combined) -> PictureWords:
     """The combine rule's words for this tree. If the schedule or the length policy dropped nodes,
-    not the rule or the node budget, the words give that reason."""
+    rather than the rule or the node budget, the words give a reason that fits."""
     rule, most = combine_rule(tree.rule), view.speculation.get("max_tree_nodes")
     below = isinstance(most, int) and len(tree.token_ids) < most
     if not rule.keeps_all:
@@ -169,7 +170,7 @@ def picture_words(view: View, tree: Combined) -> PictureWords:
         short = f"left out by schedule {part.schedule}"
         why = "likelier tokens of other requests were verified, or it was not worth the time"
         return replace(rule.words, dropped=f"{short.capitalize()}: {why}", dropped_short=short)
-    # `max_tree_nodes` did not cut a smaller tree: the length policy or the schedule did.
+    # If the tree is smaller than `max_tree_nodes`, the length policy or the schedule has cut it.
     if not below:
         return rule.words
     usual = PictureWords()
@@ -196,8 +197,8 @@ def dropped_after(detail: Detail, node: int, token_id: int) -> tuple[str, ...]:
 def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
     """Drafted tokens that are not in the tree, each once for all its drafters.
 
-    `parent`: a node's number, or d<k> for another dropped token; `mass`: its node weight, if
-    there was a vote.
+    `parent`: a node's number, or d<k> for another dropped token. `mass`: the token's node weight,
+    None without a vote.
     """
     tree = detail.combined
     if tree is None or detail.drafted is None:
@@ -223,7 +224,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
                 "q": rounded_probability(draft.qs[j]),
                 "n": 1,
             }
-            # The first of a drafter's equal tokens counts, as in `_proposers`.
+            # If a drafter drew a token twice, the first draw counts, as in `_proposers`.
             entry["by"].setdefault(index.get(draft.drafter, "-1"), proposal)
     return values
 

@@ -1,9 +1,9 @@
-"""Frame -> the values of the page's pictures: plain JSON, dicts only, bounded while a run is live.
+"""Makes the values of the page's pictures from a Frame: plain JSON, bounded while a run is live.
 
-Each function's docstring describes its picture's value; the components only draw it. Dicts are
-keyed by token, node or round, never lists: Gradio's stream diff is wrong for lists inside lists and
-expensive for sliding ones. Every call makes new objects, except for the `charts` and the `cache`
-that it is given.
+Each function's docstring describes its picture's value; the components only draw it. Values have
+dicts keyed by token, node or round instead of lists: Gradio's stream diff is wrong for lists inside
+lists, and expensive for lists that slide. Every call makes new objects, except for the `charts` and
+the `cache` that the caller passes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = ["PICTURES", "SIMPLER", "PictureMaker", "selected_round_words", "pictu
 Value = dict[str, Any]
 
 SIMPLER = "sequence"
-"""The preset to try where several drafters make a run slower than plain decoding: one SSM, a
-chain."""
+"""The preset to try if several drafters make a run slower than plain decoding: one SSM, a chain."""
 
 # How many of the latest tokens are drawn one by one, while a run is live and at its end. Older text
-# is sent in CHUNKs: their bounds move once in CHUNK tokens, so that Gradio's diff sends little.
+# is sent in pieces of CHUNK tokens. The first drawn token changes only once in CHUNK tokens, so
+# that Gradio's diff sends little.
 LIVE_TOKENS = 200
 FINAL_TOKENS = 4000
 CHUNK = 100
@@ -65,9 +65,9 @@ def picture_values(
     before: Before | None = None,
     cache: dict[int, Value] | None = None,
 ) -> dict[str, Value]:
-    """The value of every picture, by name; `charts`: values of the two charts to use again.
+    """The value of every picture, by name. `charts`: values of the two charts to use again.
 
-    `cache`: token values that are reused while walking through one run.
+    `cache`: token values that calls for the same run share; new values are added.
     """
     drawn = charts or {
         "lengths": with_budget_bounds(lengths_value(frame, before), frame.view),
@@ -85,9 +85,10 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab; at full speed the charts are updated only every CHART_S.
+    """`picture_values` for one tab. At full speed the charts are updated only every CHART_S
+    seconds.
 
-    Charts cost a browser most, and a bar that is shown in one frame only cannot be read. The text
+    Charts cost a browser most, and nobody can read a bar that is shown in one frame only. The text
     is not delayed.
     """
 
@@ -113,7 +114,7 @@ class PictureMaker:
 
 
 def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
-    """The text as tokens; of a long run the oldest text is kept without its tokens. `cache`: as in
+    """The text as tokens; in a long run the oldest text comes without its tokens. `cache`: as in
     `picture_values`."""
     view = frame.view
     limit = FINAL_TOKENS if frame.is_complete else LIVE_TOKENS
@@ -148,8 +149,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
 
 
 def _selected_token(frame: Frame) -> int | None:
-    """The token of the selected round whose node is selected, as a key of `node_of_token`; None
-    without one."""
+    """The key in `node_of_token` of the token whose node is selected; None if there is none."""
     nodes = frame.detail.node_of_token if frame.detail else {}
     return next((token for token, node in nodes.items() if node == frame.node), None)
 
@@ -191,9 +191,9 @@ def figures_value(
     baseline: Baseline | None,
     before: Before | None = None,
 ) -> Value:
-    """The race against plain decoding, and the run's figures, None for those not known yet;
-    `before`: those of the previous run. Figures are not rounded: the picture rounds once, as the
-    sentences do.
+    """The race against plain decoding, and the run's figures (None while unknown). `before`: the
+    previous run; its figures are added for comparison. Figures are not rounded: the picture rounds
+    once, as the sentences do.
     """
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
@@ -231,13 +231,13 @@ def _has_simpler(view: View) -> bool:
 
 
 def _is_vote(view: View) -> bool:
-    """Whether one drafter's sequence is verified, chosen by a vote."""
+    """Whether the combine rule is a vote that chooses one drafter's sequence."""
     return bool(view.drafters) and combine_rule(view.speculation.get("combine", "union")).chains
 
 
 def _scores_value(view: View) -> Value:
-    """The drafters in the run's order as in `drafters_value`, with their accepted and proposed
-    tokens; empty before the first draft."""
+    """The drafters in the run's order as in `drafters_value`, with their numbers of accepted and
+    proposed tokens; empty before the first draft."""
     board = view.scoreboard
     counts = [board.get(name, (0, 0)) for name in view.slots]
     return {
@@ -288,13 +288,15 @@ FIGURES = (
 
 
 def tree_value(frame: Frame) -> Value:
-    """The displayed round's tree at its present `stage`. `root`: the last committed token; `nodes`:
-    the nodes of the tree or, before the drafts are combined, of their union; `drafts`: before that
-    also each drafter's own tree; `own`: the LLM's own token; `dropped`: drafted tokens that are not
-    in the tree; `node`: the selected node; `committed`: the number of tokens that the round
-    committed; `why`: the end of the accepted path, and the vote, in words; `words`: the combine
-    rule's words; `rest`: whether no other round will follow at full speed, since the run is
-    complete or is not played at full speed."""
+    """The displayed round's tree at its present `stage`.
+
+    `root`: the last committed token. `nodes`: the nodes of the tree; before the drafts are
+    combined, of their union. `drafts`: each drafter's own tree, until the drafts are combined.
+    `own`: the LLM's own token. `dropped`: drafted tokens that are not in the tree. `node`: the
+    selected node. `committed`: the number of tokens that the round committed. `why`: why the
+    accepted path ended, and the vote, in words. `words`: the combine rule's words. `rest`: whether
+    the displayed round stays, since the run is complete or is not played at full speed.
+    """
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,
@@ -340,8 +342,8 @@ def tree_value(frame: Frame) -> Value:
 
 
 def _root(view: View, detail: Detail | None) -> Value:
-    """The last committed token. Before the tree exists it is looked up among the tokens; before the
-    first round it is the prompt's last token; without a run its text is None."""
+    """The last committed token. Before the tree exists, it is looked up among the run's tokens.
+    Before the first round, it is the prompt's last token. If there is no run, the text is None."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
     number = detail.round if detail else 0
@@ -355,8 +357,9 @@ def _root(view: View, detail: Detail | None) -> Value:
 
 
 def _template(view: View) -> Value:
-    """The chat template's text before and after the prompt; empty where there is none, or where the
-    prompt cannot be found in it, as when one of its characters is divided among tokens."""
+    """The chat template's text before and after the prompt; empty if there is no template. Also
+    empty if the prompt cannot be found between them: a character of it may be divided among
+    tokens."""
     if view.started is None or not view.started.config.get("chat"):
         return {}
     return dict(_around(view.started.prompt, view.started.prompt_texts))
@@ -365,9 +368,9 @@ def _template(view: View) -> Value:
 # Cached: the result is the same for each frame, and a long conversation has many places to search.
 @lru_cache(maxsize=64)
 def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The items of `_template`. If the prompt occurs in several places, a place of whole tokens
-    (white space around it aside) is preferred, then a place with text after it (which begins the
-    answer), then the last place."""
+    """The items of `_template`. If the prompt occurs in several places, the first preference is a
+    place whose ends are ends of tokens, apart from white space. The second is a place with text
+    after it (which begins the answer), the third the last place."""
     text = "".join(texts)
     if prompt not in text:
         prompt = prompt.strip()  # as some templates do
@@ -388,7 +391,8 @@ def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def inspector_value(frame: Frame) -> Value:
-    """One node explained: the distributions it was chosen from, and the verdict in a sentence."""
+    """One node explained: the distributions that it was chosen from, and the verdict in a
+    sentence."""
     view, detail = frame.view, frame.detail
     explanation = explain(detail, frame.node, view.letters, view.sampling)
     return {

@@ -1,10 +1,11 @@
 """View: the page's state of a run, and `reduce_all(events, view)`, the only way to make one.
 
 Pure: live play, replay of a stored run and a report reduce the same events by the same function
-(tests/ui/test_law6_report.py); a View depends neither on time nor on the selection. It has every
-token and a RoundView of every round, but only the two latest rounds in full: trees and top-k lists
-are most of a run's data, and older rounds are read again from the events on demand
-(ui/run/source.py).
+(tests/ui/test_law6_report.py). A View depends neither on time nor on the selection.
+
+A View has every token and a RoundView of every round, but only the two latest rounds in full, since
+trees and top-k lists are most of a run's data. Older rounds are read again from the events on
+demand (ui/run/source.py).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ RoundEvent = Drafted | Combined | Verified | RoundCompleted
 @dataclass(frozen=True, slots=True)
 class TokenView:
     """One new token: `text` is its contribution to the output, `token` its text decoded alone;
-    `scores`: the number in the run and the score of each drafter that proposed it.
+    `scores`: for each drafter that proposed the token, its index in the run and its score.
 
     `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's probability of
     the token.
@@ -79,21 +80,27 @@ class TokenView:
 @dataclass(frozen=True, slots=True)
 class RoundView:
     """Summary of one round: the numbers of `accepted` drafted tokens and of all `emitted` tokens,
-    `depth` and number of `nodes` of its tree, configured `length` of drafts.
+    the `depth` of its tree and its number of `nodes`, and the configured `length` of drafts.
+
+    `spans`: the times of its stages; `loads`: when an offloaded LLM's layers were read. `trips`:
+    the round trips of the drafter nodes; `traffic`: what the ranks of a divided LLM exchanged.
+    `ahead`: drafts made ahead; `scheduled`: what a scheduler granted; `notes`: the engine's notes.
 
     `weights`: the drafter weights that the combine rule used, empty if it uses none. `winner`: the
-    drafter that won a vote; `share`: the accepted share of its sequence; `mean_share`: the mean
-    share of the `votes` earlier votes. `begin_ms`: the end of the previous round; `time`: the time
-    of this round; `predicted_ms`: the length policy's prediction of `time.ms` (0: none). `loads`:
-    when an offloaded LLM's layers were read. `trips`: the round trips of the drafter nodes;
-    `traffic`: what the ranks of a divided LLM exchanged. `ahead`: drafts made ahead; `scheduled`:
-    what a scheduler granted. `routing`: each SSM's role, if a rule chose the SSMs that draft;
-    `asking_ms`: the time of auditions. `at_ms`: the round's end. `next_length`, `length_reason`,
-    `estimates`: the length policy's choice after the round; `draft_depths`: how deep each drafter's
-    draft was. `tally`: of each drafter that drafted, how many of its tokens were accepted, and how
-    many it drafted (in fused drafts: how many nodes have a token that the fusion took from it).
-    `struck`: the number of rejected nodes; `split`: at a place where the LLM chose, drafters' first
-    choices differed; `stopped`: the round ended in a rejection.
+    drafter that won a vote; `share`: the accepted share of its sequence. `votes`: the number of
+    earlier votes; `mean_share`: the mean share in these votes.
+
+    `begin_ms`: the end of the previous round; `at_ms`: the end of this round; `time`: the time of
+    this round; `predicted_ms`: the length policy's prediction of `time.ms` (0: none).
+
+    `routing`: each SSM's role, if a rule chose the SSMs that draft; `routing_reason`: why;
+    `asking_ms`: the time of auditions. `next_length`, `length_reason`, `estimates`: the length
+    policy's choice after the round. `draft_depths`: how deep each drafter's draft was.
+
+    `tally`: each drafter that drafted, with its numbers of accepted and of drafted tokens (in fused
+    drafts the second is the number of nodes whose token the fusion took from it). `struck`: the
+    number of rejected nodes. `split`: whether drafters' first choices differed at a place where the
+    LLM chose. `stopped`: whether the round ended in a rejection.
     """
 
     number: int
@@ -132,9 +139,9 @@ class RoundView:
 
     @property
     def story(self) -> int:
-        """How much the round's tree shows, 0 without one: a point each if it can be read at a
-        glance, if a node was accepted, if one was rejected, if the drafters disagreed, and if the
-        round ended in a rejection; one more for having a tree."""
+        """How much the round's tree shows; 0 without a tree. A tree has one point, and one more for
+        each of these: it can be read at a glance, a node was accepted, a node was rejected, the
+        drafters disagreed, the round ended in a rejection."""
         if not self.nodes:
             return 0
         readable = self.depth <= READABLE_DEPTH and self.nodes <= READABLE_NODES
@@ -143,8 +150,8 @@ class RoundView:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """The events of one round so far; `stage`: the stage of the last event, `draft` before the
-    first."""
+    """The events of one round so far. `stage`: the stage of the last event; before the first event
+    it is `draft`."""
 
     round: int
     drafted: Drafted | None = None
@@ -161,11 +168,11 @@ class Detail:
     @property
     def node_of_token(self) -> dict[int, int]:
         """Index of a token -> its accepted node, for all tokens of the round but the LLM's own.
-        Indices are negative, -1 for the round's last token: the page may have dropped the beginning
-        of the first round that it shows."""
+        Indices are negative, -1 for the round's last token, since the page may have dropped the
+        beginning of the first round that it shows."""
         if self.verified is None or self.completed is None:
             return {}
-        # The end of the text may be within the accepted path: only what was committed is text.
+        # The text may end within the accepted path: only committed nodes are text.
         path = self.verified.path[: self.completed.num_accepted]
         return dict(enumerate(path, -len(self.completed.token_ids)))
 
@@ -176,7 +183,7 @@ class View:
     `failed`.
 
     `share`: milliseconds per stage, in the order of first use, and `busy` (`add_spans`). `current`:
-    the latest round, perhaps unfinished; `last`: the latest finished one. `tail`: the text of an
+    the latest round, perhaps unfinished; `last`: the latest finished round. `tail`: the text of an
     incomplete character at the end. `seq`: the last event's number.
     """
 
@@ -231,7 +238,7 @@ class View:
 
     @property
     def scoreboard(self) -> dict[str, tuple[int, int]]:
-        """Numbers of accepted and of drafted tokens, by each drafter that drafted."""
+        """For each drafter that drafted: its numbers of accepted and of drafted tokens."""
         sums: dict[str, tuple[int, int]] = {}
         for name, accepted, drafted in (one for round_ in self.rounds for one in round_.tally):
             before = sums.get(name, (0, 0))
@@ -249,9 +256,9 @@ class View:
 
 
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
-    """The View after `events`, starting from `view`, which is not changed, or from an empty one.
-    Tuples that grow with a run are copied once per call, not once per event: a page reduces
-    hundreds of events at a time while the engine waits for the GIL."""
+    """The View after `events`, starting from `view` (which is not changed), by default from an
+    empty View. Tuples that grow with a run are copied once per call, not once per event, since a
+    page reduces hundreds of events at a time while the engine waits for the GIL."""
     run = _ViewBuilder(view or View())
     for event in events:
         run.take(event)
@@ -259,7 +266,7 @@ def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
 
 
 def detail_of(events: Iterable[Event], number: int) -> Detail | None:
-    """Round `number` from `events`; None if none of its events is there."""
+    """Round `number` from `events`; None if `events` has no event of this round."""
     detail = Detail(number)
     for event in events:
         if isinstance(event, RoundEvent) and event.round == number:
@@ -373,13 +380,13 @@ def _draft_depths(detail: Detail) -> tuple[tuple[str, int], ...]:
 
 
 def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int], ...]:
-    """Each drafter with its accepted and its drafted tokens in this round."""
+    """Each drafter with its numbers of accepted and of drafted tokens in this round."""
     tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
     if tree is None or verdict is None or drafted is None:
         return ()
-    # A node counts for every drafter that proposed it, as in a token's colours; a fused draft's
-    # node is in every SSM's draft and counts for the SSM whose token the fusion took.
-    # The end of the text may be within the accepted path: only what was committed counts.
+    # A node counts for every drafter that proposed it, as in a token's colours. A node of a fused
+    # draft is in every SSM's draft, but it counts only for the SSM whose token the fusion took. The
+    # text may end within the accepted path: only committed nodes count.
     accepted = Counter(
         name for node in verdict.path[: event.num_accepted] for name in tree.drafters_of(node)
     )
@@ -392,7 +399,7 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
 
 def _is_split(detail: Detail) -> bool:
     """Whether two drafters' first choices differ after the root or an accepted node, where the LLM
-    chose between them; for a vote, whether it dropped drafted tokens."""
+    chose between them. After a vote: whether it dropped drafted tokens."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None:
         return False
@@ -407,16 +414,17 @@ def _is_split(detail: Detail) -> bool:
 
 
 def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
-    """Winner and share of this round's vote, and the number and mean share of the earlier votes,
-    with which Minions' rule compares the share."""
+    """Winner and share of this round's vote, and the number and mean share of the earlier votes.
+    Minions' rule compares the share with this mean."""
     votes, mean = 0, 0.0
     if last is not None:
-        # A vote is compared with the mean of the votes before it: the last round's share is added
-        # here.
+        # A vote is compared with the mean of the votes before it, so the last round's share is
+        # added here.
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
-            # A running mean; from SLOWEST_MEAN votes on an exponential mean, as in the weights.
+            # A running mean; from SLOWEST_MEAN votes on, an exponential mean, as for drafter
+            # weights.
             mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
     vote: dict[str, Any] = {"votes": votes, "mean_share": mean}
     tree, verdict = detail.combined, detail.verified

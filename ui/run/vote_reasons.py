@@ -1,7 +1,7 @@
-"""What decided a vote over sequences: where they diverged, and the weight of each branch.
+"""What decided a vote over sequences: where the sequences diverged, and the weight of each branch.
 
-Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
-(core/trees/combine/vote.py): from the root on, the heaviest token is taken; a tie goes to the token
+Pure: the drafts and the weights of one round in, sentences out. The combine rule is `vote`
+(core/trees/combine/vote.py): from the root on, the heaviest token is taken. A tie goes to the token
 of the heavier single drafter, then to the token of the drafter that is named first.
 """
 
@@ -45,8 +45,8 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
 
 
 def _later_words(splits: Sequence[tuple[int, str]]) -> str:
-    """Names later splits by position only: the page shows the weight of each token elsewhere, and
-    these splits only divide the drafters that are left."""
+    """Names later splits by position only. They matter less, since they only divide the drafters
+    that are left, and the page shows the weight of each token elsewhere."""
     if not splits:
         return ""
     places = join_names([str(i + 1) for i, _ in splits])
@@ -56,7 +56,8 @@ def _later_words(splits: Sequence[tuple[int, str]]) -> str:
 
 def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
     """The first split of the drafts with the weight of each branch. It decides the vote: later
-    splits only divide the drafters that are left. Empty if no draft disagrees with the winner's."""
+    splits only divide the drafters that are left. Empty if no draft disagrees with the winner's
+    draft."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     winner = drafting.get(tree.winner)
     if winner is None:
@@ -66,8 +67,8 @@ def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
 
 
 def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verified | None) -> str:
-    """The sentence that the LLM's own token had been drafted too, but was dropped; empty if it had
-    not been drafted or was not dropped."""
+    """Says that the LLM's own token had been drafted, but was dropped; empty if it had not been
+    drafted or was not dropped."""
     if verdict is None or verdict.own_token_id is None:
         return ""
     accepted = tuple(tree.token_ids[node] for node in verdict.path)
@@ -86,7 +87,7 @@ def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verif
 
 
 def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
-    """Every drafted node as its tokens from the root."""
+    """For every drafted node, the tokens from the root to it."""
     paths: list[tuple[int, ...]] = []
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
@@ -97,8 +98,8 @@ def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], winner: DraftRecord, i: int
 ) -> str:
-    """The weight of each token that drafts have after the winner's first `i` tokens; empty if all
-    these drafts have the same token there."""
+    """The split at token `i`: the weight of each token that follows the winner's first `i` tokens
+    in some draft. Empty if there is only one such token."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
@@ -136,7 +137,7 @@ def _unrivalled_reason(drafting: Mapping[str, DraftRecord], same_draft: Sequence
 
 
 def _winner_among(tree: Combined, same_draft: Sequence[str]) -> list[str]:
-    """Which of the drafters of the winning sequence is the winner, and why."""
+    """Says which of the drafters that drafted the winning sequence is the winner, and why."""
     if len(same_draft) < 2:
         return []
     weights = sorted((tree.weights.get(name, 0.0) for name in same_draft), reverse=True)

@@ -1,7 +1,7 @@
-"""What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
+"""What each drafter proposed, and how a vote or pool weighed it: the picture's value and sentence.
 
-Pure: a Frame in, plain JSON and words out. What a node weight means depends on the combine rule;
-its record in core/config/mechanisms has the words, core/trees/combine the rule.
+Pure: a Frame in, plain JSON and words out. What a node weight means depends on the combine rule:
+core/config/mechanisms has the words for it, core/trees/combine has the rules.
 """
 
 from __future__ import annotations
@@ -37,13 +37,20 @@ Value = dict[str, Any]
 # A share of the sum of all weights.
 NEARLY_ALL = 0.99
 LINE_DIGITS = 4
-"""Decimals of the weights over the rounds, which are drawn, not written."""
+"""Decimals of the weights in `history`: the page draws these weights as lines and does not print
+them."""
 
 
 def proposals_value(frame: Frame) -> Value:
-    """Each drafter's proposals in the selected round with the node weight of each token; drafters'
-    weights before and after this round and over the rounds; how many drafted nodes are in the
-    tree."""
+    """`rows`: each drafter's proposals in the selected round, with the node weight of each token.
+    `nodeless`: why a drafter's row is empty. `weights` and `after`: the drafters' weights before
+    and after this round; `history`: their weights over the rounds. `winner`: the vote's winner;
+    `kept`: how many drafted nodes are in the tree. `sentence`: the vote in words; `helped`: which
+    drafter helped most.
+
+    `rule` and `words`: the combine rule and its words; `dial`: whether it has the field
+    `vote_nodes`.
+    """
     view, detail = frame.view, frame.detail
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
@@ -66,12 +73,12 @@ def proposals_value(frame: Frame) -> Value:
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
-        # Why a row is empty; if there are several reasons, the last counts.
+        # If a row is empty for several reasons, the last of these counts.
         "nodeless": _without_draft(view, detail, index)
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
-        # At the end only: a sentence that comes while a run is live would move what is below it.
+        # Only at the end: a sentence that appears during the run would move the page below it.
         "helped": helped_words(view) if frame.is_complete else "",
         "history": {
             str(round_.number): _by_index(round_.weights, index, LINE_DIGITS)
@@ -82,7 +89,7 @@ def proposals_value(frame: Frame) -> Value:
 
 
 def _nodeless(view: View, drafts: tuple[DraftRecord, ...], index: Mapping[str, str]) -> Value:
-    """Drafters without a node of the budget: why their rows are empty."""
+    """For each drafter that got no node of the budget: why its row is empty."""
     drafted = {draft.drafter for draft in drafts}
     nodes = view.speculation.get("max_tree_nodes")
     why = f"no node for it: max_tree_nodes is {nodes}, for {len(view.drafters)} drafters"
@@ -90,8 +97,8 @@ def _nodeless(view: View, drafts: tuple[DraftRecord, ...], index: Mapping[str, s
 
 
 def _without_draft(view: View, detail: Detail | None, index: Mapping[str, str]) -> Value:
-    """Drafters without a draft in a round, where `goodput` chooses among them or a lookup found
-    nothing."""
+    """For drafters without a draft in this round: why their rows are empty. A length policy that
+    chooses drafters (`goodput`) did not choose them, or a lookup found nothing."""
     if detail is None or detail.drafted is None:
         return {}
     chooses = length_policy(view.speculation.get("length", "fixed")).chooses_drafters
@@ -106,7 +113,7 @@ def _without_draft(view: View, detail: Detail | None, index: Mapping[str, str]) 
 
 
 def _left_out(detail: Detail | None, index: Mapping[str, str]) -> Value:
-    """SSMs that routing excluded in this round."""
+    """For each SSM that routing excluded in this round: why its row is empty."""
     routing = detail.completed.routing if detail and detail.completed else ()
     waiting = (one.drafter for one in routing if one.role == "waiting")
     return {index[name]: "left out by routing" for name in waiting if name in index}
@@ -119,8 +126,8 @@ def _rule(view: View) -> str:
 def _by_index(
     weights: Mapping[str, float], index: Mapping[str, str], digits: int | None = None
 ) -> Value:
-    """Values by the drafter's number in the run; `digits` None: not rounded, for figures that the
-    picture rounds."""
+    """Weights by the drafter's index in the run. If `digits` is None, they are not rounded: the
+    picture rounds them."""
     return {
         index[name]: weight if digits is None else round(weight, digits)
         for name, weight in weights.items()
@@ -131,7 +138,7 @@ def _by_index(
 def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], float]) -> Value:
     nodes, tree, verdict = places(detail, draft.drafter), detail.combined, detail.verified
     node_weights = _node_weights(tree, draft.drafter, nodes) if tree else {}
-    if means and node_weights:  # of a pool the token's own mean is shown, not the path's product
+    if means and node_weights:  # a pool: the token's own mean, not the product along the path
         node_weights = {j: means[path] for j, path in enumerate(draft_paths(draft))}
     return {
         str(j): {
@@ -147,7 +154,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             and verdict.outcomes[nodes[j]] == "accepted",
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
-            # In fused drafts rank > 0: a token of the trunk that this SSM was only fed.
+            # In fused drafts, a rank above 0 marks a token of the trunk that this SSM was only fed.
             "fed": tree is not None and bool(tree.origins) and draft.ranks[j] > 0,
             "mass": round(node_weights[j], 4) if j in node_weights else None,
         }
@@ -156,18 +163,18 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
 
 
 def _node_weights(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int, float]:
-    """Index in the drafter's draft -> node weight, for tokens kept and dropped; empty without a
-    vote."""
+    """Index in the drafter's draft -> node weight, for kept and for dropped tokens; empty if the
+    combine rule has no node weights."""
     if not tree.masses and not tree.dropped_masses:
         return {}
-    # `masses` is by node of the tree, `dropped_masses` parallel to `dropped`.
+    # `masses` has an entry for each node of the tree, `dropped_masses` for each entry of `dropped`.
     weights = {j: tree.masses[node] for j, node in nodes.items()}
     pairs = zip(tree.dropped, tree.dropped_masses, strict=True)
     return weights | {j: weight for (name, j), weight in pairs if name == drafter}
 
 
 def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
-    """For a pool: tokens from the root -> the weighted geometric mean of the last token's scores; a
+    """For a pool: tokens from the root -> the weighted geometric mean of the last token's scores. A
     node weight is the product of these means along the path. Empty for other rules."""
     if tree is None or not combine_rule(tree.rule).is_pooled:
         return {}
@@ -180,16 +187,16 @@ def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple
 
 
 def _geometric_mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """exp of the weighted mean of `logs`, 0 without weight. Weights of 0 are skipped, since
-    0 x -inf would be NaN."""
+    """exp of the weighted mean of `logs`; 0 if all weights are 0. Weights of 0 are skipped, since 0
+    x -inf would be NaN."""
     own = {name: weights[name] for name in logs if weights.get(name, 0.0) > 0}
     total = sum(own.values())
     return math.exp(sum(own[name] * logs[name] for name in own) / total) if total else 0.0
 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
-    """Numbers of nodes: `nodes` in the tree; `all` distinct drafted nodes; `longest`, the depth of
-    the deepest draft, which is the most nodes that a vote over sequences keeps. Empty for rules
+    """Numbers of nodes: `nodes` in the tree; `all` distinct drafted nodes; and `longest`, the depth
+    of the deepest draft. A vote over sequences keeps at most this many nodes. Empty for rules
     without weights."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
@@ -219,8 +226,8 @@ def helped_words(view: View) -> str:
 
 
 def _higher_share(drafted: Sequence[tuple[str, tuple[int, int]]]) -> str:
-    """Names the drafter with the highest accepted share, unless it is the first: drafters may have
-    drafted unequally many tokens, so that counts alone would misjudge them."""
+    """Names the drafter with the highest accepted share, unless it is the first one in `drafted`.
+    Counts alone would misjudge a drafter that drafted few tokens."""
     shares = {name: accepted / max(1, proposed) for name, (accepted, proposed) in drafted}
     best = max(shares, key=lambda name: shares[name])
     if shares[best] <= shares[drafted[0][0]]:
@@ -354,7 +361,8 @@ def _against_mean(round_: RoundView) -> str:
 
 
 def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
-    """`full_information`: how the tokens committed before this vote changed the weights."""
+    """For the weights `full_information`: how the tokens committed before this round changed
+    them."""
     earlier = (one for one in reversed(view.rounds) if one.number < detail.round and one.weights)
     last = next(earlier, None)
     before = last.weights if last else dict.fromkeys(tree.weights, 1.0)
@@ -363,7 +371,7 @@ def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
 
 
 def _largest_change(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """The drafter whose weight changed most; if two decimals show no change, that none did."""
+    """Says which drafter's weight changed most; if no weight changes at two decimals, says so."""
     # A drafter without an earlier weight began with 1.
     earlier = {name: before.get(name, 1.0) for name in after}
     moved = [name for name in after if _weight(earlier[name]) != _weight(after[name])]

@@ -56,7 +56,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def _login(value: str) -> tuple[str, str]:
     user, separator, password = value.partition(":")
     if not user or not separator or not password:
-        # The value itself may be a password: it is not repeated.
+        # The message does not repeat the value, since it may be a password.
         raise ConfigError("--auth is not of the form USER:PASSWORD: both must not be empty")
     return user, password
 
@@ -71,5 +71,6 @@ def _preset(args: argparse.Namespace) -> str:
 
 
 def server_name(host: str | None) -> str:
-    """The address the server will listen on: --host, else GRADIO_SERVER_NAME, else loopback."""
+    """The address that the server will listen on: --host, else GRADIO_SERVER_NAME, else
+    loopback."""
     return host or os.environ.get("GRADIO_SERVER_NAME") or LOOPBACK

@@ -1,5 +1,5 @@
-"""Context: the Hub with the loaded models, the store and the access rules, shared by all tabs. One
-per server."""
+"""Context: what all tabs of a server share, such as the Hub with the loaded models, the store, and
+the access rules."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ui.server.visitors import Access
 __all__ = ["MAX_WAITING", "Context", "StoreApi", "make_context"]
 
 MAX_WAITING = 256
-"""The most calls that may wait in the page's queue; with as many requests in the worker's queue,
-`/v1` refuses further ones."""
+"""The most calls that may wait in the page's queue. If this many requests wait in the worker's
+queue, `/v1` refuses further requests."""
 
 
 class StoreApi(StoreLike, Protocol):
@@ -46,7 +46,7 @@ class StoreApi(StoreLike, Protocol):
 @dataclass(frozen=True, slots=True)
 class Context:
     """`preset`: the page's initial preset. `query`: makes the store's RunQuery. `race`: whether
-    plain decoding follows each run of Live unless a visitor switches that off.
+    plain decoding follows each run of Live by default; a visitor can switch it off.
 
     `exports`: the formats of exported runs, by name (storage's EXPORTS).
     """
@@ -64,8 +64,8 @@ class Context:
 
     @property
     def drafting_preset(self) -> str:
-        """The page's preset, or `specinfer` if that is plain decoding: for measurements against
-        plain decoding."""
+        """The page's preset, or `specinfer` if that preset is plain decoding. It is for
+        measurements against plain decoding."""
         return "specinfer" if self.preset == "autoregressive" else self.preset
 
     @property

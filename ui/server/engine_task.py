@@ -1,5 +1,5 @@
-"""Runs a function in the engine's thread between two rounds, so that it can use the models that
-runs use too.
+"""Runs a function in the engine's thread between two rounds, so that the function can use the
+models that the engine's runs use.
 
 A worker has no method for this, so a request for one token is queued like any other, and the
 function is called at the request's first event. The request is not recorded.
@@ -33,7 +33,7 @@ class EngineTask(Generic[T]):
         self._error: BaseException | None = None
         plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=0)
         one_token = SamplingParams(max_new_tokens=1)
-        # Only the last prompt token, since a request must have at least one.
+        # A request needs at least one prompt token; one is enough here.
         request = Request("aside", one_token, plain, prompt_token_ids=prompt_ids[-1:])
         self._run = host.submit(request, self._take)
 
@@ -60,7 +60,7 @@ class EngineTask(Generic[T]):
         return self._run.place
 
     def wait(self, timeout: float) -> bool:
-        """Waits up to `timeout` seconds for the end; returns whether it has ended."""
+        """Waits up to `timeout` seconds for the request's end; returns whether it has ended."""
         return self._done.wait(timeout)
 
     def cancel(self) -> None:
@@ -69,8 +69,9 @@ class EngineTask(Generic[T]):
 
     @property
     def result(self) -> T:
-        """What `work` returned, once the request has ended. Raises what `work` raised, and
-        ConfigError if it was not called: cancelled, or the models were swapped."""
+        """What `work` returned, once the request has ended. Raises what `work` raised. Raises
+        ConfigError if `work` was not called, because the request was cancelled or the models were
+        swapped."""
         if self._error is not None:
             raise self._error
         if self._result is None:

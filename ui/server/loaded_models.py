@@ -31,7 +31,8 @@ class WorkerLike(Protocol):
 
 
 class ServedModels:
-    """A worker and its reference count: `enter` before `submit`; after `retire` no run enters."""
+    """A worker and the number of runs that use it. Call `enter` before `submit`. After `retire` no
+    run can enter."""
 
     def __init__(self, worker: WorkerLike, pair: ModelPair) -> None:
         models = worker.engine.models
@@ -71,11 +72,11 @@ class ServedModels:
             self._changed.wait_for(lambda: not self.runs)
 
     def submit(self, request: Request, tap: Tap | None) -> RunLike:
-        """Queue a request after `enter`. Calls `leave` with the run's last event, or at once if
-        this or `tap` raises."""
+        """Queue a request after `enter`. Calls `leave` at the run's last event, or at once if the
+        worker's `submit` or `tap` raises."""
         try:
             return self.worker.submit(request, self._counting_tap(tap))
-        # Whatever the error, no last event will come that calls `leave`.
+        # After any error, no last event will come that would call `leave`.
         except BaseException:
             self.leave()
             raise

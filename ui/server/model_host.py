@@ -1,8 +1,9 @@
 """Hosts the loaded models and swaps them while the server runs.
 
-A new pair (an LLM and its SSMs) is loaded while the old one serves. New runs use it as soon as it
-is loaded; the old one is closed when its last run ends. If loading fails, nothing changes. `load`
-makes a worker from a ModelPair, so that importing this module does not import torch.
+A new pair (an LLM and its SSMs) is loaded while the old pair serves. New runs use the new pair as
+soon as it is loaded; the old pair is closed when its last run ends. If loading fails, nothing
+changes. The caller passes `load`, which makes a worker from a ModelPair, so that importing this
+module does not import torch.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ __all__ = ["Load", "ModelHost"]
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
 Load = Callable[[ModelPair, Say], WorkerLike]
-"""Makes a worker from a pair; calls its second argument before each stage, and stops if that
-raises."""
+"""Makes a worker from a pair. It calls its second argument before each stage of loading, and stops
+if this call raises."""
 
 
 class _Cancelled(SpecScopeError):
@@ -49,7 +50,8 @@ class ModelHost:
         self._swap = ModelSwap()
         self._version = 0
         self._num_begun = 0
-        # The number of temporary schedules in use, and the schedule that returns after the last.
+        # The number of temporary schedules in use, and the schedule that is set again after the
+        # last of them.
         self._num_temporary = 0
         self._chosen_schedule = ""
         # Guards all that a swap or a new schedule changes, and wakes `wait`. A Condition's lock is
@@ -82,7 +84,7 @@ class ModelHost:
 
     @property
     def ranks(self) -> RanksInfo | None:
-        """How the LLM is divided among processes, None if it is in one."""
+        """How the LLM is divided among processes; None if it is in one process."""
         return self._served.ranks
 
     @property
@@ -150,7 +152,7 @@ class ModelHost:
     @property
     def stream_mbps(self) -> float:
         """The rate in 10^6 bytes a second at which the LLM's layers are copied from memory in each
-        pass; 0: they are not copied, as with models that were just swapped in."""
+        pass; 0: they are not copied. Models that were just swapped in begin with 0."""
         return float(self._served.worker.engine.stream_mbps)
 
     @stream_mbps.setter
@@ -161,7 +163,7 @@ class ModelHost:
     @property
     def wire_ms(self) -> float:
         """The round trip in milliseconds that drafts wait for, as if the SSMs were on another
-        machine; 0: none, as with models that were just swapped in."""
+        machine; 0: no wait. Models that were just swapped in begin with 0."""
         return float(self._served.worker.engine.wire_ms)
 
     @wire_ms.setter
@@ -174,12 +176,13 @@ class ModelHost:
         return tuple(info.name for info in self._served.infos)
 
     def submit(self, request: Request, tap: Callable[[Event], None] | None = None) -> RunLike:
-        """Queues a request on the loaded models, which stay loaded until it has ended.
+        """Queues a request on the loaded models, which stay loaded until the request has ended.
 
-        Raises what the worker raises, and ConfigError for a drafter of models swapped out before.
+        Raises what the worker raises, ConfigError for a drafter of models that were swapped out,
+        and EngineClosedError after `close`.
         """
-        # No lock: `_replace` sets the new models before it retires the old ones, so the next try
-        # finds them. Only `close` retires the current ones.
+        # No lock is needed: `_replace` sets the new models before it retires the old models, so the
+        # next try finds the new models. Only `close` retires the current models.
         while not (served := self._served).enter():
             if self._closed:
                 raise EngineClosedError("worker is closed: no request is taken any more")
@@ -216,7 +219,7 @@ class ModelHost:
         return self._swap
 
     def runs_on_old_models(self) -> int:
-        """The number of runs that still use models swapped out before."""
+        """The number of runs that still use models that were swapped out."""
         return sum(served.runs for served in self._leaving)
 
     def busy(self) -> int:
@@ -224,9 +227,9 @@ class ModelHost:
         return self._served.runs + self.runs_on_old_models()
 
     def begin(self, pair: ModelPair) -> None:
-        """Loads another pair in a thread while the present one serves; an error of loading is then
-        in `swap`. Raises ConfigError without a loader or while another pair is being loaded,
-        EngineClosedError after `close`."""
+        """Loads another pair in a thread while the present pair serves. An error of loading is not
+        raised here, but stored in `swap`. Raises ConfigError without a loader or while another pair
+        is being loaded, EngineClosedError after `close`."""
         if self._load is None:
             raise ConfigError(NO_LOADER)
         with self._changed:
@@ -297,15 +300,15 @@ class ModelHost:
             self._set_swap(self._swap.at(stage, time.monotonic()))
 
     def _replace(self, new: ServedModels) -> ServedModels:
-        """Make the new models the current ones; returns the old ones. Closes the new ones and
-        raises `_Cancelled` if the loading was cancelled."""
+        """Makes the new models current and returns the old models. If the loading was cancelled,
+        closes the new models and raises `_Cancelled`."""
         with self._changed:
             cancelled = self._swap.cancel_requested or self._closed
             if not cancelled:
                 old, self._served = self._served, new
                 new.worker.engine.schedule = old.worker.engine.schedule
-                # SSMs of all earlier models stay refused by name, except those that the new models
-                # have too.
+                # The names of all earlier SSMs stay refused, except the names of SSMs that are
+                # loaded now.
                 self._past_drafters = (self._past_drafters | {*old.drafter_names}) - {
                     *new.drafter_names
                 }

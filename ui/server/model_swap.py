@@ -42,9 +42,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ModelSwap:
-    """`state`: none, loading, done, cancelled or failed; `reason`: why it failed, or `cancelled`.
-    `began`, `end`: seconds of `time.monotonic`. `cancel_requested`: it ends before the next stage
-    begins."""
+    """`state`: none, loading, done, cancelled or failed; `reason`: why the loading failed, or
+    `cancelled`. `began`, `end`: seconds of `time.monotonic`. `cancel_requested`: the loading ends
+    before its next stage begins."""
 
     pair: ModelPair | None = None
     state: str = "none"
@@ -65,7 +65,7 @@ class ModelSwap:
 
     def at(self, words: str, now: float) -> ModelSwap:
         """The swap with a new stage, which begins at `now`; if `words` are about the present stage,
-        the swap with this stage's new text."""
+        they replace its text instead."""
         *before, last = self.stages or (None,)
         if last is not None and same_stage(last.words, words):
             return replace(self, stages=(*before, replace(last, words=words)))

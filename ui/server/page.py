@@ -68,7 +68,7 @@ class Pages:
 
 def build_page(context: Context) -> gr.Blocks:
     """All tabs on one page. Loads nothing and runs nothing."""
-    # Gradio would recompute analytics of all events, with pandas, after each one.
+    # Otherwise Gradio recomputes analytics of all events, with pandas, after each event.
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
     blocks: gr.Blocks
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
@@ -97,9 +97,10 @@ def build_page(context: Context) -> gr.Blocks:
 
 
 def _poll_less_often(blocks: gr.Blocks) -> None:
-    """Sets longer pauses between Gradio's polls. Outside Windows it polls a thousand times a second
-    for work, and a hundred times for updates of progress bars, which this page has none of. Each
-    poll takes the GIL from the engine; there is no public setting."""
+    """Sets longer pauses between Gradio's polls. Outside Windows, Gradio polls for work a thousand
+    times a second. It polls for updates of progress bars a hundred times a second, although this
+    page has no progress bar. Each poll takes the GIL from the engine. There is no public
+    setting."""
     queue = blocks._queue
     queue.sleep_when_free = max(queue.sleep_when_free, POLL_WORK_S)
     progress_s = max(queue.progress_update_sleep_when_free, POLL_PROGRESS_S)
@@ -149,8 +150,8 @@ def _leave(context: Context) -> Any:
 
 
 def page_options(routes: Iterable[Route] = ()) -> dict[str, Any]:
-    """Options of `Blocks.launch`: theme, assets, `routes`, style sheets, the keyboard's script;
-    nothing from other hosts, no history."""
+    """Options of `Blocks.launch`: theme, assets, `routes`, style sheets, the keyboard's script. The
+    page loads nothing from other hosts and keeps no history."""
     options = launch_options()
     options["app_kwargs"]["routes"] += routes
     return {
@@ -172,7 +173,7 @@ def check_host(host: str) -> None:
     try:
         address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(address[0], address[1]) as probe:
-            # Port 0, any free one: only the address is tried.
+            # Port 0 means any free port: only the address is tested.
             probe.bind(address[4])
     except OSError as error:
         allowed = "an address of this machine, as 127.0.0.1 or 0.0.0.0"
@@ -188,7 +189,7 @@ def request_once(url: str) -> None:
 
 
 def own_address() -> str:
-    """This machine's address on its network; its name if it has no route. Sends nothing."""
+    """This machine's address on its network, or its host name if it has no route. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # Connecting a UDP socket chooses a route, and with it the socket's own address.

@@ -51,8 +51,9 @@ __all__ = [
     "seldom",
 ]
 
-# Seconds: the shortest time from frame to frame, and that time while speeds are measured; the
-# shortest pause after a frame; the longest wait for a run's next event.
+# Seconds. FRAME_S: the shortest time from frame to frame; MEASURING_FRAME_S: the same while speeds
+# are measured. SHORTEST_PAUSE_S: the shortest pause after a frame. EVENT_WAIT_S: the longest wait
+# for a run's next event.
 FRAME_S = 1 / 20
 MEASURING_FRAME_S = 0.2
 SHORTEST_PAUSE_S = 0.02
@@ -128,7 +129,8 @@ class Hub:
         return source if source is not None and not source.is_done else None
 
     def source_of(self, run_id: str) -> LiveSource | None:
-        """The run with that id, of any visitor; also an ended run that is still referred to."""
+        """The run with that id, of any visitor. A run that has ended is found only while something
+        refers to it."""
         with self._lock:
             return next((one for one in self._live if one.run_id == run_id), None)
 
@@ -137,17 +139,19 @@ class Hub:
 class TabSession:
     """One tab's state on one page: the run that it shows and what was measured about it.
 
-    Of the shown run, which `player` plays: `asked` is its request, if it was started here or the
-    form was filled with it; `plain` its request decoded without drafts; `before` the run it is
-    compared with; `baseline`, `answer` and `regret` what was measured about it. `form`: the request
-    that the form would run now. `side` is a second run for this session, while it runs; `racing`:
-    `side` is plain decoding; `measuring`: figures are being measured that are shown together at the
-    end. `trouble` and `doing` are sentences for the visitor, `no_run_words` the board's text
-    without a run. `pace`: how later runs play. `lecture` has the results of the lessons' runs,
-    `acceptance` the accepted shares of Live's runs by temperature. `stops`: the browser's count of
-    clicks on Stop; `sent`: values on their way to the form; `study`: the study shown on a page for
-    studies. A handler holds `drawing` while it changes what is shown, so that clicks in quick
-    succession are answered in order.
+    `player` plays the shown run. `asked`: the request of this run, if it was started here or the
+    form was filled with it. `plain`: plain decoding of its request. `before`: the run that it is
+    compared with. `baseline`, `answer`, `regret`: what was measured about it.
+
+    `form`: the request that the form would run now; `sent`: values on their way to the form.
+    `side`: a second run for this session, while it runs; `racing`: whether `side` is plain
+    decoding. `measuring`: whether figures are still being measured; the page shows them together at
+    the end. `trouble` and `doing`: sentences for the visitor; `no_run_words`: the board's text if
+    there is no run. `pace`: how later runs play. `stops`: the browser's count of clicks on Stop.
+
+    `lecture`: the results of the lessons' runs. `acceptance`: the accepted shares of Live's runs by
+    temperature. `study`: the study that is shown on a page for studies. A handler holds `drawing`
+    while it changes what is shown, so that clicks in quick succession are answered in order.
     """
 
     player: Player | None = None
@@ -180,9 +184,9 @@ class TabSession:
         self.clicks = LatestClicks(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
-        """Show another run, None for none. Removes the results about the previous run, but not its
-        `baseline`, which may be valid for the new run."""
-        # First: `cancel` stops the run of the player that is replaced.
+        """Show another run; None shows no run. Removes the results about the previous run, but not
+        its `baseline`, which may be valid for the new run."""
+        # This comes first: `cancel` stops the run of the player that is replaced below.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
@@ -244,8 +248,8 @@ class TabSession:
 
 
 class TabSessions:
-    """All tab sessions, by browser session and page; beyond `limit` the sessions used longest ago
-    are dropped."""
+    """All tab sessions, by browser session and page. If there are more than `limit`, the sessions
+    used longest ago are dropped."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._sessions: OrderedDict[tuple[str, str], TabSession] = OrderedDict()
@@ -279,8 +283,8 @@ class TabSessions:
 
 
 def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
-    """Frames of the session's run until nothing changes any more. Closing the generator stops the
-    run; closing a tab closes the generator (Gradio raises GeneratorExit in it).
+    """Yields frames of the session's run until nothing changes any more. Closing the generator
+    stops the run; closing a tab closes the generator (Gradio raises GeneratorExit in it).
 
     If the session shows another run meanwhile, or a later call plays the same run, the generator
     ends.
@@ -312,9 +316,9 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
 
 
 def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
-    """Waits for the rest of a frame's time, of which drawing took `spent` seconds. The time of
-    sending it is not counted, so that a slow browser gets fewer frames. At full speed waits longer
-    while no event comes, so that an idle tab costs nothing."""
+    """Waits for the rest of FRAME_S; making the frame took `spent` seconds of it. The time of
+    sending the frame is not counted, so that a slow browser gets fewer frames. At full speed, first
+    waits for the next event, so that an idle tab costs nothing."""
     began = clock() - spent
     if player.pace.mode == "full" and not player.source.is_done:
         player.source.wait(player.source.count, EVENT_WAIT_S)
@@ -342,9 +346,9 @@ def run_to_end(
 
 
 def seldom(frames: Iterator[object]) -> Iterator[object]:
-    """Yields only those of `frames` that come at least MEASURING_FRAME_S after the last frame
-    yielded, then None, for one more drawing: while speeds are measured, drawing must not take the
-    processor."""
+    """Yields a frame only if MEASURING_FRAME_S have passed since the last frame that it yielded. At
+    the end yields None, which causes one more drawing. Frames are few because drawing would take
+    processor time while speeds are measured."""
     last_drawn = float("-inf")
     for frame in frames:
         if time.monotonic() - last_drawn >= MEASURING_FRAME_S:

@@ -32,7 +32,7 @@ class StudyRuns:
         self._hub.model_host.check(request)
 
     def start(self, request: Request, owner: str = "", in_log: bool = True) -> LiveSource:
-        """Queues a run; unless `in_log`, it is not recorded."""
+        """Queues a run; it is recorded only if `in_log` is set."""
         return self._hub.start(request, owner, log=in_log)
 
     def forget(self, run: LiveSource) -> None:

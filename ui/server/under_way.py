@@ -1,7 +1,7 @@
-"""Runs under way that a tab follows without having started them: of this server, or of another
-process that writes the same log.
+"""Runs under way that a tab follows, although it has not started them.
 
-Both are Sources. Closing a tab that follows such a run does not stop it.
+A FollowedSource is a run of this server; a LogSource is a run of another process that writes the
+same log. Closing a tab that follows such a run does not stop the run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ui.run.source import LiveSource, Source, StoredSource
 
 __all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
-# Seconds from one read of a run's log to the next: at least READ_INTERVAL_S, and at least
-# PAUSE_FACTOR times the duration of the first of the two, since reading a long log takes seconds.
-# `settle` checks every running process, so it is called less often, after SETTLE_S.
+# After a read of a run's log, the pause is at least READ_INTERVAL_S seconds, and at least
+# PAUSE_FACTOR times the duration of that read, since reading a long log takes seconds. `settle`
+# checks every running process, so it is called less often: every SETTLE_S seconds.
 READ_INTERVAL_S = 1.0
 PAUSE_FACTOR = 4
 SETTLE_S = 10.0
@@ -27,8 +27,8 @@ WAIT_STEP_S = 0.05
 
 
 class FollowedSource:
-    """A run of this server. `logged`: the events that the log already had; `live` keeps only the
-    latest events in memory."""
+    """A run of this server. `live`: the run, which keeps only its latest events in memory;
+    `logged`: the events that the log already had."""
 
     def __init__(self, live: LiveSource, logged: Sequence[Event]) -> None:
         self._live, self._logged = live, tuple(logged)
@@ -73,11 +73,11 @@ class FollowedSource:
 class LogSource:
     """A run of another process, read from the log at most once a second.
 
-    It also ends if that process dies, which `RunStore.settle`, called every SETTLE_S, detects.
+    The run also ends if its process dies; `RunStore.settle` detects this.
     """
 
     def __init__(self, store: Any, run_id: str) -> None:
-        """Raises StoreError: UnknownRunError if the run was deleted."""
+        """Raises StoreError; if the run was deleted, this is an UnknownRunError."""
         self._store, self.run_id, self.place = store, run_id, 0
         self._lock = threading.Lock()
         self._events: tuple[Event, ...] = ()
@@ -139,14 +139,14 @@ class LogSource:
 
 
 def source_of(context: Any, run: Any) -> Source:
-    """The events of a run (a RunSummary): all of them, or, while it is running, as they come.
-    StoreError if it was deleted."""
+    """The Source of a run (a RunSummary): it has all events, or, while the run is under way, the
+    events as they come. StoreError if the run was deleted."""
     store = context.store
     live = context.hub.live_run(run.run_id)
     if live is not None:
         return FollowedSource(live, store.events(run.run_id))
     if run.status == "running" and run.elsewhere:
-        # Marks the run as interrupted if its process is gone, which LogSource would do SETTLE_S
+        # Marks the run as interrupted if its process is gone. LogSource would do so only SETTLE_S
         # later.
         store.settle()
         return LogSource(store, run.run_id)
@@ -154,8 +154,8 @@ def source_of(context: Any, run: Any) -> Source:
 
 
 def under_way(context: Any, run: Any) -> str:
-    """Where a run (a RunSummary) is running: `here`, on this server, `elsewhere`, or empty if it
-    has ended."""
+    """Where a run (a RunSummary) is running: `here` (on this server), `elsewhere`, or empty if the
+    run has ended."""
     if context.hub.live_run(run.run_id) is not None:
         return "here"
     return "elsewhere" if run.status == "running" and run.elsewhere else ""

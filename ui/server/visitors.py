@@ -1,7 +1,8 @@
 """Access: visitors on this machine see all runs, other visitors only their own.
 
 A visitor's key is drawn at the first visit and stored by the browser; with `--auth` the user's name
-replaces it. Of Gradio's Request only `username`, `session_hash` and `headers` are used.
+replaces this key. This module uses only `username`, `session_hash` and `headers` of Gradio's
+Request.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Access:
         return is_loopback(self.host) and not any(name in headers for name in FORWARDED)
 
     def owner(self, request: Any, browser_key: str = "") -> str | None:
-        """The owner to whose runs lists are restricted; None for no restriction."""
+        """The only owner whose runs the caller may list; None if the caller may list all runs."""
         return None if self.sees_all_runs(request) else self.key(request, browser_key)
 
     def shows_paths(self, request: Any) -> bool:

@@ -45,15 +45,15 @@ PROGRESS_INTERVAL_S = 0.3
 def export_progress(
     context: Context, rights: CallerRights, run_id: str, name: str
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
-    """Yields progress every PROGRESS_INTERVAL_S seconds, then the file of `write_export`, whose
-    errors it raises."""
-    # Shares of the file that are written, the latest last.
+    """Yields None with a line on progress every PROGRESS_INTERVAL_S seconds, then the file of
+    `write_export` with a line. Raises the errors of `write_export`."""
+    # The written shares of the file that were reported, the latest at the end.
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(write_export, context, rights, run_id, name, shares.append)
         while not wait((job,), PROGRESS_INTERVAL_S).done:
             share = shares[-1]
-            # Only the last share counts: the others are dropped, so that the list stays short.
+            # Only the last share counts. All others are dropped, so that the list stays short.
             del shares[:-1]
             percent = f": {100 * share:.0f} %" if share else ""
             message = f"Writing {FORMATS[name]}{percent}. The file is saved when it is complete."
@@ -70,11 +70,10 @@ def write_export(
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """A run as a file: its `name`, `media_type` and `text`. The argument `name` is a key of
-    FORMATS. `on_progress` is called with the share that is written (0 to 1), for the HTML report
-    only.
+    FORMATS. `on_progress` is called with the written share (0 to 1), for the HTML report only.
 
-    Raises ConfigError for an unknown format, StoreError without a run, for a deleted run and for
-    another visitor's run."""
+    Raises ConfigError for an unknown format, StoreError if no run is opened, if the run was
+    deleted, or if it is another visitor's run."""
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")

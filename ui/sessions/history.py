@@ -92,7 +92,7 @@ class CallerRights:
 
 @dataclass(frozen=True, slots=True)
 class RunFilters:
-    """Further filters of the list; empty ones have no effect. `since`: a name in SINCE; `noted`:
+    """Further filters of the list; empty filters have no effect. `since`: a name in SINCE; `noted`:
     only runs with a note; `alone`: only runs that belong to no study."""
 
     llm: str = ""
@@ -125,8 +125,8 @@ def list_values(
     page: float,
     filters: RunFilters = NO_FILTERS,
 ) -> list[Any]:
-    """The list of runs, its notice, and the page's number, at most the last page's. `opened`: the
-    id of the run that is open."""
+    """The values of the list of runs and of its notice, and the number of the page that is shown,
+    which is at most the last page. `opened`: the id of the run that is open."""
 
     def work() -> list[Any]:
         query = {
@@ -194,9 +194,9 @@ def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
 def run_row_value(
     summary: Any, cell: tuple[str, tuple[str, str, int]] | None = None
 ) -> dict[str, Any]:
-    """A run's row in the list, from its RunSummary. `cell`: the id of its study and its place there
-    (contestant, item, repeat); the contestant's name says how the run differs from the study's
-    other runs."""
+    """A run's row in the list, from its RunSummary. `cell`: the id of the run's study, and the
+    run's place in the study (contestant, item, repeat). The contestant's name says how the run
+    differs from the study's other runs."""
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
     point = point_words(cell[1][0]) if cell else ""
@@ -235,7 +235,7 @@ def excerpt(text: str) -> str:
 
 
 def check_ended(context: Context, run: Any) -> None:
-    """StoreError if a run is still running, with what the visitor can do."""
+    """Raises StoreError if a run is still running; the message says what the visitor can do."""
     if where := under_way(context, run):
         raise StoreError(f"run is still running: {HOW_TO_END[where]}")
 
@@ -244,7 +244,8 @@ def allowed_run(context: Context, rights: CallerRights, run_id: str) -> Any:
     """The run's summary. UnknownRunError also for another visitor's run."""
     if rights.owner is None:
         return context.store.run(run_id)
-    # The same message for unknown ids: it must not reveal the ids of other visitors' runs.
+    # The message is the same for unknown ids, so that it does not reveal the ids of other visitors'
+    # runs.
     refusal = f"run_id is {run_id!r}: no such run of yours"
     try:
         summary = context.store.run(run_id)

@@ -35,7 +35,8 @@ TOGGLE_TOOLS = """() => {
 @dataclass(frozen=True, slots=True)
 class Filters:
     """The list's filters, order and page. `inputs`: the inputs of the handlers that `list_handler`
-    makes, without the first two; the last are the fields of RunFilters."""
+    makes, after the visitor's key and the opened run's id. The last five of `inputs` are the fields
+    of RunFilters."""
 
     text: gr.Textbox
     status: gr.Dropdown
@@ -64,7 +65,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """The controls of the opened run; hidden while none is open."""
+    """The controls of the opened run; hidden while no run is open."""
 
     section: gr.Column
     facts: gr.HTML
@@ -89,8 +90,8 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The setting of how many runs keep their full trees, and where the log is; visible to visitors
-    who may change the setting. `logged`: the setting as last read from the log."""
+    """The setting of how many runs keep their full trees, and the place of the log. Only visitors
+    who may change the setting see it. `logged`: the setting as last read from the log."""
 
     section: gr.Accordion
     keep: gr.Textbox

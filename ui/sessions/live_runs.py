@@ -23,9 +23,9 @@ __all__ = ["follow_opened", "follow_run"]
 def follow_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> Iterator[list[Any]]:
-    """The values of the board and of its Stop button while the run is under way, and at its end
-    once the facts about the run. No change if the board shows the run's end already, or another
-    run."""
+    """Yields the values of the board and of its Stop button while the run is under way. At the
+    run's end, yields the facts about the run. Changes nothing if the board already shows the run's
+    end, or if it shows another run."""
     board, about_outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     no_change = [gr.skip() for _ in (*board.outputs, *board.places, *about_outputs)]
@@ -41,7 +41,7 @@ def follow_run(
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
-    """Follow the run on `opened`, a trigger that fires when a run was opened; when following ends,
+    """Follow a run after it was opened, which the trigger `opened` signals. When following ends,
     refresh the list."""
     board, filters = sessions.board, sessions.filters
 

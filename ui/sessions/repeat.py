@@ -81,8 +81,8 @@ def repeat_run(
 def _with_recorded_tokens(
     request: Request, old_events: Sequence[Event], models: Sequence[ModelInfo]
 ) -> Request:
-    """The request with the old run's prompt tokens, if its LLM is the loaded one: a chat template
-    may contain the time, and so give other tokens now."""
+    """The request with the old run's prompt tokens, if the old run's LLM is loaded. A chat template
+    may contain the time, so it may give different tokens now."""
     started = old_events[0] if old_events else None
     if not isinstance(started, RunStarted):
         return request
@@ -93,7 +93,7 @@ def _with_recorded_tokens(
 
 
 def stop_again(sessions: Sessions, session: TabSession) -> Values:
-    """Stop the run on the board; at full speed show its end, at another speed pause playing."""
+    """Stop the run on the board; at full speed show its end, otherwise pause it."""
 
     def work() -> None:
         player = session.player

@@ -54,7 +54,7 @@ MOST_RUNS = 10_000_000
 
 def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
     """Updates of the opened run's section, notice, note, stop button and study button; the section
-    is hidden without a run that the visitor may see."""
+    is hidden if there is no run that the visitor may see."""
     try:
         run = allowed_run(context, rights, run_id) if run_id else None
         study = Studies(context, rights.owner, "").of_run(run_id)
@@ -101,7 +101,7 @@ def _short_facts(run: Any) -> list[str]:
 
 
 def keep_note(context: Context, rights: CallerRights, run_id: str, note: str) -> dict[str, Any]:
-    """Store the note of the opened run, empty to delete it; returns the notice."""
+    """Stores the note of the opened run (an empty note deletes it) and returns the notice."""
 
     def work() -> dict[str, Any]:
         if not run_id:
@@ -120,8 +120,8 @@ def keep_note(context: Context, rights: CallerRights, run_id: str, note: str) ->
 
 
 def parse_retention(typed: Any) -> int | None:
-    """The typed number of runs; None for all. Raises ConfigError unless it is empty or a whole
-    number from 0 to MOST_RUNS."""
+    """The typed number of runs; None for all runs. Raises ConfigError if `typed` is neither empty
+    nor a whole number from 0 to MOST_RUNS."""
     text = str(typed if typed is not None else "").strip()
     if text in ("", "0"):
         return None
@@ -167,9 +167,9 @@ def log_location(context: Context, rights: CallerRights) -> dict[str, Any]:
 def set_retention(
     context: Context, rights: CallerRights, typed: Any, confirmed: bool
 ) -> tuple[dict[str, Any], gr.Button]:
-    """Sets how many runs are kept in full, or, unless `confirmed`, first asks for confirmation,
-    since the trees of older runs are deleted permanently. Returns the notice, and whether the
-    button that confirms is visible."""
+    """Sets how many runs are kept in full. If `typed` is neither empty nor 0, and `confirmed` is
+    not set, only asks for confirmation, since the trees of older runs are deleted permanently.
+    Returns the notice, and the visibility of the button that confirms."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not rights.paths:

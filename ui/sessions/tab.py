@@ -45,8 +45,8 @@ CHOOSE_SECOND = "Choose the second run: press another one in this list."
 def opened_run(
     tab: Sessions | Live | Learn, session: TabSession, rights: CallerRights, run_id: str
 ) -> list[Any]:
-    """Open a run at its end, or at its last event so far: the values of the tab's board and of its
-    Stop button, and the run's id, empty if it was refused."""
+    """Open a run at its end, or at its last event so far. Returns the values of the tab's board and
+    of its Stop button, and the run's id, which is empty if the run was refused."""
     board = tab.board
 
     def work() -> list[Any]:
@@ -69,16 +69,16 @@ def opened_run(
 
 
 def shows(session: TabSession, run_id: str) -> bool:
-    """Whether the session's board shows the run, which means that its visitor may open it."""
+    """Whether the session's board shows the run. If so, the session's visitor may open the run."""
     return session.player is not None and session.player.source.run_id == run_id
 
 
 def delete_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> list[Any]:
-    """Delete the opened run and clear the board, also if another tab has deleted it already: the
-    values of the board and of its Stop button, the opened run's id, and the hidden button that
-    confirms."""
+    """Delete the opened run and clear the board, also if another tab has deleted the run already.
+    Returns the values of the board and of its Stop button, the opened run's id, and the hidden
+    button that confirms."""
     board = sessions.board
 
     def empty_values(values: Values) -> list[Any]:
@@ -109,8 +109,8 @@ def delete_run(
 
 
 def toggle_comparing(run_id: str, comparing: str) -> list[Any]:
-    """Answers a click on the button that compares: the value of `Sessions.comparing`, the button
-    with its label, the notice. A second click cancels the choice of another run."""
+    """Answers a click on the button that compares. Returns the value of `Sessions.comparing`, the
+    button with its label, and the notice. A second click cancels the choice of another run."""
     if not run_id or comparing:
         return ["", gr.Button(COMPARE_LABEL), notice_value([])]
     return [run_id, gr.Button(CANCEL_LABEL), notice_value([Line("info", CHOOSE_SECOND)])]

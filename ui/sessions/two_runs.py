@@ -48,7 +48,8 @@ ORDINALS = {"one": "First", "two": "Second"}
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """One of the two runs: its heading and its pictures. `page` names it in ids and sessions."""
+    """One of the two runs: its heading and its pictures. `page`: its name in element ids and in the
+    keys of tab sessions."""
 
     page: str
     head: gr.HTML
@@ -147,7 +148,7 @@ def compare_runs(
     rights: CallerRights,
     ids: tuple[str, str],
 ) -> list[Any]:
-    """The section's values for two runs; errors are shown in it."""
+    """The section's values for two runs; the section also shows errors."""
 
     def work() -> list[Any]:
         if ids[0] == ids[1]:

@@ -62,7 +62,7 @@ class Bar:
 
 
 def build_bar() -> Bar:
-    """One row of buttons, one of sliders."""
+    """One row of buttons, one row of sliders."""
     with gr.Column(elem_classes="sp-playback", elem_id="pair-playback"):
         with gr.Row(elem_classes="sp-buttons"):
             gr.Markdown("**Both runs**", elem_classes="sp-say")
@@ -111,8 +111,8 @@ def place_of(players: Sequence[Player]) -> Any:
 
 
 def _stage_of(players: Sequence[Player]) -> int:
-    """The place of both runs, in stages from the beginning: the place of the run that is further,
-    since the shorter run waits at its end."""
+    """The place of both runs, in stages from the beginning: the place of the run that is further
+    ahead, since the shorter run waits at its end."""
     return max((one.place for one in players), default=0)
 
 
@@ -132,7 +132,7 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     if name in ("round-previous", "round-next"):
         # Within a round, `round-next` goes to its end and `round-previous` to its beginning.
         stage -= stage % EVENTS_A_ROUND if name == "round-next" else -(-stage % EVENTS_A_ROUND)
-    # `known` counts events, of which there are more than stages; `seek_stage` stops at the end.
+    # `known` counts events and is larger than the number of stages; `seek_stage` stops at the end.
     last = max((one.frame().known for one in players), default=0)
     if name in ("rewind", "end"):
         return _seek(players, 0 if name == "rewind" else last)
@@ -175,20 +175,21 @@ def play_both(
     rate: float | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Plays both from their place, or from the beginning if they are at their ends, and yields
+    """Plays both runs from their place, or from the beginning if both are at their ends. Yields
     whenever they have moved."""
     players = bar_players(tab_sessions)
     if not players:
         yield None
         return
     set_rate_of_both(tab_sessions, rate)
-    # With a selection both may be `at_end` although their place is earlier: play from the place.
+    # If a round is selected, both may be `at_end` although their place is earlier: play from the
+    # place.
     stage = _stage_of(players)
     if all(one.at_end for one in players) and stage >= max(one.stage for one in players):
         stage = 0
     _seek(players, stage)
     turns = [one.turn for one in players]
-    # `credit`: stages that are due and not shown yet, with a fraction.
+    # `credit`: how many stages are due and not shown yet, with a fraction.
     credit, before = 0.0, clock()
     yield None
     while not all(one.at_end for one in players):

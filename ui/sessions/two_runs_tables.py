@@ -60,9 +60,9 @@ def _ratio(first: float, second: float) -> str:
 
 
 def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """A row for each setting in which the requests of two RunSummaries differ; also for settings
-    that were requested alike but resolved differently, and for the schedules with which they shared
-    the LLM (`schedules`, in words)."""
+    """A row for each setting in which the requests of two RunSummaries differ, and for each setting
+    that was requested alike but resolved differently. Also rows for the schedules (`schedules`, in
+    words), the models and the drawn seeds, if they differ."""
     requests = _flat(one.asked), _flat(two.asked)
     resolved = _flat(one.config), _flat(two.config)
     rows = [(name, *(side.get(name) for side in requests)) for name in _names(*requests)]

@@ -57,8 +57,8 @@ CHOOSING = """(label) => {
   document.documentElement.toggleAttribute("data-choosing", choosing);
   document.querySelector("#sessions-runs .sp-selected")?.toggleAttribute("inert", choosing);
 }"""
-"""JavaScript for after the button's label has changed: while a second run is being chosen, the
-first run cannot be pressed in the list."""
+"""JavaScript that runs after the button's label has changed. While a second run is being chosen,
+the first run cannot be pressed in the list."""
 
 
 def wire_sessions(
@@ -202,7 +202,7 @@ def _wire_again(
 
 
 def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
-    """The list of studies; ui/shared/into_study.py opens one of them."""
+    """The list of studies; ui/shared/into_study.py opens a study from this list."""
     part, board = sessions.studies, sessions.board
     for trigger in (tab.select, sessions.refresh.click, part.section.expand):
         trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)

@@ -1,8 +1,8 @@
-"""The panel of all requests: those that are decoded now (the pool), what the scheduler grants each,
-how busy each model's lane is, and the menu of schedules. The script updates it only while it is
-visible.
+"""The panel of all requests: the requests that are decoded now (the pool), what the scheduler
+grants to each, how busy each model's lane is, and the menu of schedules. The script updates the
+panel only while it is visible.
 
-Of another visitor's request only numbers are shown.
+The panel shows only numbers of another visitor's request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ NOT_YOURS = (
     "You may look, not choose: the schedule holds for everybody's requests, so only visitors of "
     "this machine, or of a server with --auth, may change it."
 )
-# Milliseconds between updates: while requests run or wait, while a past run is shown, otherwise.
+# Milliseconds between updates: BUSY_MS while requests run or wait, PAST_MS while a past run is
+# shown, REST_MS otherwise.
 BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
 PROMPT_CHARACTERS = 60
 # Whose request it is, in words. A request without a visitor measures a finished run's regret
@@ -107,7 +108,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
 
 
 def _whose(context: Context, run_id: str, owner: str) -> tuple[str, str]:
-    """Whose request it is, and its prompt if it is this visitor's."""
+    """Whose request it is, and its prompt (empty if it is not this visitor's request)."""
     source = context.hub.source_of(run_id)
     if source is None:
         return MEASUREMENT, ""
@@ -189,8 +190,8 @@ def _decision_text(snapshot: Snapshot) -> str:
 
 
 def choose_schedule(context: Context, name: str, may_schedule: bool) -> None:
-    """Set the schedule from the next round on. ConfigError for an unknown name, or without the
-    right to choose."""
+    """Set the schedule from the next round on. ConfigError for an unknown name, or if the visitor
+    may not choose."""
     if not may_schedule:
         raise ConfigError(NOT_YOURS)
     context.model_host.schedule = name
@@ -226,7 +227,7 @@ def wire_requests_view(
     past: Callable[[gr.Request], dict[str, Any] | None],
 ) -> None:
     """Connect a view without the menu. `past`: returns the view's value for the ended run that the
-    tab shows, None if it shows none."""
+    tab shows; None if the tab shows no such run."""
 
     def tick(request: gr.Request, key: str) -> dict[str, Any]:
         live_value = requests_value(context, context.access.key(request, key or ""))

@@ -55,7 +55,7 @@ DOCK: tuple[tuple[str, tuple[Picture, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The components of one board; `page` names it in ids and sessions.
+    """The components of one board. `page`: its name in element ids and in the keys of tab sessions.
 
     `welcome`: its notice before there is a run. `stop`: a button outside the board that stops the
     run that is shown, on pages that have one (Sessions).
@@ -87,8 +87,8 @@ class Board:
         if not frame.run_id:
             first = Line("info", session.no_run_words or self.welcome)
         if session.shows_opening_run:
-            # At the recording's end too: below a refused prompt the recording would be taken for
-            # that prompt's run.
+            # This line stays at the recording's end. Otherwise a visitor whose prompt is refused
+            # would take the recording for that prompt's run.
             at_rest = f"A recording, not a run of yours. {first.text}"
             first = Line("info", session.doing if session.is_playing else at_rest)
         # The box has a fixed height: short messages come before long explanations.
@@ -101,8 +101,8 @@ class Board:
         return notice_value([first, *messages, Line("info", settings), *rest], again)
 
     def awaits_opening(self, session: TabSession) -> bool:
-        """Whether the page will open with a run whose recording is not complete yet: its notice
-        polls until it is, or until the visitor has pressed Run."""
+        """Whether the page will open with a run whose recording is not complete yet. The notice
+        then polls until the recording is complete, or until the visitor has pressed Run."""
         idle = session.player is None and not session.trouble and not session.doing
         return self.page == "live" and idle and self.context.opening.is_awaited
 

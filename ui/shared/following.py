@@ -30,9 +30,9 @@ LoadedKey = tuple[int, tuple[str, ...]]
 
 
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
-    """The preset after a swap, in place of `chosen`: plain decoding for a built-in preset if no SSM
-    is loaded; a drafting preset for plain decoding if there are SSMs now but none `before`; else
-    `chosen` itself."""
+    """The preset after a swap, in place of `chosen`. If no SSM is loaded now, plain decoding
+    replaces a built-in preset. If SSMs are loaded now, but none were `before`, a drafting preset
+    replaces plain decoding. Otherwise it is `chosen` itself."""
     names = context.drafter_names
     if not names and chosen in PRESETS:
         return PLAIN
@@ -51,9 +51,9 @@ def fields_after_swap(
 ) -> tuple[str, list[Any]]:
     """The preset and every field's update, for controls that were made for the drafters `before`.
 
-    A preset whose values the fields have is applied again for the loaded models. The visitor's own
-    values stay, without drafters that are no longer loaded; if none of the chosen SSMs is left, all
-    loaded SSMs are chosen.
+    If the fields have the values of `preset`, it is applied again for the loaded models. Otherwise
+    the visitor's values stay, without drafters that are no longer loaded. If none of the chosen
+    SSMs is left, all loaded SSMs are chosen.
     """
     names, drafters_at = context.drafter_names, FIELD_NAMES.index("drafters")
     if preset != OWN and has_preset_values(preset, own, before, values):

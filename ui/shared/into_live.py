@@ -95,9 +95,10 @@ def fill_form(
     beside: bool = False,
     words: str = FILLED,
 ) -> list[Any]:
-    """Updates of the open tab, "Run on change", the preset's name twice, the form, Live's notice,
-    which says `words`, and the notice beside the trigger. `ask`: returns the request. `beside`:
-    there is a notice beside the trigger, which shows errors; otherwise they open Live."""
+    """Updates of the open tab, "Run on change", the preset's name twice, the form, Live's notice
+    (it says `words`), and the notice beside the trigger. `ask`: returns the request. `beside`:
+    whether a notice beside the trigger shows errors; otherwise the Live tab opens and shows
+    them."""
     board, form = live.board, live.form
 
     def work() -> list[Any]:
@@ -134,7 +135,7 @@ def fill_form(
 def form_values_of(request: Request, context: Context) -> list[Any]:
     """The values of `Form.inputs` for a request: the inverse of `request_of`.
 
-    ConfigError if the loaded models cannot run it, or the form cannot show it.
+    ConfigError if the loaded models cannot run the request, or if the form cannot show it.
     """
     _check_loaded(request, context)
     sampling = request.sampling
@@ -158,8 +159,8 @@ def form_values_of(request: Request, context: Context) -> list[Any]:
 
 
 def _check_loaded(request: Request, context: Context) -> None:
-    """ConfigError if the loaded models cannot run the request, or its prompt is more than the
-    form's one message."""
+    """ConfigError if the loaded models cannot run the request, or if its prompt has several
+    messages: the form holds only one."""
     loaded = (*context.drafter_names, *context.model_free)
     missing = [
         name for name in request.speculation.drafters if name not in (*loaded, "all", "first")
@@ -180,8 +181,8 @@ def _check_loaded(request: Request, context: Context) -> None:
 
 
 def _check_same(request: Request, shown: Request) -> None:
-    """ConfigError if `shown`, the form's request, differs from `request`, as with a stop string
-    that has a line break."""
+    """ConfigError if `shown`, the form's request, differs from `request`. For example, the form
+    cannot hold a stop string that has a line break."""
     asked_plain, shown_plain = request.to_plain(), shown.to_plain()
     for part in ("sampling", "speculation"):
         for name, value in asked_plain[part].items():

@@ -1,4 +1,4 @@
-"""The fields of a link, and messages about wrong ones; links.py opens what the fields name.
+"""The fields of a link, and messages about wrong fields; links.py opens what the fields name.
 
 If one field of a link is wrong, the other fields still apply; a message says what is wrong and what
 is shown instead.
@@ -32,7 +32,7 @@ def wanted_lesson(query: Mapping[str, str]) -> int:
 
 
 def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]:
-    """The tab to open, empty for none, and an error message about the link."""
+    """The tab to open (empty: none), and an error message about the link (empty: no error)."""
     if query.get("lesson"):
         allowed = f"a number from 1 to {len(LESSONS)}"
         wrong = _wrong("lesson", query["lesson"], allowed, "the lesson opened last")
@@ -59,7 +59,7 @@ def wrong_panes(query: Mapping[str, str], tab: str) -> list[str]:
 
 def go_to(player: Player, query: Mapping[str, str]) -> tuple[dict[str, Any] | None, list[str]]:
     """Move the player, which is at the last event known, back to the rounds that the link shows.
-    Returns what to select, None for nothing, and error messages about the place."""
+    Returns what to select (None: nothing), and error messages about the place."""
     round_text, stage, node, shown = (query.get(name, "") for name in PLACE)
     if not (round_text or stage or node or shown):
         return None, []
@@ -113,8 +113,8 @@ def _number_or_zero(text: str) -> int:
 
 
 def _integer(text: str) -> int | None:
-    """A whole number from 0, of at most 9 digits, or -1, the number of a tree's root; None for
-    another text."""
+    """`text` as a number: a whole number from 0 with at most 9 digits, or -1 (a tree's root). None
+    if `text` is neither."""
     digits = text.strip()
     is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
     return -1 if digits == "-1" else int(digits) if is_number else None

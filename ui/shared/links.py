@@ -65,9 +65,9 @@ def linked_run(
     rights: CallerRights,
     query: Mapping[str, str],
 ) -> tuple[list[Any], list[str]]:
-    """Opens the link's run on a tab's board, at the link's place in it: the values of the board and
-    of its Stop button, then the run's id, empty if it was not opened; and error messages about the
-    place."""
+    """Opens the link's run on a tab's board, at the link's place in the run. Returns the values of
+    the board and of its Stop button, then the run's id (empty if the run was not opened); and error
+    messages about the place."""
     if query["run"] == OPENING:
         values = _open_opening_run(tab, session)
     else:
@@ -83,8 +83,8 @@ def linked_run(
 
 
 def _open_opening_run(tab: Sessions | Live | Learn, session: TabSession) -> list[Any]:
-    """As `opened_run`, for the opening run; a notice says if it is still being recorded, or if this
-    server has none."""
+    """As `opened_run`, for the opening run; a notice says if that run is still being recorded, or
+    if this server has no opening run."""
     context = tab.board.context
     source = opening_run(context)
     if source is not None:
@@ -103,15 +103,15 @@ def fill_linked(
     live: Live, session: TabSession, rights: CallerRights, run_id: str, on_change: bool
 ) -> tuple[list[Any], str]:
     """Fills the form with the request of the run that a link has opened on Live, so that Run
-    repeats it: updates of "Run on change", the preset's name twice and the form's values; and why
-    the form cannot hold the request, empty if it can."""
+    repeats that run. Returns updates of "Run on change", of the preset's name twice and of the
+    form's values; and why the form cannot hold the request (empty if it can)."""
 
     def ask() -> Request:
         if run_id == OPENING:
             assert session.asked is not None
             return session.asked
-        # At temperature 0 the seed has no effect, and fixed in the form it would also apply to
-        # later runs at other temperatures.
+        # At temperature 0 the seed has no effect. If the form fixed the seed, it would also apply
+        # to later runs at other temperatures.
         request = recorded_request(live.board.context, rights, run_id)
         if request.sampling.temperature > 0:
             return recorded_request(live.board.context, rights, run_id, seed=True)
@@ -122,8 +122,8 @@ def fill_linked(
     lines = refused.get("lines", {}).values()
     if lines:
         return filled, " ".join(line["text"] for line in lines)
-    # The form's values follow the switch and the preset's name twice. With both requests equal,
-    # `form_differs` is false.
+    # The form's values follow the switch and the preset's name, which `filled` has twice. With both
+    # requests equal, `form_differs` is false.
     session.asked = session.form = request_of(filled[3:])
     return filled, ""
 
@@ -165,11 +165,11 @@ def wire_links(
     )
     inputs = [visitor, sessions.opened_id]
     loaded.then(with_rights(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
-    # Both are triggered only by a page whose link names a run.
+    # The next two events are triggered only by a page whose link names a run.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
     place.submit(_history_handler(live, sessions, tabs), open_inputs, open_outputs, **EACH)
-    # After the link has opened its run, which would replace this notice.
+    # This comes after the link has opened its run, since opening a run replaces the notice.
     left: dict[str, Any] = {"js": LEFT_STATE, "preprocess": False, **QUICK}
     loaded.then(_left_handler(live), live.stops, live.board.notice, **left)
     loaded.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
@@ -178,8 +178,8 @@ def wire_links(
 
 
 def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list[Any]]:
-    """Yields values of the header and the board while the run that a link has opened on Live plays.
-    Another tab or server has started the run."""
+    """Plays the run that a link has opened on Live, if another tab or server has started it. Yields
+    values of the header and the board."""
     player = session.player
     # A run that was started in this tab is being played already.
     followed = player is not None and not isinstance(player.source, LiveSource)
@@ -253,9 +253,9 @@ def _open(
     visitor: str,
     on_change: bool,
 ) -> list[Any]:
-    """Opens what a link's `query` names: updates of the tabs, the notice, the link's component
-    (links.js), Live's form, Sessions' board and Live's. `on_change`: whether "Run on change" is
-    on."""
+    """Opens what a link's `query` names. Returns updates of the tabs, the notice, the link's
+    component (links.js), Live's form, Sessions' board and Live's. `on_change`: whether "Run on
+    change" is on."""
     rights = rights_of(live.board.context, request, visitor)
     names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
     tab, wrong_tab = wanted_tab(query, names)

@@ -71,14 +71,14 @@ def study_list(elem_id: str) -> gr.HTML:
 
 
 def download(elem_id: str) -> gr.HTML:
-    """Invisible: a value {"name", "media_type", "text", "n"} is saved as a file, once for each
-    n."""
+    """An invisible component: the browser saves its value {"name", "media_type", "text", "n"} as a
+    file, once for each `n`."""
     return part("download.js", elem_id)
 
 
 def offer_table(elem_id: str) -> gr.HTML:
     """Models that can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}} or
-    only one of the two, to fill in the form; with "load": true, to load them at once."""
+    only one of the two, to fill in the form. If "load": true is added, they are loaded at once."""
     return part("offers.js", elem_id)
 
 
@@ -126,11 +126,15 @@ def header_value(
     scores: Mapping[str, tuple[int, int]] | None = None,
     ranks: RanksInfo | None = None,
 ) -> dict[str, Any]:
-    """The header's value. `ranks`: how the LLM is divided among processes. `offer`: the model that
-    one click loads. `scores`: for each drafter that drafted, how many of its tokens were accepted
-    and how many it proposed; a drafter without a model has a chip only if `scores` contains it. A
-    chip's `slot`: the number of a drafter's colour; -1 for the LLM. An SSM's `short` name omits the
-    prefix, up to a hyphen, that the names of all SSMs share."""
+    """The header's value. `state`: the engine's state; `place`: the run's place in the queue.
+    `ranks`: how the LLM is divided among processes. `offer`: the model that one click loads.
+    `scores`: for each drafter that drafted, how many of its tokens were accepted and how many it
+    proposed.
+
+    A drafter without a model has a chip only if `scores` contains it. A chip's `slot`: the number
+    of a drafter's colour; -1 for the LLM. An SSM's `short` name omits the prefix, up to a hyphen,
+    that the names of all SSMs share.
+    """
     infos = tuple(models)
     names = [model.name for model in infos if model.role == "ssm"]
     prefix = os.path.commonprefix(names) if len(names) > 1 else ""
@@ -217,8 +221,8 @@ def log_line(status: Any) -> Line:
 
 def page_css() -> str:
     """CSS of these components, of the layout, and of each tab's own components."""
-    # Sorted, so that the order is the same on every machine: of equally specific rules the later
-    # file's rule applies.
+    # Sorted, so that the order is the same on every machine: if rules are equally specific, the
+    # later file's rule applies.
     return "\n".join(
         path.read_text(encoding="utf-8") for path in sorted(SHARED_ASSETS.glob("*.css"))
     )

@@ -1,7 +1,7 @@
 """Field values that were sent to a tab's form, and whether the form shows them yet.
 
-The browser receives a preset's fields together but applies them one by one, on a busy machine over
-seconds. A form that is partly updated must not be run.
+The browser receives a preset's fields together but applies them one by one, which takes seconds on
+a busy machine. A form that is partly updated must not be run.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 __all__ = ["LAPSE_S", "PendingFields"]
 
 LAPSE_S = 10.0
-"""After this time the form is used as it is shown."""
+"""After this many seconds the form is used as it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingFields:
-    """`values`, the fields of `preset`, were sent at `at`, in seconds of a monotonic clock, to a
-    form that showed `before`."""
+    """`values`: the fields of `preset`, which were sent to the form; `before`: what the fields
+    showed then. `at`: the time of sending, in seconds of a monotonic clock."""
 
     preset: str
     before: tuple[Any, ...]
@@ -34,8 +34,8 @@ class PendingFields:
         return cls(preset, tuple(before), tuple(values), at)
 
     def has_arrived(self, shown: Sequence[Any], now: float) -> bool:
-        """Whether every field that gets another value shows something else than before, or LAPSE_S
-        have passed.
+        """Whether every field that gets a new value no longer shows its old value, or LAPSE_S have
+        passed.
 
         A field that the visitor has edited meanwhile counts as arrived. A field that the visitor
         has set back to its old value counts as late, hence LAPSE_S.
@@ -43,7 +43,7 @@ class PendingFields:
         return now - self.at > LAPSE_S or not any(self._late(shown))
 
     def on_arrival(self, shown: Sequence[Any]) -> list[Any]:
-        """What the fields will show once the late ones have arrived."""
+        """What the fields will show once the late values have arrived."""
         fields = zip(self._late(shown), self.values, shown, strict=True)
         return [new if late else value for late, new, value in fields]
 

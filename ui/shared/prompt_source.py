@@ -37,8 +37,8 @@ PER_DOMAIN = 2
 
 @dataclass(frozen=True, slots=True)
 class PromptSource:
-    """The controls; `inputs`: in the order in which `prompts_of` takes their values. `count`:
-    prompts of each domain; `counted`: the notice with the number of typed prompts."""
+    """The controls. `inputs`: the controls whose values `prompts_of` takes, in this order. `count`:
+    the number of prompts of each domain; `counted`: the notice with the number of typed prompts."""
 
     kind: gr.Radio
     typed: gr.Textbox
@@ -106,8 +106,8 @@ def wire_prompt_source(source: PromptSource) -> None:
 
 
 def count_notice(kind: str, typed: str | None) -> dict[str, Any]:
-    """A notice of the number of prompts in the typed text and the rule that divides it, or of why
-    the text is refused; empty for another source and for an empty box."""
+    """A notice with the number of prompts in the typed text and the rule that divides the text, or
+    with the reason why the text is refused. Empty for another source and for an empty box."""
     if kind != TYPED or not (typed or "").strip():
         return notice_value([])
     try:

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def move(board: Board, session: TabSession, name: str) -> Values:
-    """Answers a click on the scrubber's button `name`, except the buttons that play."""
+    """Answers a click on the scrubber's button `name`; `play_on` answers the buttons that play."""
 
     def work() -> None:
         player = session.player
@@ -59,8 +59,8 @@ def select_node(board: Board, session: TabSession, data: Any) -> Values:
 
 
 def select_in_run(player: Player, data: Any) -> None:
-    """Selects what was clicked in a picture: a round, perhaps with a stage of it, a node or one of
-    its tokens; or a stage alone, of the round that is selected already. `data` comes from the
+    """Selects what was clicked in a picture: a round, perhaps with one of its stages, nodes or
+    tokens; or a stage alone, which is a stage of the displayed round. `data` comes from the
     browser."""
     number, stage = data.get("round"), data.get("stage")
     if not isinstance(number, int) and stage not in STAGES:
@@ -76,8 +76,8 @@ def select_in_run(player: Player, data: Any) -> None:
 
 
 def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]:
-    """Play in slow motion from the visitor's place; with `rewind` from the start, where step mode
-    stays paused."""
+    """Play in slow motion from the visitor's place. If `rewind`, play from the start; in step mode,
+    stay paused at the start."""
 
     def frames() -> Iterator[object]:
         player, pace = session.player, session.pace

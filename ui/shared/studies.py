@@ -99,12 +99,12 @@ class Studies:
 
     def begin(self, study: Study) -> None:
         """Store a new study and measure it, whether or not a tab shows it. Raises StudyError while
-        another study is measured, or if `study` is for other models than the loaded ones."""
+        another study is measured, or if the loaded models are not the models of `study`."""
         self.context.conductor.begin(study, self.key)
 
     def resume(self, study_id: str) -> None:
-        """Measure the cells that are missing. Raises StudyError as `begin` does, and if none is
-        missing or another server is measuring the study."""
+        """Measure the cells that are missing. Raises StudyError as `begin` does, and also if no
+        cell is missing or if another server is measuring the study."""
         row, definition = self._find(study_id)
         if row.done >= row.total:
             raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")
@@ -119,8 +119,8 @@ class Studies:
         self.context.conductor.stop(study_id)
 
     def progress(self) -> Progress:
-        """The state of the study that is being measured or was measured last; of a study that the
-        visitor may not see only kind, state, counts and remaining time."""
+        """The state of the study that is being measured or was measured last. If the visitor may
+        not see that study, only its kind, state, counts and remaining time."""
         progress = self.context.conductor.progress()
         if self.owner is None or progress.owner == self.owner:
             return progress
@@ -139,7 +139,8 @@ class Studies:
         return self._find(study_id)[0]
 
     def of_run(self, run_id: str) -> Any | None:
-        """The line of a run's study; None if it has no study, or another visitor's study."""
+        """The line of a run's study; None if the run has no study, or if the study is another
+        visitor's."""
         study_id = self.context.store.studies.of_run(run_id)
         try:
             return self.line(study_id) if study_id else None
@@ -154,7 +155,7 @@ class Studies:
         return OpenedStudy(Study.from_plain(definition), results, row)
 
     def rows(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:
-        """Lines (storage.StudyRow), newest first, of one kind or all."""
+        """Lines (storage.StudyRow), newest first. `kind`: the only kind, empty for all kinds."""
         before = self.context.conductor.progress()
         rows = self.context.store.studies.studies(kind, self.owner, limit, offset)
         return tuple(self._with_current_state(row, before) for row in rows)
@@ -164,7 +165,7 @@ class Studies:
         return self.rows(kind, STUDIES_A_PAGE + 1, STUDIES_A_PAGE * number)
 
     def latest(self, kind: str) -> str:
-        """The id of the newest study of a kind; empty where there is none."""
+        """The id of the newest study of a kind; empty if there is none."""
         rows = self.rows(kind, 1)
         return rows[0].study_id if rows else ""
 
@@ -178,8 +179,8 @@ class Studies:
         self.context.store.studies.delete(study_id)
 
     def _find(self, study_id: str) -> tuple[Any, dict[str, Any]]:
-        """A study's line and definition. The error is the same for unknown studies and for those of
-        other visitors, so that it does not reveal which ids exist."""
+        """A study's line and definition. The error is the same for unknown studies and for other
+        visitors' studies, so that it does not reveal which ids exist."""
         before = self.context.conductor.progress()
         refusal = f"study_id is {study_id!r}: no such study" + (" of yours" * bool(self.owner))
         try:

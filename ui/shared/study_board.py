@@ -5,7 +5,7 @@ or a restart, the board shows what is being measured, and it passes the results 
 tab's pictures. While it is visible the browser polls (assets/progress.js), more often while
 something is being measured. The study that a tab shows is in its session's `study`.
 
-A tab uses it so:
+A tab uses the board like this:
 
     board = build_study_board(context, "tune", "tune")    # inside the layout: bar, buttons
     board.studies.render()                                # at the list's place
@@ -58,7 +58,7 @@ def build_study_board(context: Context, page: str, kind: str) -> StudyBoard:
 
 
 def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
-    """The studies that the caller may see; those that it begins are its own."""
+    """The studies that the caller may see; studies that the caller begins belong to it."""
     owner = rights_of(context, request, visitor).owner
     return Studies(context, owner, context.access.key(request, visitor or ""))
 

@@ -1,6 +1,6 @@
 """The board of studies: its components, and its handlers as plain functions of the board, the tab
-session and the studies that the visitor may see. ui/shared/study_board.py lays it out and connects
-it."""
+session and the studies that the visitor may see. ui/shared/study_board.py lays out the board and
+connects its events."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ __all__ = [
 ]
 
 PAUSE_FACTOR = 20
-"""After a drawing that took t seconds, a change in the number of measured runs alone is drawn only
-PAUSE_FACTOR x t later: drawing slows the engine, and so changes the figures."""
+"""If a drawing took t seconds, the next drawing waits PAUSE_FACTOR x t seconds, unless more than
+the number of measured runs changes. Drawing slows the engine, and so changes the figures."""
 PAST_TITLE = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 
 
 @dataclass(frozen=True, slots=True)
 class StudyBoard:
-    """The components of one board. `page` names it in ids and sessions; `kind`: the kind of its
-    studies, as in lab.study."""
+    """The components of one board. `page`: its name in element ids and in the keys of tab sessions.
+    `kind`: the kind of its studies, as in lab.study."""
 
     context: Context
     page: str
@@ -72,9 +72,9 @@ def look_at_study(
     drawn: StudyPictures,
     opening: bool = False,
 ) -> list[Any]:
-    """The present values of board and pictures; unchanged values are skipped. `opening`: the tab is
-    being opened, so it shows what is being measured, else the study that it showed before, else the
-    newest study."""
+    """The present values of board and pictures; unchanged values are skipped. `opening`: whether
+    the tab is being opened. Then it shows the study that another tab chose for it, else the study
+    that is being measured, else the study that it showed before, else the newest study."""
 
     def work() -> None:
         if opening:
@@ -172,7 +172,7 @@ def _answer(
 
 
 def _select_on_opening(board: StudyBoard, session: TabSession, studies: Studies) -> None:
-    # A study that another tab chose has precedence over the one that is being measured.
+    # A study that another tab chose has precedence over the study that is being measured.
     if session.study.chosen_elsewhere:
         session.study.chosen_elsewhere = False
         return
@@ -191,13 +191,13 @@ def show_when_opened(session: TabSession, study_id: str) -> None:
 
 
 def _select(session: TabSession, study_id: str) -> None:
-    """Show this study, "" for none, instead of another study or of past runs."""
+    """Show this study ("": no study) instead of another study or of past runs."""
     session.study.study_id, session.study.row, session.study.drawn_state = study_id, None, ()
     session.study.past = None
 
 
 def past_study_values(session: TabSession, values: Sequence[Any]) -> list[Any]:
-    """`values` of the pictures that show `session.study.past`, stamped as a study's are."""
+    """`values` of the pictures that show `session.study.past`, stamped like a study's values."""
     return [_stamp(session, str(i), value) for i, value in enumerate(values, start=1)]
 
 
@@ -236,8 +236,8 @@ def _values(
 def _bar(
     board: StudyBoard, session: TabSession, progress: Progress, trouble: str
 ) -> dict[str, Any]:
-    """The bar's value: the state of the study in the pictures; a title alone if they show past
-    runs."""
+    """The bar's value: the state of the study in the pictures; only a title if the pictures show
+    past runs."""
     if session.study.past:
         value = {
             **progress_value(None, progress, board.kind, trouble),
@@ -265,8 +265,8 @@ def turned_to_past(board: StudyBoard, session: TabSession, studies: Studies) -> 
 
 
 def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tuple[str, ...]:
-    """The ids of the studies on the list's page; another tab or server may have begun or deleted
-    some. If the study that is shown was deleted, it is deselected."""
+    """The ids of the studies on the list's page. They may have changed, since another tab or server
+    may begin or delete studies. If the study that is shown was deleted, it is deselected."""
     place = session.study
     ids = tuple(row.study_id for row in studies.page(board.kind, place.page))
     if place.study_id and place.study_id not in ids:
@@ -286,7 +286,8 @@ def _progress_key(study_id: str, progress: Progress) -> tuple[object, ...]:
 
 
 def _stamp(session: TabSession, name: str, value: Any) -> Any:
-    """A dict with its stamp; other values, and Gradio's updates, which are dicts too, unchanged."""
+    """`value` with its stamp, if it is a plain dict. Other values are returned unchanged, and so
+    are Gradio's updates, which are dicts too."""
     is_plain_dict = isinstance(value, dict) and "__type__" not in value
     return session.stamps.on(name, value) if is_plain_dict else value
 

@@ -1,4 +1,4 @@
-"""StudyPlace: which study a visitor's tab shows, and what of it was drawn."""
+"""StudyPlace: which study a visitor's tab shows, and the state that was drawn last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["StudyPlace"]
 
 @dataclass(slots=True)
 class StudyPlace:
-    """`study_id`: the study that is shown, "" for none; `row`: its row in the log; `page`: the
+    """`study_id`: the study that is shown ("": none); `row`: its row in the log; `page`: the
     selected page of the list of studies."""
 
     study_id: str = ""
@@ -23,10 +23,12 @@ class StudyPlace:
     # Another tab of the page chose this study: opening this tab keeps it, even if another study is
     # being measured.
     chosen_elsewhere: bool = False
-    # The study that the notice (`TabSession.trouble`) is about, and its progress at that time: the
-    # notice disappears when the progress changes. "": an update failed, and the notice disappears
-    # with the next update that succeeds. None: the notice stays until the next click.
+    # The study that the notice (`TabSession.trouble`) is about, and the study's progress when the
+    # notice appeared. The notice disappears when the progress changes. "": an update failed, and
+    # the notice disappears with the next update that succeeds. None: the notice stays until the
+    # next click.
     trouble_study: str | None = None
     trouble_state: tuple[object, ...] = ()
-    # The search (PastSearch) for past runs that are shown instead of a study; None for a study.
+    # The search (PastSearch) for past runs, if these are shown instead of a study; None if a study
+    # is shown.
     past: Any = None

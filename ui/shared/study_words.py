@@ -50,8 +50,8 @@ LIVE_MS, REST_MS = 1000, 5000
 
 
 def limit_words(study: Study) -> str:
-    """How many tokens a study's runs write at most, and Live's initial limit if it is another: the
-    figures of a longer text differ."""
+    """How many tokens a study's runs write at most, and Live's initial limit if it differs, since a
+    longer text has different figures."""
     own, initial = study.sampling.max_new_tokens, SamplingParams().max_new_tokens
     in_live = "" if own == initial else f", in Live {initial} unless changed"
     return f"Runs of at most {number_of(own, 'token')}{in_live}."
@@ -110,7 +110,7 @@ def measured_words(progress: Progress) -> str:
 
 
 def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -> dict[str, Any]:
-    """The value of assets/progress.js for the study in `row` (None: none is opened)."""
+    """The value of assets/progress.js for the study in `row` (None: no study is opened)."""
     live = progress.is_active
     is_measured = row is not None and progress.study_id == row.study_id and live
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}

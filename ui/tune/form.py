@@ -1,4 +1,5 @@
-"""Tune's form: a base, up to three axes that vary it, prompts, sampling, repeats.
+"""Tune's form: a base configuration, up to three axes that vary its fields, prompts, sampling,
+repeats.
 
 Makes the controls and, from their values, a study for the loaded models; measures nothing.
 """
@@ -46,7 +47,8 @@ __all__ = [
 LIVE = "Live's settings"
 NO_FIELD = ""
 MENU_FIELDS = ("draft", "combine", "routing", "weights", "length", "verify", "pipeline")
-"""Fields whose values are picked from a menu, since few are allowed; others are typed."""
+"""Fields that allow only a few values, which are picked from a menu. Values of other fields are
+typed."""
 INITIAL_VALUES = MappingProxyType(
     {
         "drafters": "first | all | all,ngram",
@@ -76,7 +78,7 @@ SEED_INFO = "Of the first repeat; each later repeat adds 1. Empty: one is drawn 
 
 @dataclass(frozen=True, slots=True)
 class AxisControls:
-    """One axis: the field, its values typed or picked."""
+    """One axis: its field, and the two controls in which its values are typed or picked."""
 
     field: gr.Dropdown
     typed: gr.Textbox
@@ -89,7 +91,7 @@ class AxisControls:
 
 @dataclass(frozen=True, slots=True)
 class TuneForm:
-    """The controls; `inputs`: in the order in which `study_request` takes their values."""
+    """The controls. `inputs`: the controls whose values `study_request` takes, in this order."""
 
     base: gr.Dropdown
     axes: tuple[AxisControls, ...]
@@ -156,8 +158,8 @@ def _build_axis(number: int, field: str, values: str, context: Context) -> AxisC
 
 
 def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr.Dropdown]:
-    """The controls for an axis's values: a text box, and a menu, which replaces it for a field with
-    few values. Both are invisible without a field."""
+    """The controls for an axis's values: a text box, and a menu that replaces the text box for a
+    field of MENU_FIELDS. Both are invisible if there is no field."""
     choices = list(choices_of(field)) if field in MENU_FIELDS else []
     values = INITIAL_VALUES.get(field, "")
     hint = "Separated by |." if "|" in values else "Separated by commas."
@@ -201,7 +203,7 @@ def study_request(
     values: Sequence[Any],
 ) -> GridRequest:
     """Values of `TuneForm.inputs` -> the study. `own`: the visitor's own presets; `live`: the
-    values of Live's form. Raises ConfigError, which names the field that is wrong."""
+    values of Live's form. Raises ConfigError; it names the field that is wrong."""
     # In the order of `TuneForm.inputs`: the base, 3 values of each axis, 5 of the prompts, the
     # sampling, the repeats.
     base, rest = values[0], list(values[1:])
@@ -220,8 +222,8 @@ def study_request(
 
 
 def axes_of_entries(entries: Sequence[Sequence[Any]]) -> list[Axis]:
-    """(field, typed, picked) of each axis -> the axes that have a field. ConfigError if none
-    has."""
+    """(field, typed, picked) of each axis -> the axes that have a field. ConfigError if no axis has
+    a field."""
     axes = []
     for field, typed, picked in entries:
         if field in MENU_FIELDS:
@@ -242,8 +244,8 @@ def grid_study(
     repeats: int,
     chat: bool,
 ) -> GridRequest:
-    """The study of a grid, plain decoding first. No run uses state of earlier runs (`carry_over`),
-    or records alternatives, whose cost would be part of its figures."""
+    """The study of a grid, plain decoding first. No run uses state of earlier runs (`carry_over`).
+    No run records alternatives, since recording would add to its times. Raises ConfigError."""
     if len(axes) > AXES:
         raise ConfigError.must_be("fields", [axis.field for axis in axes], f"at most {AXES} fields")
     base = replace(base, carry_over=False, record_top_k=0)

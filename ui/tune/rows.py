@@ -28,8 +28,8 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Rows for plain decoding at each temperature, then for each point, then for the refused
     points. `found` marks the best point at each temperature and the points within noise of it.
 
-    `refused`: all points that cannot run, if known; a stored study implies only those whose values
-    occur in points that can run.
+    `refused`: all points that cannot run, if known. A stored study implies only some of these
+    points: the points whose values all occur in points that can run.
     """
     rows = []
     for temperature, row in tuned.plains.items():
@@ -40,7 +40,8 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:
-        # All rows have the same columns, so those of the last `row` are used; here each is None.
+        # All rows must have the same columns. A refused point's row has the columns of the last
+        # `row`, with None in each.
         no_figures = dict.fromkeys(_figures(row, None, tuned.over))
         fields = {**_fields(tuned, one.point), **no_figures}
         rows.append({"configuration": one.name, **fields, "found": f"refused: {one.reason}"})
@@ -76,7 +77,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _fields(tuned: Tuned, point: Mapping[str, Any]) -> Row:
-    """A point's values of the axes; None for an axis that it lacks, as plain decoding does."""
+    """The point's value on each axis; None on an axis without a value, as for plain decoding."""
     values = {axis.field: point.get(axis.field) for axis in tuned.grid.axes}
     return {field: None if value is None else value_text(value) for field, value in values.items()}
 
@@ -117,7 +118,7 @@ def _run_figures(study: Study, results: Results, cell: Cell) -> Row:
         "tokens_per_second": stats.tokens_per_second,
         "speed_up": stats.tokens_per_second / plain_speed if plain_speed else None,
         "tokens_per_pass": stats.mean_acceptance_length,
-        # None where nothing was drafted: 0 would mean that all was rejected.
+        # None if nothing was drafted: 0 would mean that every drafted token was rejected.
         "draft_acceptance_rate": stats.draft_acceptance_rate if stats.num_draft_tokens else None,
         "new_tokens": stats.num_new_tokens,
         "rounds": stats.num_rounds,

@@ -130,7 +130,7 @@ def build_tune(context: Context) -> Tune:
 def grid_request_of(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> GridRequest:
-    """The form's values, and Live's, as a study. Raises ConfigError."""
+    """The study that the values of Tune's form and of Live's form describe. Raises ConfigError."""
     with empty_box_errors():
         return study_request(context, own, live, values)
 
@@ -169,8 +169,8 @@ def picture_values(opened: OpenedStudy | None) -> list[Any]:
 
 
 def _run_line(study: Study, results: Results) -> Line:
-    """The runs' token limit, Live's node budget if that is an axis, and settings that came from the
-    server."""
+    """The runs' token limit, Live's node budget if the node budget is an axis, and settings that
+    came from the server."""
     varies_nodes = any(field == "max_tree_nodes" for field, _ in study.axes)
     budget = f"Live's specinfer has {PAGE_NODES} nodes." if varies_nodes else ""
     words = (limit_words(study), budget, machine_words(results))
@@ -179,7 +179,7 @@ def _run_line(study: Study, results: Results) -> Line:
 
 def point_reset(opened: OpenedStudy | None) -> list[Any]:
     """Updates of the chosen point's panel, the choice and the button that uses it. Without a study
-    they are emptied; with a study nothing changes, since the table's script then requests a point
+    they are emptied. With a study nothing changes, since the table's script then requests a point
     (assets/points.js)."""
     if opened is not None:
         return [gr.skip(), gr.skip(), gr.skip()]
@@ -200,7 +200,7 @@ def point_shown(
         value = point_value(study, results, tuning_result(study, results), point)
         return value, {"study": study.study_id, "point": point} if value else {}
 
-    # No message for a study that was deleted meanwhile, which the board reports.
+    # There is no message if the study was deleted meanwhile: the board reports this.
     return guard_once(work, lambda message: ({}, {}))
 
 

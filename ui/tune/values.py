@@ -1,4 +1,4 @@
-"""What Tune shows of a grid: the values of its two pictures, its table and a point's runs.
+"""What Tune shows of a grid: the values of two pictures, of the table and of a point's runs.
 
 Pure: a study with its results in, dicts out. `grid.js`, `points.js` (ui/components/assets) and
 `point.js` (ui/shared/assets) draw them. Two axes make a map (with a menu for the values of a
@@ -48,8 +48,8 @@ class _Figure:
 
 
 def axes_to_draw(grid: Grid) -> tuple[Axis, ...]:
-    """The axes to draw: rows, columns, layers. Axes with a single value are left out; if all have a
-    single value, the first is drawn."""
+    """The axes to draw: rows, columns, layers. Axes with a single value are left out; if all axes
+    have a single value, the first axis is drawn."""
     several = tuple(axis for axis in grid.axes if len(axis.values) > 1)
     return several[:AXES] or grid.axes[:1]
 
@@ -62,8 +62,8 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     """The picture of one `measure`, `speed` or `length` (tokens per pass).
 
     A map has `columns`, a line has none; `layers`: the values of a third axis. `cells`: measured,
-    waiting or refused points by their place, layer by layer, row by row. The scale from `low` to
-    `high` is the same for all layers, so that they can be compared.
+    waiting or refused points by their place, layer by layer, row by row. All layers have the same
+    scale, from `low` to `high`, so that layers can be compared.
     """
     axes = axes_to_draw(tuned.grid)
     figures = [_figure(tuned, i, measure) for i in range(len(tuned.rows))]
@@ -146,8 +146,8 @@ def _mark(tuned: Tuned, i: int) -> str:
 
 
 def _mark_words(tuned: Tuned, i: int) -> str:
-    """The mark as a glyph and its meaning. The best point has a star only if it is shown to beat
-    plain decoding."""
+    """The mark as a glyph and its meaning. The best point has a star only if the measurements show
+    that it beats plain decoding."""
     mark = _mark(tuned, i)
     if not mark:
         return ""
@@ -159,8 +159,8 @@ def _mark_words(tuned: Tuned, i: int) -> str:
 
 
 def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
-    """A point's figure for `measure`. A speed is the ratio to plain decoding if that is known of
-    any point, else tokens per second."""
+    """A point's figure for `measure`. A speed is the ratio to plain decoding if this ratio is known
+    for any point, else tokens per second."""
     row = tuned.rows[i]
     if measure == "length":
         return _with_interval(row.mean_acceptance_length, tuned.lengths[i], tuned.over)
@@ -170,8 +170,8 @@ def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
 
 
 def _with_interval(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
-    """The value with its interval. A single group has none here: its interval would be a point, as
-    if the value were certain."""
+    """The value with its interval. The interval of a single group is left out: it would be a point,
+    as if the value were certain."""
     if estimate is None or estimate.groups < 2:
         return _Figure(value, None, None)
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
@@ -182,9 +182,9 @@ def _with_interval(value: float | None, estimate: Estimate | None, over: str) ->
 
 def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     """The table's value: a row for plain decoding at each temperature, for each point and for each
-    point that cannot run; a column for each axis and figure. A row's `point`: the number of a
-    point, from 0; negative in other rows. A cell has its text `t` and, if it is a number, `v`, by
-    which rows are sorted."""
+    point that cannot run; a column for each axis and figure. `point`: the point's index; in rows
+    that are no point of the grid it is negative. A cell has its text `t`; a cell with a number also
+    has this number as `v`, and rows are sorted by `v`."""
     best = tuned.bests[0] if tuned.bests else None
     heads = [_axis_words(axis) for axis in tuned.grid.axes]
     heads += [SPEED_UP.label, "spread", SPEED.label, LENGTH.label]

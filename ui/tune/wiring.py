@@ -55,7 +55,8 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
     context, form = tune.board.context, tune.form
     wire_prompt_source(form.prompts)
     for axis in form.axes:
-        # Not `select`: choosing the same field again must leave the values that were typed.
+        # `change`, not `select`: if the visitor chooses the same field again, the typed values
+        # stay.
         axis.field.change(_axis_handler(context), axis.field, [axis.typed, axis.picked], **LATEST)
     tab.select(base_menu, own, form.base, **LATEST)
     num_live = len(live.form.inputs)

@@ -101,8 +101,8 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
 
 
 def sample_words(study: Study) -> str:
-    """The sentence for a study in which each point ran once on each prompt; empty with several
-    repeats."""
+    """Says that each speed is one sample, if each point ran once on each prompt; empty if there are
+    several repeats."""
     return f"On each prompt the speeds are {SINGLE}." if study.repeats == 1 else ""
 
 
@@ -138,8 +138,9 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
-    """The best point at its temperature: a `good` line if it is shown to beat plain decoding, a
-    warning if repeats show that no point does or leave it open, else an `info` line."""
+    """The best point at its temperature. The line is `good` if the measurements show that this
+    point beats plain decoding. It is `warn` if several samples show that no point does, or leave
+    this open. Otherwise it is `info`."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
     if at and len(tuned.beside(best)) == 1:
@@ -183,7 +184,7 @@ def _interval(ratio: Estimate, over: str) -> str:
 def _noise_lines(study: Study, tuned: Tuned, best: int) -> list[Line]:
     row, at_same_temperature = tuned.rows[best], tuned.beside(best)
     at = _at_words(tuned, best)
-    # With several temperatures each has a best point: "it" could be any.
+    # With several temperatures, each has its own best point, so that "it" would be unclear.
     best_words = f"the best{at}" if at else "it"
     is_single = row.ratio is None or row.ratio.groups < 2
     words = f"Each speed is {SINGLE}: no spread is known, and a faster point may be chance."
@@ -221,8 +222,8 @@ def _elsewhere_words(study: Study, tuned: Tuned) -> str:
 
 
 def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
-    """Why points are within noise of the best point: their intervals overlap the best point's, or
-    they drafted and accepted the same numbers of tokens."""
+    """Why points are within noise of the best point: their intervals overlap the best point's
+    interval, or they drafted and accepted the same numbers of tokens as the best point."""
     twins = {i for group in tuned.alike if best in group for i in group}
     unclear = "these measurements cannot tell which is faster"
     if twins.issuperset(good):
@@ -266,7 +267,7 @@ def _worth_lines(tuned: Tuned, best: int) -> list[Line]:
 
 
 def _temperature_lines(tuned: Tuned) -> list[Line]:
-    """How acceptance changed with the temperature, if that is an axis."""
+    """How acceptance changed with the temperature, if the temperature is an axis."""
     rates: dict[float, list[float]] = {}
     for point, row in zip(tuned.grid.points, tuned.rows, strict=True):
         if TEMPERATURE in point and row.draft_acceptance_rate is not None:

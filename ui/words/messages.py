@@ -86,7 +86,7 @@ def _routing_lines(frame: Frame) -> list[Line]:
 
 
 def _final_round_note(frame: Frame) -> list[Line]:
-    """Why a completed run, played at full speed, shows a round before its last."""
+    """Says why a completed run, played at full speed, shows a round before its last round."""
     rounds, number = frame.view.rounds, frame.selected_round
     is_followed = frame.is_complete and frame.mode == "full" and not frame.pinned
     is_earlier = frame.view.state == "completed" and 0 <= number < len(rounds) - 1
@@ -175,11 +175,12 @@ def _state_sentence(frame: Frame) -> str:
 
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
-    """The line that the run was slower than plain decoding, and why; none if that is not shown."""
+    """Says that the run was slower than plain decoding, and why; no line if the measurements do not
+    show this."""
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
-    # Nothing is said while further blocks are being measured, or of an incomplete run without
-    # repeats: a part of a run does not represent it.
+    # There is no line while further blocks are being measured. There is also no line for an
+    # incomplete run without repeats, since a part of a run does not represent the whole run.
     if frame.measuring or not (baseline.blocks or view.state == "completed"):
         return []
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):

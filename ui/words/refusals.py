@@ -15,9 +15,9 @@ LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")
 
 
 def refusal_words(message: str) -> str:
-    """A message of `ConfigError.of` for visitors: a number as value without quotes, and commas in
-    numbers of five or more digits after the first colon; for an empty prompt a sentence of its
-    own."""
+    """A message of `ConfigError.of` for visitors. If the value is a number, its quotes are removed.
+    After the first colon, numbers of five or more digits get commas. An empty prompt has its own
+    sentence."""
     if NO_PROMPT.fullmatch(message):
         return "The prompt is empty."
     field_and_value, colon, allowed = QUOTED_NUMBER.sub(r"\1 is \2: ", message).partition(": ")

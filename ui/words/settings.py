@@ -1,7 +1,7 @@
 """A run's settings in few words: its preset, or its differences from the defaults.
 
-Pure: a recorded request in, words out. They describe the request as made: `auto` is not replaced by
-what it resolved to.
+Pure: a recorded request in, words out. The words describe the request as made: `auto` is not
+replaced by the value that it resolved to.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ UNLISTED = ("drafters", "record_top_k")
 """Fields that `Settings.differ` leaves out: drafters are shown elsewhere; `record_top_k` does not
 change the text."""
 PAGE_NODES = 24
-"""The node budget of `specinfer` on the page, which opens with that preset: with `auto` the trees
-depend on measured times; with this number a request has the same trees on every machine."""
+"""The node budget of `specinfer` on the page, which opens with that preset. With `auto` the trees
+would depend on measured times; with this number a request has the same trees on every machine."""
 
 
 def field_label(name: str) -> str:
@@ -63,9 +63,10 @@ def page_preset(name: str, temperature: float) -> SpeculationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`name`: the preset's name, OWN, or that the settings are of another version. `differ`: for
-    OWN the fields that differ from the defaults, as `field=value`; for `specinfer` as the page runs
-    it, the node budget; else empty. `sampling`: the sampling parameters, the temperature first."""
+    """`name`: the preset's name, OWN, or words for settings of another version. `differ`: for OWN,
+    the fields that differ from the defaults, as `field=value`. For `specinfer` as the page runs it,
+    `differ` is the node budget; otherwise it is empty. `sampling`: the sampling parameters, the
+    temperature first."""
 
     name: str
     differ: tuple[str, ...]
@@ -104,8 +105,8 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
 def _comparable_presets(
     temperature: float, ssms: tuple[str, ...]
 ) -> tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]:
-    """The presets, and `specinfer` as the page runs it: the name, `Settings.differ`, and the fields
-    for comparison. Cached: every frame of a run needs them."""
+    """For each preset, and for `specinfer` as the page runs it: the name, `Settings.differ`, and
+    the fields for comparison. Cached, since every frame of a run needs them."""
     presets = [(name, (), SpeculationConfig.preset(name, temperature)) for name in PRESETS]
     on_page = ("specinfer", (f"{PAGE_NODES} nodes",), page_preset("specinfer", temperature))
     return tuple(
@@ -114,7 +115,7 @@ def _comparable_presets(
 
 
 def settings_line(view: View) -> str:
-    """The displayed run's settings in a sentence; empty without a run."""
+    """The displayed run's settings in a sentence; empty if there is no run."""
     if view.started is None:
         return ""
     ssms = [model.name for model in view.started.models if model.role == "ssm"]
@@ -126,8 +127,8 @@ def settings_line(view: View) -> str:
 
 
 def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
-    """A configuration's fields for comparison: drafters by name, and `record_top_k`, which does not
-    change the text, as 0."""
+    """A configuration's fields for comparison. Drafters are given by name. `record_top_k` is 0,
+    since it does not change the text."""
     plain = config.to_plain()
     plain["record_top_k"] = 0
     groups = {"all": list(ssms), "first": list(ssms[:1])}

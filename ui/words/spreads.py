@@ -1,7 +1,7 @@
 """Words for a speed-up and its range over repeats or prompts.
 
-Pure. For fewer than six groups (FEW of lab/figures.py), resampled medians reach from the lowest to
-the highest value: that range is not called a 95 % interval.
+Pure. For fewer than FEW groups (lab/figures.py), resampled medians reach from the lowest to the
+highest value. So this range is not called a 95 % interval.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ __all__ = [
 ]
 
 AS_FAST = 0.99
-"""A speed-up of at least this is not called slower: two runs of the same work differ by as much."""
+"""A speed-up of at least this is not called slower: two runs of the same work can differ by 1 %
+too."""
 NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
-at least as slow as without."""
+at least as slow as without drafts."""
 FAR_APART = 2.0
 """Repeats of one request count as disturbed if the highest speed-up is this many times the lowest,
 as in 34 of 81 races that were recorded while other work ran."""
@@ -40,7 +41,8 @@ DIGITS = 2
 
 def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> str:
     """`1.20x the speed of plain decoding (1.10 to 1.30 in 3 repeats)`. `noun`: what one group of
-    the estimate is; `against`: which plain decoding a single sample is compared with."""
+    the estimate is; `against`: words for the plain decoding that a single sample is compared
+    with."""
     if ratio.groups < 2:
         return f"{ratio.value:.2f}x the speed of {against or 'plain decoding'}, {SINGLE}"
     where = "in" if ratio.ends else "in 95 % of resamples of"
@@ -68,7 +70,7 @@ def is_noise(ratio: float, tokens_per_pass: float | None) -> bool:
 
 
 def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
-    """Which part of a range of speed-ups is noise by `is_noise`; empty where none is."""
+    """Which part of a range of speed-ups is noise by `is_noise`; empty if no part is."""
     if tokens_per_pass is None or not is_noise(max(ratio.value, ratio.high), tokens_per_pass):
         return ""
     if is_noise(ratio.value, tokens_per_pass):
@@ -77,16 +79,16 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
 
 
 def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
-    """The words that samples of one request differ too much to tell whether the request or plain
-    decoding is faster; empty if they do not, if all were slower or all faster, and for prompts,
-    whose speed-ups differ anyway. `noun`: as in `speed_up_words`."""
+    """Says that samples of one request differ too much to tell whether the request or plain
+    decoding is faster. Empty if they do not, and if all samples were slower or all were faster.
+    Empty also for prompts, whose speed-ups differ anyway. `noun`: as in `speed_up_words`."""
     if noun == "prompt" or not is_unsure(ratio) or ratio.high < FAR_APART * ratio.low:
         return ""
     return f"the {noun}s differ too much to tell"
 
 
 def is_slower(ratio: Estimate) -> bool:
-    """Whether a speed-up is below AS_FAST, and all of its range below 1; False for one sample."""
+    """Whether a speed-up is below AS_FAST and its whole range is below 1; False for one sample."""
     return ratio.groups > 1 and ratio.value < AS_FAST and round(ratio.high, DIGITS) < 1
 
 
@@ -102,8 +104,8 @@ def spread_words(estimate: Estimate | None, noun: str) -> str:
 
 
 def where_words(estimate: Estimate, noun: str) -> str:
-    """What a result holds for: `in this one prompt`, `in these 3 repeats`, or from FEW groups on
-    `here`. A few repeats or prompts say nothing about others."""
+    """What a result holds for: `in this one prompt`, `in these 3 repeats`, or `here` for FEW groups
+    or more. A few repeats or prompts say nothing about others."""
     if estimate.groups < 2:
         return f"in this one {noun}"
     return f"in these {estimate.groups} {noun}s" if estimate.groups < FEW else "here"
