@@ -1,5 +1,5 @@
-"""Auditions: SSMs score the text's last tokens, here and on drafter nodes, for a router or a
-length policy that chooses among SSMs of different domains.
+"""Auditions: SSMs, in this process and on drafter nodes, score the text's last tokens. A router or
+a length policy chooses among SSMs of different domains by these scores.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class AuditionStep:
         self._remote = remote
 
     def before_first_draft(self, request: ActiveRequest) -> None:
-        """Once per request, before its first draft: scores its SSMs on the text's last tokens, for
-        its router or length policy. A text that is too short is scored in a later round."""
+        """Scores a request's SSMs on the text's last tokens, once and before its first draft, for
+        its router or length policy. If the text is too short, a later call scores them."""
         too_short = len(request.sequence.tokens) < MIN_TOKENS
-        # Without a draft there is nothing to choose for.
+        # A request that may not draft has nothing to choose.
         if request.had_audition or not request.may_draft or too_short:
             return
         request.had_audition = True
@@ -72,15 +72,15 @@ class AuditionStep:
         window: int,
         observe: TakesAudition,
     ) -> list[Timed]:
-        """Scores SSMs on the text's last tokens and calls `observe`: immediately if all of them are
-        in this process, else when the drafter nodes have answered this round. Returns the spans of
-        the passes in this process."""
-        # Scores are requested from drafter nodes in the message that requests drafts: an audition
+        """Scores SSMs on the text's last tokens and calls `observe`: immediately if all these SSMs
+        are in this process, else when the drafter nodes have answered this round. Returns the spans
+        of the passes in this process."""
+        # Drafter nodes get the request for scores in the message that requests drafts: an audition
         # has no round trip of its own.
         here = [name for name in names if name in self._ssm_pool.ssms]
         there = tuple(name for name in names if name not in here)
         if there and self._remote is not None:
-            # The same tokens for all, also where one SSM's context is shorter.
+            # All SSMs score the same tokens, at most as many as the shortest context holds.
             window = min([window, *(self._remote.context_length(name) for name in there)])
             window = min([window, *(self._ssm_pool.ssms[name].context_length for name in here)])
         log_probs, timings = self._ssm_pool.audition(
