@@ -1,6 +1,6 @@
 """The values that events are made of: frozen, slotted, with plain fields.
 
-core/events/events.py defines the numbers of nodes, the order of drafters and the zero of times.
+core/events/events.py defines the numbering of nodes, the order of drafters and the zero of times.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ModelInfo:
 class OffloadInfo:
     """How the LLM's layers are streamed. `mode`: `host` (from host memory) or `disk`. Of `layers`
     layers, `streamed` layers are read again in every pass, `bytes_a_pass` bytes in all. The other
-    layers stay on the device, in `resident_bytes` bytes. `mbps`: the limit of the reading rate in
+    layers, `resident_bytes` bytes, stay on the device. `mbps`: the limit of the reading rate in
     10^6 bytes a second; 0: no limit."""
 
     mode: str

@@ -35,7 +35,7 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    # The annotations are strings, which `get_type_hints` evaluates: once for each class.
+    # The annotations are strings. Cached, so that `get_type_hints` evaluates them once per class.
     return typing.get_type_hints(cls)
 
 

@@ -10,8 +10,8 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# Limit on the graphs in a cache, which has one for each shape, set of rows and extent of the KV
-# cache. A full cache is cleared: a growing text does not return to its old extents.
+# The most graphs in a cache, which has one graph for each combination of shape, rows and extent of
+# the KV cache. A full cache is cleared: a growing text does not return to its old extents.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")
@@ -20,8 +20,8 @@ T = TypeVar("T")
 class GraphPool:
     """Memory shared by graphs that never run at the same time, and whether graphs are captured.
 
-    `captures` becomes False, with a warning that names the reason, once a capture fails for another
-    reason than a lack of memory.
+    `captures` becomes False once a capture fails for a reason other than a lack of memory; a
+    warning names the reason.
     """
 
     def __init__(self, *, capture: bool) -> None:

@@ -17,7 +17,7 @@ from transformers.cache_utils import Cache
 from core.errors import OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
-# A cache of at most so many bytes is allocated without reading the free memory, since that takes a
+# A cache of at most this size is allocated without reading the amount of free memory, which takes a
 # system call.
 UNCHECKED_BYTES = 1 << 26
 
@@ -39,7 +39,7 @@ class SlotPlan:
 
     For each batch entry: `rows` its arena row; `starts` the first slot it writes; `counts` how many
     of the `width` queries are real. Slots 0 to `extent` - 1 are read. Padded queries write to the
-    last one, which no real query attends to.
+    last of these slots, to which no real query attends.
     """
 
     rows: tuple[int, ...]
@@ -65,7 +65,7 @@ class KVArena:
         self._dtype, self._device = dtype, device
         self._stacks: list[torch.Tensor] = []
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        # For the last plan only: all layers of a pass have the same one.
+        # For the last plan only, since all layers of a pass have the same plan.
         self._last_places: tuple[SlotPlan, torch.Tensor, torch.Tensor] | None = None
         self.rows = self.slots = 0
 

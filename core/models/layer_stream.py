@@ -33,8 +33,8 @@ __all__ = [
 BUFFERS = 2
 # Reads with a shorter gap between them are reported as one.
 GAP_S = 0.002
-# Limit on the reads that are kept until a round reports them: the passes of a prompt, which may be
-# many, report none.
+# The most reads whose times are kept until a round reports them: a prompt may take many passes,
+# which report none.
 MAX_TIMES = 4096
 # Bytes to which O_DIRECT needs memory to be aligned.
 PAGE = 4096
@@ -50,7 +50,7 @@ class LayerSource(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of a layer, the same for all."""
+        """Bytes of a layer, the same for all layers."""
         ...
 
     def read(self, layer: int, into: torch.Tensor) -> None:
@@ -60,8 +60,8 @@ class LayerSource(Protocol):
 
 
 class HostLayers:
-    """See LayerSource. Layers in host memory: pinned for copies to a GPU. On a CPU reading is a
-    copy that saves no memory, for lessons and tests with a limited rate."""
+    """See LayerSource. Layers in host memory: pinned for copies to a GPU. On a CPU, reading copies
+    the layer and saves no memory; it serves lessons and tests with a limited rate."""
 
     def __init__(self, layers: Sequence[torch.Tensor]) -> None:
         self.layers = layers
@@ -130,7 +130,7 @@ class CudaBuffer:
             if self._staging is None:
                 self._staging = page_aligned(source.size, self._device)
             host = self._staging
-            self._filled.synchronize()  # until the last copy has left the staging memory
+            self._filled.synchronize()  # waits until the last copy has left the staging memory
             source.read(layer, host)
         with torch.cuda.stream(self._copies):
             self._copies.wait_event(self._free)
@@ -160,7 +160,8 @@ class LayerStream:
         in 10^6 bytes/s, 0: none. `mode` is reported in `info`."""
         count, size = source.count, source.size
         num_resident = min(count, resident // size)
-        # Spread evenly: the reader would wait for a buffer during a run of resident layers.
+        # Resident layers are spread evenly, since the reader would wait for a free buffer during a
+        # run of resident layers.
         self._resident = {
             layer: _load(source, layer, device)
             for layer in range(count)
@@ -188,7 +189,7 @@ class LayerStream:
 
     @property
     def bytes(self) -> int:
-        """Size of all layers."""
+        """Bytes of all layers."""
         return self._bytes
 
     def take_times(self) -> list[tuple[float, float]]:
@@ -201,7 +202,7 @@ class LayerStream:
 
 
 def stream_of(model: object) -> LayerStream | None:
-    """The stream of an offloaded model's layers; None for any other."""
+    """The stream of an offloaded model's layers; None for any other model."""
     stream: LayerStream | None = getattr(model, "stream", None)
     return stream
 
@@ -226,8 +227,8 @@ class _LayerReader:
             for _ in range(min(BUFFERS, len(layers)))
         ]
         self._changed = threading.Condition()
-        # Counts of layers read, taken and released since `epoch` began; the n-th is in buffer n
-        # modulo the number of buffers. A new epoch begins after a pass that ended early.
+        # Counts of layers read, taken and released since the epoch began; the n-th layer read is in
+        # buffer n modulo the number of buffers. A new epoch begins after a pass that ended early.
         self._read = self._taken = self._released = self._epoch = 0
         self._error: Exception | None = None
         self._times: deque[tuple[float, float]] = deque(maxlen=MAX_TIMES)
@@ -291,8 +292,8 @@ class _LayerReader:
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)
-                # Waits for the copy before this one: times are those of copies, not of launches,
-                # and the copy stream always has the next one queued.
+                # Waits for the previous copy. So the times are those of copies, not of launches,
+                # and the copy stream always has the next copy queued.
                 self._buffers[(number - 1) % len(self._buffers)].wait()
             except MODEL_FAULTS as failure:  # raised again in the pass, see `take`
                 error = failure

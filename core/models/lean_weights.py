@@ -25,7 +25,8 @@ LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
 def lean_weights(module: Any) -> LeanWeights | None:
-    """The module's weights, concatenated; None if it is not supported. The module still works."""
+    """The module's weights, concatenated; None if the module is not supported. The module still
+    works afterwards."""
     if type(module).__name__ not in ARCHITECTURES or not _has_known_parts(module):
         return None
     body, config = module.model, module.config

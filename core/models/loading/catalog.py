@@ -1,5 +1,5 @@
 """Locations of models: the bundled family, folders, the hub and its local cache; comparison of
-their vocabularies. Reads no weights.
+models' vocabularies. Reads no weights.
 
 Without a network the hub's client would retry for 23 s for every file of every model; one short
 request beforehand avoids that.
@@ -119,8 +119,8 @@ def bundled_llm() -> Path:
 
 
 def family_folder(llm: str) -> Path:
-    """The folder of SSMs and counts that come with SpecScope for this LLM: SmolLM2's for its name,
-    else the bundled family's."""
+    """The folder of SSMs and counts that come with SpecScope for this LLM: SmolLM2's for the name
+    `smollm2`, else the bundled family's."""
     return bundled_folder() / SMOLLM2 if llm == SMOLLM2 else bundled_folder()
 
 
@@ -198,9 +198,9 @@ def is_path(name: str) -> bool:
 
 
 def is_gguf(name: str) -> bool:
-    """Whether a path is read as a GGUF file: an existing file of any name, or a missing one with
+    """Whether a path is read as a GGUF file: an existing file of any name, or a missing file with
     the suffix of GGUF files."""
-    # A file of another kind and a missing one are refused where the header is read.
+    # A file of another kind and a missing file are refused when the header is read.
     path = Path(_expand_user(name))
     return not path.is_dir() and (path.exists() or path.suffix == GGUF_SUFFIX)
 
@@ -222,7 +222,7 @@ def _expand_user(name: str) -> str:
 
 def hub_failures() -> tuple[type[Exception], ...]:
     """Errors of the hub's client if it gets no answer or there is no such model."""
-    # Its errors derive from those of its HTTP library, which differs between versions.
+    # The client's errors derive from errors of its HTTP library, which differs between versions.
     http_error: Any = vars(hub_errors)["HTTPError"]
     return (http_error, OSError)
 
@@ -259,11 +259,12 @@ def _must_use_cache(hub_id: str) -> bool:
 
 def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> None:
     """Raises VocabMismatchError if two tokenizers differ in the token of an id (the message names
-    the first), or in the id of bos or eos.
+    the first such id), or in the id of bos or eos.
 
     Models may pad their embeddings differently: only ids of tokens are compared.
     """
-    # The tokenizers' settings may differ: models exchange ids only, made by the LLM's tokenizer.
+    # The tokenizers' settings may differ: models exchange only ids, which the LLM's tokenizer
+    # makes.
     llm_tokens, ssm_tokens = _by_id(llm), _by_id(ssm)
     for token_id in sorted(llm_tokens.keys() | ssm_tokens.keys()):
         if llm_tokens.get(token_id) != ssm_tokens.get(token_id):

@@ -75,7 +75,7 @@ def context_length_of(module: Any) -> int:
 def _configured_context(module: Any) -> int:
     config = module.config.get_text_config()
     fields = (getattr(config, name, None) for name in POSITION_FIELDS)
-    # Of the fields only the first one that is set counts, of the position tables each one.
+    # Of the fields, only the first that is set counts; of the position tables, each one counts.
     lengths = [value for value in fields if isinstance(value, int) and value > 0][:1]
     tables = [
         part.num_embeddings
@@ -91,8 +91,8 @@ def _is_position_table(name: str) -> bool:
 
 
 def switch_position(config: Any) -> int | None:
-    """The most tokens for which rotary frequencies stay as they are; None if they never change at
-    such a switch."""
+    """The most tokens for which rotary frequencies of type SWITCHING_ROPE stay the same; None for
+    other types."""
     limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.
@@ -118,7 +118,7 @@ def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def load_warnings(module: Any) -> tuple[str, ...]:
-    """Differences between a loaded LLM here and in `generate`, for the user."""
+    """Warnings for the user: differences between this engine and `generate` for a loaded LLM."""
     warnings = []
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())

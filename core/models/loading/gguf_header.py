@@ -60,7 +60,7 @@ LONGEST_IN_MESSAGE = 80  # characters of a name or text of the file in a message
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
     """`tensors`: names; `types`: number of tensors by storage type; `parameters`: values in all
-    tensors; `largest`: values in the largest one."""
+    tensors; `largest`: values in the largest tensor."""
 
     architecture: str
     parameters: int
@@ -129,7 +129,7 @@ class _HeaderReader:
         if not isinstance(architecture, str):
             self._refuse("general.architecture is missing")
         if metadata.get("split.count", 0) not in (0, 1):
-            # An array, which is no number of files either, is None here.
+            # None if the count is an array, which is no number of files.
             count = metadata["split.count"]
             number = "several" if count is None else _brief(count)
             self._raise_unsupported(f"it is one part of a model split into {number} files")
@@ -237,7 +237,8 @@ class _HeaderReader:
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
-        # Checked before dequantizing, which could take minutes until it meets such a type.
+        # Checked now, since dequantizing could take minutes until it meets a type that is not
+        # implemented.
         for name in types:
             kind = self.gguf.GGMLQuantizationType[name]
             # Dequantizing one block of zeros shows whether the type is implemented.

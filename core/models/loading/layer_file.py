@@ -41,8 +41,8 @@ RECORD, DIGEST = "layers", "sha256"
 
 class FileLayers:
     """A LayerSource over a file of `write_layers`. `record`: see `read_record`. `direct`: whether
-    reads bypass the page cache. Raises ModelLoadError for a file of another size, and for a layer
-    with another hash at its first read, which is in the pass that ends loading."""
+    reads bypass the page cache. Raises ModelLoadError for a file of the wrong size. The first read
+    of a layer raises it for a wrong hash; loading ends with a pass that reads every layer."""
 
     def __init__(self, file: Path, record: Mapping[str, Any]) -> None:
         self._path, self._hashes = file, list(record["sha256"])
@@ -156,7 +156,7 @@ def write_layers(
         text = json.dumps({"size": size, "sha256": hashes, **extra_record()})
         save_file(vectors, partial, metadata={RECORD: text, DIGEST: _digest(text, vectors)})
         rename_durably(partial, record_file)
-    except SafetensorError as error:  # for example of a full disk
+    except SafetensorError as error:  # for example, the disk is full
         raise OSError(str(error)) from error
     finally:  # after an error or a cancellation, frees the disk space
         partial.unlink(missing_ok=True)

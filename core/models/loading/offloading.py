@@ -215,10 +215,10 @@ class _LayerPacker:
         return torch.from_numpy(array.view(np.uint8))
 
     def _element(self) -> Any:
-        """The element type of packed matrices, as without offloading."""
+        """The element type of packed matrices, the same as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
-        # Reads every layer once before any is packed: the model has one format for all.
+        # Reads every layer once before any layer is packed, since all layers have one format.
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
         half = self._lean.embedding.dtype == torch.bfloat16 or (
             is_half(self._lean.head)
@@ -235,8 +235,8 @@ class _LayerPacker:
         if self._native:
             from core.models.native.packing import storage_type_of
 
-            # The layout if all weights are exact in bfloat16. Whether they are depends on the files
-            # alone, whose hashes are in the key.
+            # The layout for weights that are exact in bfloat16. Whether they are exact depends only
+            # on the files, whose hashes are in the key.
             layout = np.dtype(storage_type_of(self._lean, True)).str
         else:
             layout = f"lean {stored_wide(self._lean.embedding)}"
@@ -302,8 +302,8 @@ def _restore_config(module: Any, config: Any) -> None:
 
 
 def _check_pass(model: HfModel) -> None:
-    """Raises ModelLoadError unless a pass gives finite logits. It is also the first to read every
-    layer of a layer file, which checks their hashes."""
+    """Raises ModelLoadError unless a pass gives finite logits. This pass is also the first to read
+    every layer of a layer file, which checks the layers' hashes."""
     row = model.open_row()
     try:
         logits = model.forward([chain(row, [1, 2], last_only=True)])[0]
