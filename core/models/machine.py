@@ -73,8 +73,9 @@ def shorten_switch_interval() -> None:
     """Shortens Python's switch interval: how long a thread may keep the GIL while another waits.
 
     During a pass, which releases the GIL, a thread of the page takes it, and the round's next stage
-    waits. With the page open, plain decoding had 0.83 of its headless speed with 1 ms, 0.73 with 5,
-    0.80 with 0.5 (medians of 10 runs each, interleaved, two cores; an hour later 0.77 with 1 ms).
+    waits. With the page open, plain decoding had 0.83 of its speed without the page at 1 ms, 0.73
+    at 5 ms and 0.80 at 0.5 ms (medians of 10 runs each, interleaved, two cores; an hour later 0.77
+    at 1 ms).
     """
     # Never longer than before: the program may have set less.
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
