@@ -28,7 +28,8 @@ __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 # outputs; x, for each tile of tokens; weights, for each half of a block's outputs.
 SUM_REGISTERS, ROW_REGISTERS, HALF_REGISTERS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
-"""Bytes of a block's outputs, and of its weights for two inputs; half of that is a tile's row."""
+"""Bytes of a block's outputs, and of its weights for two inputs; half of these bytes are a tile's
+row."""
 
 
 @intrinsic
