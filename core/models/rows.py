@@ -47,8 +47,8 @@ class Row:
                 self.ancestors[i, :total] = False
             else:
                 self.depths[i] = self.depths[parent] + 1
-                # A node attends to what its parent attends to, and to itself: one copy of a row,
-                # whatever its depth.
+                # A node attends to its parent's ancestors, its parent and itself: one copied row,
+                # whatever the node's depth.
                 self.ancestors[i, :total] = self.ancestors[parent, :total]
             self.ancestors[i, i] = True
         self.pending = total
@@ -82,7 +82,8 @@ class Row:
         return self.length + max(depths)
 
     def fill_mask(self, mask: BoolArray) -> None:
-        """Marks in `mask` (count, extent), all False, what the last `count` nodes attend to."""
+        """Marks in `mask` (count, extent), all False, the slots to which the last `count` nodes
+        attend."""
         first = self.pending - len(mask)
         # A node attends to all committed tokens, its ancestors and itself.
         mask[:, : self.length] = True
@@ -146,7 +147,7 @@ def batch_of(
 
 def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> SlotPlan:
     counts = tuple(len(feed.token_ids) for feed in feeds)
-    # The feeds' nodes are already in the rows: those of a feed have the last slots of their row.
+    # The feeds' nodes are already in the rows: a feed's nodes have the last slots of their row.
     ends = [row.length + row.pending for row in rows]
     starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
     # Queries are padded if counts differ: then one slot past every row's end takes what padded

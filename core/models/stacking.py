@@ -1,5 +1,5 @@
 """Batches models of one shape: their weights are stacked along a leading dimension and run in a
-single forward pass (`Stack`); `batched_forward` falls back to one pass a model.
+single forward pass (`Stack`); `batched_forward` falls back to one pass per model.
 
 A small model's pass is mostly host overhead between matrix products; a stack has this overhead once
 for all members. Row r of member m is row r x members + m of the shared KV arena.
@@ -59,12 +59,13 @@ class PassResult:
 
 
 def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) -> list[PassResult]:
-    """A pass of each model over its feeds: one for all if they form a stack, else one each."""
+    """Runs each model over its feeds: all in one pass if the models form a stack, else one pass per
+    model."""
     stack = common_stack([model for model, _ in by_model])
     if stack is None or not stack.fits([feeds for _, feeds in by_model]):
         return [_single_pass(model, feeds) for model, feeds in by_model]
     start = time.perf_counter()
-    # `forward` needs the members' order; results are in the caller's.
+    # `forward` needs the members' order; the results are in the caller's order.
     indices = [stack.members.index(model) for model, _ in by_model]
     by_index = {index: feeds for index, (_, feeds) in zip(indices, by_model, strict=True)}
     results: Sequence[LogitsOrError]
@@ -128,7 +129,7 @@ def stack_alike(models: Sequence[LanguageModel]) -> None:
 
 
 def has_shape_of(one: LanguageModel, other: LanguageModel) -> bool:
-    """Whether the two are the same model or members of one stack: their passes take equally
+    """Whether the two are the same model or members of one stack, so that their passes take equally
     long."""
     return one is other or (
         isinstance(one, HfModel)
@@ -147,8 +148,8 @@ def are_stackable(one: HfModel, other: HfModel) -> bool:
 
 
 def build_stack(models: Sequence[HfModel]) -> Stack | None:
-    """Stacks two or more models that differ only in the values of their weights; None for others.
-    Each member can still run alone."""
+    """Stacks two or more models that differ only in the values of their weights; None for other
+    models. Each member can still run alone."""
     if len(models) < 2 or not all(are_stackable(models[0], model) for model in models):
         return None
     weights = map_tensors([m.lean_weights for m in models if m.lean_weights], _stack_tensors)
@@ -157,8 +158,8 @@ def build_stack(models: Sequence[HfModel]) -> Stack | None:
 
 
 class Stack:
-    """`weights`: those of the `members`, in order, with a leading dimension. The members share one
-    KV arena."""
+    """`weights`: the weights of the `members`, in order along a leading dimension. The members
+    share one KV arena."""
 
     def __init__(self, members: Sequence[HfModel], weights: LeanWeights) -> None:
         self.members = tuple(members)
@@ -168,7 +169,7 @@ class Stack:
         self.arena = KVArena(first.arena.shapes, first.dtype, first.device)
         compiled = compiled_of(self._forward)
         for i, member in enumerate(members):
-            # Views of the stack's weights: the member's own are freed.
+            # Views of the stack's weights, so the member's own weights are freed.
             own = member_weights(weights, i)
             forward = compiled.member(i, own) if compiled else fastest(own, member.masks)
             member.join(self, self.arena, (i, len(members)), (own, forward))
@@ -232,7 +233,8 @@ class Stack:
 
 
 def _shape(weights: LeanWeights) -> list[Any]:
-    """What must be equal in models of one stack, besides the values of the rotary frequencies."""
+    """The properties that must be equal in models of one stack, besides the values of the rotary
+    frequencies."""
     # Strides too: `_stack_tensors` decides by the first model whether a matrix is transposed.
     parts = [getattr(weights, f.name) for f in fields(weights) if f.name != "layers"]
     parts += [getattr(layer, f.name) for layer in weights.layers for f in fields(layer)]

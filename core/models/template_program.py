@@ -69,7 +69,7 @@ def _limit_memory() -> None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY or hard > ADDRESS_SPACE:
-        # Some systems refuse less than what is mapped already.
+        # Some systems refuse a limit below the memory that is already mapped.
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, hard))
 

@@ -76,8 +76,8 @@ def _exit_after(thread: threading.Thread) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlacedNodes:
-    """`addresses`: HOST:PORT of each. `actors`: their handles; Ray ends an actor when its last
-    handle is deleted."""
+    """`addresses`: HOST:PORT of each node. `actors`: the nodes' handles; Ray ends an actor when its
+    last handle is deleted."""
 
     addresses: tuple[str, ...]
     keys: CurveKeys
@@ -118,8 +118,9 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
     try:
         for number, machine in enumerate(machines):
             host = machine["NodeManagerAddress"]
-            # Bound to its machine, so that a restart keeps the address that engines use. By the
-            # machine's address, since Ray gives a machine that comes back another id.
+            # The actor is bound to its machine, so that a restart keeps the address that engines
+            # use. It is bound by the machine's address, since Ray gives a machine that comes back
+            # another id.
             on_machine = {f"node:{host}": 0.001}
             find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)

@@ -69,7 +69,7 @@ def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | Non
         keys = CurveKeys(match[1].encode(), match[2].encode())
         # Raises for a key that is not valid Z85, which the pattern does not exclude.
         _ = keys.node_public, keys.engine_public
-    except ConfigError:  # a ValueError too, which would be wrapped below
+    except ConfigError:  # it is a ValueError, which is wrapped below
         raise
     except (OSError, zmq.ZMQError, ValueError) as error:
         raise ConfigError.of(field, path, f"{ALLOWED} ({error})") from error

@@ -57,8 +57,8 @@ def requests_of(
         text = part.text if isinstance(part, AheadRequest) else part
         tokens += len(text.tokens)
         if len(parts) == MOST_RUNS or (parts and tokens > MOST_MESSAGE_TOKENS):
-            # In order: this run fits into the next message, when the node has the texts before
-            # it.
+            # Runs are taken in order: this run fits into the next message, when the node has the
+            # earlier texts.
             break
         own_runs.append(run)
         parts.append(part)
@@ -66,7 +66,8 @@ def requests_of(
 
 
 def is_too_long(sequence: TokenSequence) -> bool:
-    """Whether a run's text is longer than nodes take: from then on they draft nothing for it."""
+    """Whether a run's text is longer than nodes take: from then on nodes draft nothing for the
+    run."""
     return len(sequence.tokens) > MOST_TOKENS
 
 

@@ -2,7 +2,7 @@
 
 It keeps the text of each run, so that a round message brings only the tokens committed since the
 last message. If text is missing, `RunReply.need` reports it and the engine sends it again: a
-restarted node costs time, nothing else. The socket is `core.remote_ssms.listener`'s.
+restarted node costs time, nothing else. The socket is in `core.remote_ssms.listener`.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class NodeServer:
         self, client: bytes, frame: bytes, interrupted: CancelSignal | None = None
     ) -> bytes | None:
         """Serves one message of a client; returns the answer, None if the message has none.
-        Drafting ahead stops once `interrupted` is set, as another message waits; then no drafts are
-        sent."""
+        Drafting ahead stops once `interrupted` is set, which means that another message waits; then
+        no drafts are sent."""
         try:
             message = to_node(frame)
         except MessageError as error:
@@ -132,7 +132,7 @@ class NodeServer:
         # A larger frame would end the connection, in this round and in every later one.
         frame, is_refused = frame_of(answer)
         if is_refused:
-            self._free_all(client)  # else the likelihoods of this answer would be missing
+            self._free_all(client)  # since likelihoods of this answer would be missing
         return frame
 
     def forget_unused(self) -> None:
@@ -207,8 +207,8 @@ class NodeServer:
     def _ahead(
         self, client: bytes, message: AheadMessage, interrupted: CancelSignal
     ) -> AheadDraftsMessage | None:
-        """The drafts for likely outcomes; None if `interrupted`: the round that interrupts uses
-        what was begun."""
+        """The drafts for likely outcomes; None if `interrupted`: the round that interrupts uses the
+        drafts that were begun."""
         received_at = time.perf_counter()
         pool = self._pools[self._clients[client]]
         texts = [request.text for request in message.runs]
@@ -295,7 +295,7 @@ class NodeServer:
         keep_drafts: bool,
     ) -> ServedRun | None:
         """The run with its text brought up to date and committed in its SSMs; None if the text
-        before `start` is missing. A new run may replace the least recently used one that is not
+        before `start` is missing. A new run may replace the least recently used run that is not
         `in_message`. Raises ConfigError for invalid settings."""
         key = (client, request.run)
         run = self._runs.get(key)
@@ -314,7 +314,7 @@ class NodeServer:
             others = [one for one in self._runs if one not in in_message]
             self._free(min(others, key=lambda one: self._runs[one].last_used))
         vocab_size = self._clients[client]
-        # Rows are by run id, and two clients may use the same one.
+        # Rows are by run id, and two clients may use the same id.
         run_id = f"{client.hex()}:{request.run}"
         sequence = sequence_from(
             run_id, request.settings, request.tokens, vocab_size, self._tokenizer
@@ -376,7 +376,7 @@ class _RoundDrafting:
         return self._replies
 
     def _draft_together(self, pooled: Sequence[tuple[ServedRun, PooledRequest]]) -> None:
-        """One tree of all SSMs of this node for each run."""
+        """Drafts one tree for each run, with all of the run's SSMs on this node."""
         results = self._pool.draft_together([pool_request for _, pool_request in pooled])
         for (run, pool_request), drafts in zip(pooled, results, strict=True):
             if isinstance(drafts, BaseException):

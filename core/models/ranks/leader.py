@@ -1,5 +1,5 @@
 """RankedModel: an LLM over ranks as a LanguageModel. This process is rank 0: it sends each call to
-the followers and makes it on its own shard."""
+the followers and runs the call on its own shard."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class RankedModel(HfModel):
 
     def close_row(self, row: int) -> None:
         with self._on_all_ranks():
-            # Here first: rows are closed after the ranks have failed, too.
+            # On this rank first, since rows are also closed after the ranks have failed.
             super().close_row(row)
             if self._error is None:
                 self._send(CloseRow(row))
@@ -145,7 +145,8 @@ class RankedModel(HfModel):
             self._send(RunPass(self._passes, to_send))
             logits = super().forward(feeds)
         self._last = self._running.group.take_traffic()
-        # Unread reports would fill a follower's connection, and sending would block it.
+        # Unread reports would fill a follower's connection, until the follower blocks while
+        # sending.
         self._running.followers.receive()
         return logits
 
