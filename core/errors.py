@@ -37,7 +37,7 @@ LONGEST_SHOWN = 300
 
 def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
     """Text from a file or another package as one line of a message: control characters are escaped,
-    and a text longer than `longest` characters is cut there and gets three dots."""
+    and a text longer than `longest` characters is cut at that length and gets three dots."""
     text = str(value)
     # Only the beginning of a long text is read. An escape has up to ten characters, so `line` may
     # be longer than `words`.
@@ -95,7 +95,7 @@ class VocabMismatchError(ModelError):
 
 
 class RankError(ModelError):
-    """A rank, one process of a divided LLM, that has ended or does not answer in time."""
+    """A rank (one process of a divided LLM) that has ended or does not answer in time."""
 
 
 class OutOfMemoryError(ModelError):

@@ -35,7 +35,7 @@ __all__ = [
 # match.
 ORDERS = (3, 1)
 LONGEST_MATCH = 32
-"""The length in tokens after which the comparison of a match stops."""
+"""The most tokens of a match that are compared."""
 MAX_CANDIDATES = 64
 """The most positions of one hash that are compared, the latest first."""
 SEPARATOR = -1
@@ -117,7 +117,7 @@ def _find_matches(
         at = index.heads[order, _hash_of(tail, size - 1, ORDERS[order]) & mask]
         for _ in range(MAX_CANDIDATES):
             # Positions before `count - capacity` are overwritten, and the chain leads only to
-            # earlier ones.
+            # earlier positions.
             if at < 0 or at < count - capacity or found == ends.shape[0]:
                 break
             # Compared backwards from the match's end, since a bucket may also hold other n-grams.
@@ -223,11 +223,11 @@ def likeliest_nodes(
     """Selects the likeliest of the `count` nodes that `find_tree` found, parents first. `total` and
     `match`: the sum of weights and the length of the longest match that `find_tree` returned.
 
-    A node's score is its share of its parent's weight, times `rates[match_class(n)]`, n being the
-    length of the match that ends with its parent. A node whose token is in `ends` gets no children;
-    with `chain` every node gets at most one child. Fills `rows` with (token, parent, score, rank,
-    match, share) until it is full; returns the number of rows filled. `int_scratch` (3, nodes + 1)
-    and `float_scratch` (2, nodes) are scratch.
+    A node's score is its share of its parent's weight, times `rates[match_class(n)]`, where n is
+    the length of the match that ends with the parent. A node whose token is in `ends` gets no
+    children; with `chain` every node gets at most one child. Fills `rows` with (token, parent,
+    score, rank, match, share) until it is full; returns the number of rows filled. `int_scratch`
+    (3, nodes + 1) and `float_scratch` (2, nodes) are scratch.
     """
     depths, places, children = int_scratch[0], int_scratch[1], int_scratch[2]
     chances, scores = float_scratch[0], float_scratch[1]
@@ -252,7 +252,7 @@ def likeliest_nodes(
         for node in range(count):
             parent = int(nodes[node, 1])
             # No descendant is likelier than its ancestor, so leaving out an unlikely node loses no
-            # likely one.
+            # likely node.
             if places[node] >= 0 or chances[node] < MIN_NODE_PROBABILITY:
                 continue
             if (parent >= 0 and places[parent] < 0) or (chain and children[parent + 1]):

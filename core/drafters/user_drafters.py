@@ -31,7 +31,7 @@ from core.trees.tree import ROOT, depths_of
 
 __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_user_drafter"]
 
-# A user's code may raise anything, and call sys.exit.
+# A user's code may raise any exception and may call sys.exit.
 DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
 # The stages that a drafter's time spans may have.
 STAGES = ("prefill", "catch_up", "draft")
@@ -280,7 +280,7 @@ def check_drafts(
 
 
 def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
-    """Why a draft cannot be verified; empty for one that can."""
+    """Why a draft cannot be verified; empty if it can be."""
     if type(draft) is not Draft:
         return f"a draft is a {type(draft).__name__}"
     count = len(draft)

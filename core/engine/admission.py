@@ -48,8 +48,9 @@ def prepare(models: LoadedModels, request: Request) -> TokenSequence:
     prompt_ids = _prompt_tokens(models, request)
     seed = request.sampling.seed
     if seed is None:
-        # Drawn here, so that RunStarted shows it and the run can be repeated. From the system, not
-        # from a global generator, which another part of the program may have seeded.
+        # The seed is drawn here, so that RunStarted shows it and the run can be repeated. It is
+        # drawn from the system, since another part of the program may have seeded a global
+        # generator.
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolve(sampling.temperature)
@@ -101,7 +102,7 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
 
 def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
     """Raises ContextLengthError if the beginning of a very long prompt alone overfills the context.
-    So the time of a refusal depends on the length of the context, not on the prompt's."""
+    So the time of a refusal depends on the length of the context, not of the prompt."""
     context, name = models.llm.context_length, models.llm.info.name
     beginning = text[: context * CHARACTERS_A_TOKEN]
     if len(beginning) == len(text):

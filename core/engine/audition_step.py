@@ -31,7 +31,7 @@ class AuditionStep:
         """Scores a request's SSMs on the text's last tokens, once and before its first draft, for
         its router or length policy. If the text is too short, a later call scores them."""
         too_short = len(request.sequence.tokens) < MIN_TOKENS
-        # A request that may not draft has nothing to choose.
+        # A request without permission to draft has nothing to choose.
         if request.had_audition or not request.may_draft or too_short:
             return
         request.had_audition = True
@@ -80,13 +80,14 @@ class AuditionStep:
         here = [name for name in names if name in self._ssm_pool.ssms]
         there = tuple(name for name in names if name not in here)
         if there and self._remote is not None:
-            # All SSMs score the same tokens, at most as many as the shortest context holds.
+            # The shortest context limits the window, so that all SSMs score the same tokens.
             window = min([window, *(self._remote.context_length(name) for name in there)])
             window = min([window, *(self._ssm_pool.ssms[name].context_length for name in here)])
         log_probs, timings = self._ssm_pool.audition(
             here, request.sequence.tokens, stage=stage, window=window
         )
-        # A router compares SSMs that have not drafted yet by these times (`Engine._time_of_round`).
+        # A router uses these times to compare SSMs that have not drafted yet
+        # (`Engine._time_of_round`).
         for one in timings:
             self._costs.draft_costs(one.lane).audition.add(one.seconds * 1000)
         ms = sum(one.seconds for one in timings) * 1000

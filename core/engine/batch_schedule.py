@@ -55,7 +55,7 @@ class BatchSchedule:
 
     @property
     def active(self) -> bool:
-        """Whether requests are planned together: with every schedule but `each`."""
+        """Whether requests are planned together, as with every schedule but `each`."""
         return self._scheduler is not None
 
     @property
@@ -71,8 +71,8 @@ class BatchSchedule:
     ) -> None:
         """Called before this schedule's first plan after another schedule was in use. Forgets the
         grants and decisions of the other schedule, and this schedule's own decision for an earlier
-        load. A draft that waits to be verified (`pool_states`) keeps the length limit that it was
-        made with."""
+        load. A draft that waits to be verified (`pool_states`) keeps the length limit with which it
+        was made."""
         self._last_decision = None
         if isinstance(self._scheduler, FollowsLoad):
             self._scheduler.forget_load()
@@ -142,7 +142,7 @@ class BatchSchedule:
             state.request.run_id: len(selection.nodes)
             for state, (_, selection) in zip(states, merges, strict=True)
         }
-        # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
+        # Rules that read q need every drawn node: dropping unlikely nodes would bias the text.
         may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
         # chances[i][j]: P(node j of request i is accepted), estimated by its drafters.
         droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
@@ -169,7 +169,7 @@ class BatchSchedule:
                 request.mean_width += WIDTH_SHARE * (len(tree) / tree.depth - request.mean_width)
             # The state's grant and decision were set when its draft was planned, perhaps a round
             # ago; those of the request may be newer. So a decision is recorded in the round that
-            # verifies the first draft made under it.
+            # verifies the first draft made under that decision.
             grant, decision = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
@@ -194,8 +194,8 @@ class BatchSchedule:
         spans = [t for state in states for t in state.timings if t.start >= self._start]
         models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
-        # Most rounds have no opening stage, so a prediction of the next round must not contain the
-        # time of one.
+        # Most rounds have no opening stage, so a prediction of the next round must not include an
+        # opening stage's time.
         opening = [t for t in models if t.name in OPENING]
         # The time of the round, including the planning and the events.
         wall_ms = (time.perf_counter() - self._start) * 1000
@@ -232,7 +232,8 @@ def _live_request(
     # The policy's choice without a grant's limit: the request still has the grant of its last
     # round.
     choice = state.choice if state else request.policy.choose()
-    # A policy that predicts a round's time compares drafting with plain decoding itself.
+    # A policy that predicts a round's time needs no guard: it compares drafting with plain
+    # decoding.
     guards_itself = speculation.never_drafts or length_policy(speculation.length).predicts
     return LiveRequest(
         context=request.sequence.root_position,

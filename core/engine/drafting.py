@@ -68,7 +68,7 @@ class Drafting:
             self._drafters |= remote.drafters
 
     def by_names(self, names: Sequence[str]) -> tuple[Drafter, ...]:
-        """The drafters of a run, in its order."""
+        """The drafters with these names, in this order."""
         return tuple(self._drafters[name] for name in names)
 
     def draft(self, states: Sequence[RoundState]) -> None:
@@ -284,7 +284,7 @@ class Drafting:
                 pairs = zip(pool.requests, drafts, strict=True)
                 state.drafts |= {one.index: draft for one, draft in pairs}
                 continue
-            # This round continues without these drafts; the next one uses the SSMs that are left.
+            # This round continues without these drafts; the next round uses the SSMs that are left.
             for draft_request in pool.failed_requests(drafts):
                 state.request.drop_drafter(draft_request.index, drafts)
         return others

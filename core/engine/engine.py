@@ -211,7 +211,7 @@ class Engine:
             )
         active: list[ActiveRequest] = []
         with ExitStack() as cleanup:
-            # Runs last, when every row is closed: the next call may then open its own.
+            # Runs last, when every row is closed: the next call may then open its own rows.
             cleanup.callback(self.busy.release)
             # All requests are checked before the first one runs.
             for sequence in [self.prepare(request) for request in requests]:
@@ -310,7 +310,7 @@ class Engine:
         running = [state.request for state in states if not state.request.sequence.finish_reason]
         if begin_next and running and self._device_round is not None:
             # `choose` is idempotent until the next `observe`, so the next call of `round` plans the
-            # same again.
+            # same rounds again.
             self._device_round.begin([next_round(active) for active in running])
         for build_event in (record.drafted_event, record.combined_event, record.verified_event):
             for state in states:

@@ -74,7 +74,7 @@ class DraftPool:
     ) -> RoundBatch:
         """The batch of a round whose two groups a scheduler has chosen: `group` is verified, and
         `next_group` is drafted during the pass. Drafts of `group` leave the pool; no request of
-        `next_group` has one there."""
+        `next_group` has a draft there."""
         to_draft = [one for one in group if one.run_id not in self._states]
         already_drafted = [self._states.pop(one.run_id) for one in group if one not in to_draft]
         return RoundBatch(
@@ -177,8 +177,8 @@ class DraftThread:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSwitch:
-    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` the runs that it applies
-    to, `switch` its measured on/off decision. Built once per round: if it were built again, a
+    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` the runs to which it
+    applies, `switch` its measured on/off decision. Built once per round: if it were built again, a
     drafter that failed within the round would select another switch."""
 
     kind: str
@@ -203,8 +203,8 @@ def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> Pipeline
 
 
 def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
-    """The pipeline mode of each run in this round: `off`, `across` or `ahead`; its switch decides
-    for `auto`. A run configured with `across` that starts as the only request gets a note."""
+    """The pipeline mode of each run in this round: `off`, `across` or `ahead`; for `auto` the
+    switch decides. A run configured with `across` that starts as the only request gets a note."""
     auto_mode = auto.kind if auto.switch.on else "off"
     modes = {}
     for one in requests:

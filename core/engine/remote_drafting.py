@@ -134,7 +134,7 @@ class RemoteDrafting:
         for request, place in zip(ssms, places, strict=True):
             # In proportion to the number of SSMs on that machine.
             budget = request.budget * places.count(place) // len(places)
-            # A draft that spends its budget by score, or a fused one, is cut while it is made.
+            # A draft that spends its budget by score and a fused draft are cut while they are made.
             cut_later = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
             shape = request.shape if cut_later else cut_shape(request.shape, budget)
             if budget:

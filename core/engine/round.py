@@ -230,7 +230,7 @@ class RoundSteps:
         return result
 
     def complete_round(self, state: RoundState, result: CommitResult) -> Iterator[Event]:
-        """The round's last event, and the run's if it has ended."""
+        """The round's last event, and the run's last event if the run has ended."""
         request, sequence = state.request, state.request.sequence
         if not sequence.finish_reason:
             # Before the event is built, since it contains the next round's choice.

@@ -1,14 +1,15 @@
-"""What a run emits: frozen, slotted, plain values only, so that an event survives JSON and SQLite.
+"""The events of a run: frozen, slotted, with plain values only, so that they survive JSON and
+SQLite.
 
 Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic
 milliseconds since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is
 the root (the last committed token). Probabilities are floats in [0, 1]. Drafters are listed in the
 fixed order of `RunStarted.drafters`. Types of fields are defined in core/events/parts.py.
 
-Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round
-of plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled,
-RunFailed. A run that ends before it starts has its last event only; a round that fails lacks its
-remaining events.
+Order within a run: RunStarted; then for each round Drafted, Combined, Verified, RoundCompleted;
+then one of RunCompleted, RunCancelled, RunFailed. A round of plain decoding has all four events,
+with nothing drafted. A run that ends before it starts has its last event only; a round that fails
+lacks its remaining events.
 """
 
 from __future__ import annotations

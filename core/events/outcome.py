@@ -1,6 +1,6 @@
 """Outcome: a whole run as one plain object, folded from its events.
 
-It is the result of `python -m core --json` and of the page's endpoints.
+It is the result of `python -m core --json` and of the page's endpoints for runs.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Outcome:
         }
 
     def to_plain(self) -> dict[str, Any]:
-        """`run_id`, `text`, `token_ids` (new ones only), `prompt_token_ids`, `summary`, `config`,
+        """`run_id`, `text`, `token_ids` (new tokens only), `prompt_token_ids`, `summary`, `config`,
         `models`, `versions`, `warnings` and `error` (empty without an error)."""
         started = self._started
         error = self._ended if isinstance(self._ended, RunFailed) else None

@@ -49,7 +49,7 @@ class Span:
     name: str
     start_ms: float
     end_ms: float
-    # Older logs lack it.
+    # Older logs lack this field.
     share: float = 1.0
 
     @property
@@ -121,12 +121,13 @@ class NodeTrip:
     the round began; `late`, no answer before the deadline; `absent`, the node was not connected,
     lost its connection, or was still busy with an earlier round.
 
-    `round_trip_ms`: from request to drafts, 0 without an answer; `busy_ms`: the part of it that the
-    node spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`: how many drafts
-    arrived. `starts`: how often the node was started, as far as the engine noticed. `plain_ms`:
-    predicted time of an LLM pass without a draft; 0: unknown. The request was sent at `start_ms`.
-    At `end_ms` the answer arrived or, without an answer, the engine stopped waiting. With `ahead`
-    both times are in the LLM's pass before the round. Both are 0 if no request was sent.
+    `round_trip_ms`: from request to drafts, 0 without an answer; `busy_ms`: the part of the round
+    trip that the node spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`:
+    how many drafts arrived. `starts`: how often the node was started, as far as the engine noticed.
+    `plain_ms`: predicted time of an LLM pass without a draft; 0: unknown. The request was sent at
+    `start_ms`. At `end_ms` the answer arrived or, without an answer, the engine stopped waiting.
+    With `ahead` both times are in the LLM's pass before the round. Both are 0 if no request was
+    sent.
     """
 
     node: str
@@ -172,12 +173,12 @@ class DraftRecord:
     `spans` have one entry per node.
 
     `scores`: the drafter's unprocessed, calibrated probability of each token; `qs`: the probability
-    with which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
-    `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass. A lookup is a
-    drafter without a model, which searches texts or counts. Its drafts also have `contexts`: how
-    many tokens before each node were found in texts or counts; and `shares`: the node's share among
-    the tokens that followed there. The node's score is its share times the acceptance rate measured
-    so far.
+    with which each token was drawn (1 for a deterministic proposal); `ranks`: draw order among
+    siblings. `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass. A
+    lookup is a drafter without a model, which searches texts or counts. Its drafts also have
+    `contexts`: how many tokens before each node were found in texts or counts; and `shares`: the
+    node's share among the tokens that followed there. The node's score is its share times the
+    acceptance rate measured so far.
     """
 
     drafter: str
@@ -270,7 +271,7 @@ class Ahead:
     hit: bool
     saved_ms: float
     wasted_ms: float
-    # Empty for a hit, too.
+    # Empty for a hit, and in older logs.
     reason: str = ""
 
     @property
@@ -292,7 +293,7 @@ class RoutedDrafter:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A request's part in a round that an engine scheduled together with others'.
+    """A request's part in a round that an engine scheduled together with other requests.
 
     `schedule`: the rule. `num_live` requests were served, `num_batch` of them in this LLM pass,
     `num_waiting` in the queue. `length_limit`, `drafter_limit`: what this request was granted

@@ -3,8 +3,8 @@
 The results of `push` and of `flush`, concatenated, are the text of the new tokens. That text is
 `tokenizer.decode(prompt + new)` without its beginning `tokenizer.decode(prompt)`, both without
 special tokens. There is one exception, for tokens that are single bytes: if one byte is invalid,
-`decode` replaces the whole run of bytes. Here, characters of the run that were already shown stay,
-and each byte after them becomes U+FFFD.
+`decode` replaces the whole run of bytes. The Detokenizer keeps characters of the run that were
+already shown, and each byte after them becomes U+FFFD.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def streamed_forward(
 
 def compiled_of(forward: Forward) -> CompiledForward | None:
     """The pass itself if it is native, else None."""
-    # Only a compiled pass has worker threads: any other is rejected without importing numba.
+    # Only a compiled pass has worker threads: any other pass is rejected without importing numba.
     if not getattr(forward, "workers", 0):
         return None
     from core.models.native.forward import CompiledForward

@@ -62,7 +62,7 @@ class Forward(Protocol):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters, tied ones counted once."""
+        """Bytes of the parameters, tied parameters counted once."""
         ...
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:

@@ -62,7 +62,7 @@ class CachedGraph(Generic[T]):
 
     @property
     def is_captured(self) -> bool:
-        """Whether calls are replays: then the next one overwrites the returned tensors."""
+        """Whether calls are replays: then the next call overwrites the returned tensors."""
         return self._captured is not None
 
     def __call__(self) -> T:

@@ -135,7 +135,7 @@ class HfModel:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters, tied ones counted once."""
+        """Bytes of the parameters, tied parameters counted once."""
         return self._forward.weight_bytes
 
     def rename(self, name: str) -> HfModel:

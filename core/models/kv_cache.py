@@ -138,8 +138,8 @@ class KVArena:
 
     def _check_room(self, cells: int) -> None:
         num_bytes = self._bytes_of(cells)
-        # Counts the new cache alone: the old one stays until its contents are copied, so its memory
-        # is not free.
+        # Counts the new cache alone: the old cache stays until its contents are copied, so its
+        # memory is not free.
         free = available_bytes(self._device) if num_bytes > UNCHECKED_BYTES else None
         if free is not None and num_bytes > free:
             raise OutOfMemoryError(
@@ -203,7 +203,7 @@ class KVArena:
         # A chain that was accepted from its first node on is already there.
         if list(slots) == list(range(start, start + len(slots))):
             return
-        # Slots past the moved ones keep their contents: masks hide them.
+        # Slots past the moved slots keep their contents: masks hide them.
         index = torch.tensor(slots, device=self._device)
         for stack in self._stacks:
             # `index_select` copies before anything is written, so source and target may overlap.
@@ -238,8 +238,8 @@ class ArenaCache(_PassCache):
         super().__init__()
         self.arena = arena
         self.plan: SlotPlan | None = None
-        # A layer's index in the arena, by its index in the model: layers that share another's cache
-        # never call `update`.
+        # A layer's index in the arena, by its index in the model: layers that share another layer's
+        # cache never call `update`.
         self._index = {layer: i for i, layer in enumerate(layers)}
 
     def update(

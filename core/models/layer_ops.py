@@ -52,8 +52,8 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    In float32 and float64 it is computed from the vector norm, since |x|^2 = size mean(x^2), in a
-    third of the calls; in half precision by `F.rms_norm`, which sums in float32.
+    In float32 and float64 it is computed from the vector norm, since |x|^2 = size mean(x^2), which
+    takes a third of the calls. In half precision `F.rms_norm` computes it, with sums in float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 BUFFERS = 2
-# Reads with a shorter gap between them are reported as one.
+# Reads with a shorter gap between them are reported as one read.
 GAP_S = 0.002
 # The most reads whose times are kept until a round reports them: a prompt may take many passes,
 # which report none.
@@ -288,7 +288,7 @@ class _LayerReader:
             epoch, number, idle = next_read
             layer = self._layers[number % len(self._layers)]
             error = None
-            if idle:  # otherwise `due` stays: the next sleep makes up for one that was too long
+            if idle:  # otherwise `due` stays: the next sleep corrects a sleep that was too long
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)

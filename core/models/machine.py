@@ -142,7 +142,7 @@ def _glibc(name: str) -> Any:
 
 
 # transformers loads the first of WEIGHT_FILES that exists, as one file or as the files of its
-# index. From a folder without them, the files of the first pattern that matches are taken.
+# index. From a folder without these files, the files of the first pattern that matches are taken.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 

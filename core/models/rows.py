@@ -54,8 +54,8 @@ class Row:
         self.pending = total
 
     def keep(self, num_committed: int, nodes: Sequence[int]) -> None:
-        """Commits `num_committed` nodes; of the others only `nodes` stay pending, renumbered from
-        0."""
+        """Commits `num_committed` nodes; of the other pending nodes only `nodes` stay pending,
+        renumbered from 0."""
         self.length += num_committed
         self.pending = count = len(nodes)
         if count:
@@ -73,7 +73,7 @@ class Row:
         self.depths, self.ancestors = depths, ancestors
 
     def context_needed(self, parents: Sequence[int]) -> int:
-        """Tokens of the longest path, committed ones included, if nodes with these `parents` were
+        """Tokens of the longest path, committed tokens included, if nodes with these `parents` were
         added."""
         # Without changing the row: the nodes may be refused.
         depths = [int(depth) for depth in self.depths[: self.pending]]

@@ -1,5 +1,5 @@
-"""Batches models of one shape: their weights are stacked along a leading dimension and run in a
-single forward pass (`Stack`); `batched_forward` falls back to one pass per model.
+"""Batches models of one shape: their weights are stacked along a leading dimension, and a single
+forward pass runs all models (`Stack`); `batched_forward` falls back to one pass per model.
 
 A small model's pass is mostly host overhead between matrix products; a stack has this overhead once
 for all members. Row r of member m is row r x members + m of the shared KV arena.
@@ -118,7 +118,8 @@ def batched_models_of(model: LanguageModel) -> BatchedModels | None:
 
 
 def stack_alike(models: Sequence[LanguageModel]) -> None:
-    """Stacks each group of models of one shape. Raises EngineError if one of them has open rows."""
+    """Stacks each group of models of one shape. Raises EngineError if a model to be stacked has
+    open rows."""
     remaining = [model for model in models if isinstance(model, HfModel) and model.stack is None]
     while remaining:
         first, *others = remaining
@@ -194,8 +195,8 @@ class Stack:
 
     def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
         """Whether one pass can run these feeds of each member, in the order of `members`: every
-        member has the same number of feeds, and `LanguageModel.forward` would refuse none of
-        them."""
+        member has the same number of feeds, and `LanguageModel.forward` would refuse none of these
+        feeds."""
         # The batch is rectangular: row b of every member, for each b.
         if len({len(feeds) for feeds in by_member}) != 1:
             return False
@@ -225,7 +226,7 @@ class Stack:
         return by_model
 
     def _reserve(self, slots: int) -> None:
-        # Rows alternate between members: the arena must hold the highest row of any of them.
+        # Rows alternate between members: the arena must hold the highest row of any member.
         self.arena.reserve(max(member.rows_held for member in self.members), slots)
 
 

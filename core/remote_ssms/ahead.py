@@ -1,8 +1,8 @@
 """The engine's side of drafting ahead on nodes (`pipeline=ahead`): drafts made during the LLM's
 pass, and which of them the next round can use without a round trip.
 
-A draft is used if its outcome occurred and it has arrived when the round begins. Otherwise the
-round requests the draft as usual, and the node continues the draft that it has begun.
+A draft is used if its outcome occurred and the draft has arrived when the round begins. Otherwise
+the round requests the draft as usual, and the node continues the draft that it has begun.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ __all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
 @dataclass(frozen=True, slots=True)
 class AheadRun:
     """One run whose `tree` the LLM verifies. `requests`: the drafts to make, as after one committed
-    token; `weights`: of their drafters, by index; `verified`: the requests whose drafts were
-    made ahead and are in the tree; `room`: how many more tokens the text may get."""
+    token; `weights`: the weights of the drafters of `requests`, by index; `verified`: the requests
+    whose drafts were made ahead and are in the tree; `room`: how many more tokens the text may
+    get."""
 
     sequence: TokenSequence
     tree: TokenTree

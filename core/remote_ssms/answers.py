@@ -57,8 +57,8 @@ class DraftClock:
 
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
-    """The draft of a reply, one of `count` in the same answer; `name`: the engine's name of its
-    SSM."""
+    """The draft of a reply, one of `count` drafts in the same answer; `name`: the engine's name of
+    its SSM."""
     stages = local_timings(name, reply.stages, clock)
     # Without stages the entire trip counts as the way to the node.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)
@@ -80,7 +80,7 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
 
 
 def local_timings(name: str, stages: Sequence[StageTimes], clock: DraftClock) -> tuple[Timed, ...]:
-    """A node's spans on the clock of this process; none ends before its start."""
+    """A node's spans on the clock of this process; no span ends before its start."""
     return tuple(
         Timed(
             name,
@@ -127,8 +127,8 @@ def fault_of(
     requested: Container[int],
     vocab_size: int,
 ) -> str:
-    """Why the LLM's pass or the rules cannot use a draft; empty for a valid one. `likelihoods`:
-    reported with it; `requested`: indices of the drafters in the request to the node."""
+    """Why the LLM's pass or the rules cannot use a draft; empty for a valid draft. `likelihoods`:
+    reported with the draft; `requested`: indices of the drafters in the request to the node."""
     kind = draft_kind(request.kind)
     if kind.fused or kind.by_score:
         # The branches of such drafts are not part of the shape, which bounds only the depth.

@@ -30,7 +30,7 @@ __all__ = ["NodeArrivals"]
 
 class NodeArrivals:
     """`links` and `drafters` (by the engine's names) are shared with the pool. `round`: the current
-    round, None between rounds. `open_runs`: ids of runs that have had a round here and have not
+    round, None between rounds. `open_runs`: ids of runs that have had a round on nodes and have not
     ended."""
 
     def __init__(

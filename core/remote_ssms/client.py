@@ -43,7 +43,8 @@ from core.sequence import TokenSequence
 __all__ = ["RemotePool"]
 
 CONNECT_S = 60.0
-"""How long an engine waits for its nodes at the start, so that either may be started first."""
+"""How long an engine waits for its nodes at the start, so that the engine or the nodes may be
+started first."""
 PROGRESS_S = 1.0
 """Seconds between two progress messages while the engine waits."""
 NOT_THERE = (

@@ -1,7 +1,8 @@
 """Nodes that Ray places, watches and restarts: one actor on each machine that offers `drafts`.
 
-Ray passes SSM names and keys to the actors, protected by its own token, and restarts an actor whose
-process ends. Messages of rounds use the actor's own socket: one Ray call takes as long as a round.
+Ray passes SSM names and keys, protected by Ray's own token, to the actors, and restarts an actor
+whose process ends. Messages of rounds use the actor's own socket: one Ray call takes as long as a
+round.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
             cluster,
             f"no machine offers {RESOURCE} (ray start --resources '{{\"{RESOURCE}\": 1}}')",
         )
-    # One actor a machine, with at least one SSM.
+    # One actor per machine, with at least one SSM.
     machines = machines[: len(ssms)]
     actors = []
     try:

@@ -41,8 +41,8 @@ class CurveKeys:
 
 
 def write_keys(path: str) -> None:
-    """Writes a new key file that its owner alone can read. Raises ConfigError if it exists
-    or cannot be created."""
+    """Writes a new key file that its owner alone can read. Raises ConfigError if the file exists or
+    cannot be created."""
     secrets = [zmq.curve_keypair()[1].decode() for _ in range(2)]
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

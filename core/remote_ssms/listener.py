@@ -100,7 +100,7 @@ class NodeListener:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its SSMs."""
+        """The names of the node's SSMs."""
         return self._server.names
 
     def serve(self, is_over: Callable[[], bool]) -> None:
@@ -130,7 +130,7 @@ class NodeListener:
 
 def _admit_engines(context: zmq.Context[Any], engine_public: bytes) -> None:
     """Starts a thread that answers ZAP (RFC 27) until the context ends: 200 for the engine's key in
-    the key file, 400 for any other. A handshake of CURVE waits for this answer."""
+    the key file, 400 for any other key. A handshake of CURVE waits for this answer."""
     handler = context.socket(zmq.REP)
     handler.linger = 0
     handler.bind(ZAP_ADDRESS)

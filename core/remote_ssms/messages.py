@@ -73,7 +73,7 @@ MOST_OUTCOMES = 16
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 Position = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
-# Drafts are padded to an LLM's vocabulary; the largest of today's have 262,144 tokens.
+# Drafts are padded to an LLM's vocabulary; today's largest vocabularies have 262,144 tokens.
 VocabularySize = Annotated[int, Meta(ge=0, le=1 << 20)]
 Index = Annotated[int, Meta(ge=0, le=255)]
 NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
@@ -85,7 +85,7 @@ Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[NumNodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# The bounds refuse NaN, too, which satisfies none. They have a margin for rounding.
+# The bounds also refuse NaN, which satisfies no bound. They have a margin for rounding.
 Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
@@ -146,7 +146,8 @@ class StopLimitsMessage(_Message):
 
 
 class DraftRequestMessage(_Message):
-    """See `core.drafters.base.DraftRequest`. `weight`: of an SSM in a tree drafted by several."""
+    """See `core.drafters.base.DraftRequest`. `weight`: of an SSM in a tree drafted by several
+    SSMs."""
 
     ssm: Name
     index: Index
@@ -164,8 +165,8 @@ class RunRequest(_Message):
     likeliest tokens to report for each node."""
 
     run: Name
-    # Sent in every message, although the node usually knows it, so that a gap or another text is
-    # noticed.
+    # Sent in every message, although the node usually knows the position, so that a gap or another
+    # text is noticed.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -337,7 +338,7 @@ class AheadDraftsMessage(_Message, tag="ahead_drafts"):
 
 class RefusedMessage(_Message, tag="refused"):
     """A message was not served, for this `reason`. `number`: the number of the refused message, 0
-    if it had none."""
+    if the message had none."""
 
     number: Count
     reason: Text

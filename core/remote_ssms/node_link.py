@@ -14,7 +14,7 @@ from core.remote_ssms.messages import AheadReply, RunReply, ServedSsm, WelcomeMe
 __all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
 LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
-"""A round waits for a node DEADLINE_TRIPS times its median round trip, within these bounds; an
+"""A round waits for a node DEADLINE_TRIPS times its median round trip, within these bounds; the
 engine may set the upper bound for each round. See `NodeLink.deadline_s`."""
 DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
@@ -119,11 +119,11 @@ class NodeLink:
         self.pending_number, self.sent_at, self.round_deadline_s = number, now, self.deadline_s
 
     def on_connect(self) -> None:
-        """The handshake has succeeded."""
+        """Records that the handshake has succeeded."""
         self.is_connected, self.handshake_failed = True, False
 
     def on_disconnect(self) -> None:
-        """The connection has ended, perhaps within its handshake."""
+        """Records that the connection has ended, perhaps within its handshake."""
         self.handshake_failed, self.is_connected = not self.is_connected, False
         self.mark_lost()
 

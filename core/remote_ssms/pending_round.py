@@ -56,7 +56,8 @@ class NodeRound:
         if self.message is not None:
             link.end_absence(now)
             return "in_time", ""
-        # `late`: the node was sent this round. `absent`: it was not, or its connection ended since.
+        # `late`: this round was sent to the node. `absent`: it was not sent, or the connection has
+        # ended since.
         state = "late" if link.pending_number == number else "absent"
         link.begin_absence(now)
         return state, link.missing_reason(late=state == "late", why=self.refusal)

@@ -44,7 +44,7 @@ class ServedRun:
     def holds(self, start: int, tokens: Sequence[int]) -> bool:
         """Whether these tokens, from position `start` on, continue the text."""
         text = self.sequence.tokens
-        # They may overlap the text: an engine repeats tokens that no answer has confirmed.
+        # The tokens may overlap the text: an engine repeats tokens that no answer has confirmed.
         overlap = text[start:]
         return start <= len(text) <= start + len(tokens) and overlap == [*tokens[: len(overlap)]]
 

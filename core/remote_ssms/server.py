@@ -1,8 +1,8 @@
 """NodeServer: answers messages with drafts of one node's SSMs. One frame in, at most one out.
 
-It keeps the text of each run, so that a round message brings only the tokens committed since the
-last message. If text is missing, `RunReply.need` reports it and the engine sends it again: a
-restarted node costs time, nothing else. The socket is in `core.remote_ssms.listener`.
+The server keeps the text of each run, so that a round message brings only the tokens committed
+since the last message. If text is missing, `RunReply.need` reports it and the engine sends it
+again: a restarted node costs time, nothing else. The socket is in `core.remote_ssms.listener`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = ["NodeServer"]
 # dropped first.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
-"""Time without a request after which a run is freed: its engine may have ended."""
+"""Seconds without a request after which a run is freed: its engine may have ended."""
 Clock = Callable[[], float]
 
 
@@ -91,7 +91,7 @@ class NodeServer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its SSMs."""
+        """The names of the node's SSMs."""
         return tuple(self._models)
 
     def handle(
@@ -264,8 +264,9 @@ class NodeServer:
         keep_drafts: bool = False,
     ) -> tuple[list[ServedRun], list[RunReply]]:
         """The runs of a message with their texts brought up to date, and replies to the other runs,
-        whose text is missing or whose request is invalid. `keep_drafts`: drafts after a text
-        without new tokens are kept, since they are being verified; else they are dropped."""
+        whose text is missing or whose request is invalid. `keep_drafts`: if a text has no new
+        tokens, the drafts after it are kept, since they are being verified; otherwise they are
+        dropped."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
         runs: list[ServedRun] = []

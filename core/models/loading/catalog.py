@@ -109,7 +109,7 @@ PARAMETERS = MappingProxyType(
 
 
 def bundled_folder() -> Path:
-    """The folder of the bundled family, next to that of the package `core`."""
+    """The folder of the bundled family, next to the folder of the package `core`."""
     return Path(__file__).resolve().parents[3] / BUNDLED
 
 
@@ -160,8 +160,8 @@ def cached_models() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """`name`: a folder, a GGUF file or a hub id. `local`: it is read without a request to the hub.
-    `file`: the GGUF file from which the folder `name` was dequantized."""
+    """`name`: a folder, a GGUF file or a hub id. `local`: whether the model is read without a
+    request to the hub. `file`: the GGUF file from which the folder `name` was dequantized."""
 
     name: str
     local: bool
@@ -189,7 +189,7 @@ def locate(name: str) -> ModelSource:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is that of a folder or file, existing or not, rather than a hub id."""
+    """Whether a name is the path of a folder or file, existing or not, rather than a hub id."""
     path = _expand_user(name)
     # A hub id has at most one slash.
     if path.startswith((".", "/")) or path.count("/") > 1 or path.endswith(GGUF_SUFFIX):
@@ -240,7 +240,8 @@ def _check_folder(folder: Path, name: str) -> None:
 
 def _must_use_cache(hub_id: str) -> bool:
     """Whether a hub id is read from the local cache, because the hub gives no answer or shows no
-    such model. Raises ModelLoadError if it is not in the cache either, or is no valid hub id."""
+    such model. Raises ModelLoadError if the model is not in the cache either, or if the id is not
+    valid."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:

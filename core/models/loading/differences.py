@@ -65,8 +65,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 
 
 def context_length_of(module: Any) -> int:
-    """The largest number of tokens for a transformers module: the least of three limits, those of
-    its configuration, of its tables of learned positions and of `switch_position`."""
+    """The largest number of tokens for a transformers module: the least of three limits, which are
+    set by its configuration, by its tables of learned positions and by `switch_position`."""
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
     return configured_length if switch is None else min(configured_length, switch)

@@ -90,7 +90,7 @@ def dequantize_file(file: Path, say: Say) -> Path:
     cache. Raises ModelError if the file cannot be loaded or does not fit."""
     header = read_header(file)
     if not _is_recorded(file):
-        _check_memory(file, header)  # before minutes of hashing what cannot be dequantized
+        _check_memory(file, header)  # before hashing a file that cannot be dequantized
     say("hashing the GGUF file")  # seconds for gigabytes
     entry = _entry_of(_digest(file))
     sweep_parts(entry.parent)
@@ -247,8 +247,8 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
 
 
 def _remove_unused(entry: Path, digest: str) -> None:
-    """Removes other entries of the file with this digest, if they have not been used for UNUSED_S.
-    Errors are ignored."""
+    """Removes other entries of the file with this digest, if they have not been used for UNUSED_S
+    seconds. Errors are ignored."""
     for record in entry.parent.glob(f"*/*/{RECORD}"):
         other = record.parents[1]
         with contextlib.suppress(OSError, NotImplementedError, Timeout):
@@ -378,7 +378,7 @@ def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
     values. The narrowed weights replace the module's parameters one by one, since memory may not
     suffice for a second copy."""
     weights: dict[str, torch.Tensor] = {}
-    for name, weight in module.named_parameters():  # tied ones under their first name
+    for name, weight in module.named_parameters():  # tied weights under their first name
         weight.data = weights[name] = narrow_exactly(weight.data)
     buffers = module.state_dict().keys() - dict(module.named_parameters(remove_duplicate=False))
     return weights | {name: narrow_exactly(module.get_buffer(name)) for name in sorted(buffers)}

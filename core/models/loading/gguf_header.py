@@ -145,8 +145,8 @@ class _HeaderReader:
         return GgufHeader(architecture, sum(values), max(values), types, names)
 
     def _check_count(self, count: int, noun: str, most: int, smallest: int) -> None:
-        """Refuses a file that claims more than `most` things, or more than fit in it if each takes
-        at least `smallest` bytes."""
+        """Refuses a file that claims more than `most` items, or more items than fit in the file if
+        each takes at least `smallest` bytes."""
         if count > most:
             self._refuse(f"it claims {count} {noun}; at most {most} are read")
         if count > self.size // smallest:

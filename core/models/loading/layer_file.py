@@ -142,8 +142,8 @@ def write_layers(
     hashes: list[str] = []
     size = 0
     vectors: dict[str, torch.Tensor] = {}
-    # The record comes last: a layer file without one is written again.
-    record_file.unlink(missing_ok=True)  # of a layer file that was deleted
+    # The record comes last: a layer file without a record is written again.
+    record_file.unlink(missing_ok=True)  # the record of a layer file that was deleted
     try:
         with partial.open("wb") as out:
             for layer, layer_vectors in layers:

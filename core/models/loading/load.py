@@ -96,7 +96,8 @@ class LoadedModels:
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """The LLM's info, then the SSMs' in their fixed order, with those on drafter nodes last."""
+        """The LLM's info, then the infos of the SSMs in their fixed order; SSMs on drafter nodes
+        are last."""
         return (self.llm.info, *(ssm.info for ssm in self.ssms.values()), *self.remote)
 
     @property
@@ -187,7 +188,7 @@ def _load_sources(
         say_of_model = _with_role(say, f"SSM {number} of {len(sources)}", str(source))
         model = load_one(source, "ssm", dtype, torch_device, say_of_model)
         check_embedding(tokenizer, model)
-        # A colon is for names of user-defined drafters (`is_own`).
+        # Only names of user-defined drafters have a colon (`is_own`).
         name = _unique_name(model.info.name.replace(":", "-"), {*by_name, *RESERVED_NAMES})
         by_name[name] = model.rename(name)
     # Stacking is possible only before any row is open.

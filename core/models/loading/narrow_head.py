@@ -3,8 +3,8 @@ tokens in the order of merges, so most tokens of a text have low ids.
 
 `draft_vocab_size` in config.json is the number of these ids. The checkpoint is an ordinary
 checkpoint, which transformers loads with its full head. For a token without a logit the drafter's
-probability q is 0, which every verification rule allows. After FR-Spec (arXiv 2502.14856), which
-takes the most frequent ids.
+probability q is 0, which every verification rule allows. The idea is from FR-Spec (arXiv
+2502.14856), which takes the most frequent ids.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Loads an LLM whose layers do not fit in memory: they are read one at a time, packed for the pass,
-and written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads them.
+"""Loads an LLM whose layers do not fit in memory. Each layer is read, packed for the pass, and
+written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads it.
 
 transformers itself reads only a small model: embedding, head and one layer for each kind of
-attention. This model is checked like any other, and its first layer is the pattern of all layers.
+attention. This model is checked like any other model, and its first layer is the pattern of all
+layers.
 """
 
 from __future__ import annotations

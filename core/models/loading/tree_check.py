@@ -86,7 +86,8 @@ def broken_weights(name: str) -> ModelLoadError:
 
 
 def _lean_model(model: HfModel, module: Any) -> HfModel:
-    """The model with the lean pass, if its architecture has one whose tree passes are exact."""
+    """The model with the lean pass, if its architecture has a lean pass and this gives exact
+    trees."""
     # The module's weights become views of the concatenated weights, so there is no second copy.
     weights = lean_weights(module)
     if weights is None:
@@ -124,8 +125,8 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def tree_error(model: HfModel, module: Any) -> float:
-    """Largest `difference` between the logits of `tree_logits` and those of plain passes over the
-    same tokens."""
+    """Largest `difference` between the logits of `tree_logits` and the logits of plain passes over
+    the same tokens."""
     plain = partial(plain_logits, module, model.device)
     return max(difference(plain(path), logits) for logits, path in tree_logits(model))
 

@@ -207,7 +207,7 @@ def internal_function(module: Any, name: str, arg_types: Sequence[Any]) -> Any:
 
 @intrinsic
 def as_float32(typing, storage_type):
-    """A stored number as float32; a bfloat16 (uint16) is its upper half."""
+    """A stored number as float32; a bfloat16 (uint16) is the upper half of that float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         # Decided at compile time: float32 needs no conversion.

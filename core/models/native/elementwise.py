@@ -70,7 +70,7 @@ def rms_norm(x, weight, eps, y):
     size, total = weight.shape[0], np.float32(0)
     for i in range(size):
         total += x[i] * x[i]
-    # One division a vector instead of one an element.
+    # One division per vector instead of one per element.
     scale = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
     for i in range(size):
         y[i] = x[i] * scale * weight[i]
@@ -128,7 +128,7 @@ def attend(q, keys, values, bases, views, weights, to):
 
 @reassociate
 def query_key_products(q, keys, base, seen, weights):
-    """weights[j] = q k of slot seen[j]; the memory after `weights` has room for a vector more."""
+    """weights[j] = q k of slot seen[j]; the memory after `weights` has room for one more vector."""
     size, lanes = q.shape[0], vector()
     # Full vectors first, then the remaining dimensions one at a time.
     in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes

@@ -59,7 +59,7 @@ Reduce = Callable[[torch.Tensor], object]
 
 class DraftResult(NamedTuple):
     """Drafts; the logits (rows, V), float32, from which their tokens were chosen; and the start and
-    end of each pass (time.perf_counter), without the choice of children after it."""
+    end of each pass (time.perf_counter), without the choice of children after the pass."""
 
     outputs: DraftOutputs
     logits: torch.Tensor
@@ -67,10 +67,10 @@ class DraftResult(NamedTuple):
 
 
 class CompiledForward:
-    """See Forward. With stacked models, row r of the arena belongs to member r modulo their number.
-    Arithmetic is float32; a bfloat16 model keeps weights, keys and values in bfloat16, and rounds
-    activations to bfloat16 if weights are multiplied in pairs or tiles. Weights are copied into the
-    kernel's layout here: later changes to them have no effect."""
+    """See Forward. With stacked models, row r of the arena belongs to member r modulo the number of
+    members. Arithmetic is float32; a bfloat16 model keeps weights, keys and values in bfloat16, and
+    rounds activations to bfloat16 if weights are multiplied in pairs or tiles. Weights are copied
+    into the kernel's layout here: later changes to them have no effect."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class CompiledForward:
         inputs, places = pack_inputs(batch, self._shape.members)
         self._check(inputs.tokens)
         extent = len(inputs.full) // len(inputs.tokens)
-        # Positions are at most their slots (siblings share one), and slots are below `extent`.
+        # A position is at most its slot (siblings share a position), and slots are below `extent`.
         self._reach(extent)
         with_padding = np.empty((len(inputs.logits_indices), self._shape.outputs), np.float32)
         self._run(inputs, arena, with_padding)

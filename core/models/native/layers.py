@@ -246,9 +246,9 @@ def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
 
 @inline
 def run_layers(shape, w, inputs, span, s, store, views, workspace, part, steps, w_at, v_at, stage):
-    """The layers of `steps` for one member's tokens; returns the offsets after them, and the
-    barrier's stage. `views`: the slots that tokens attend to in layers with full attention, and in
-    layers with a window."""
+    """The layers of `steps` for one member's tokens; returns the offsets after these layers, and
+    the barrier's stage. `views`: the slots that tokens attend to in layers with full attention, and
+    in layers with a window."""
     half = steps[2]
     for layer in range(steps[0], min(steps[1], shape.layers)):
         at, rows = layout(shape, w_at, v_at), layer * store[2][0]
@@ -344,8 +344,8 @@ def _compile_kernel(source_hash: int) -> Any:
         may be several calls over successive steps: `w.matrices` then begins with the matrices of
         the call's first step, and the residual stream stays in the workspace. With ATTENTION_HALF
         and GATED_HALF a call ends with that half's product in `s.back`; the caller adds the
-        products of the other ranks to it, and the next call begins by adding it to the residual
-        stream. The head's call is then an ATTENTION_HALF."""
+        products of the other ranks to `s.back`, and the next call begins by adding `s.back` to the
+        residual stream. The head's call is then an ATTENTION_HALF."""
         _ = source_hash
         run_members(shape, w, inputs, store, s, logits, steps, workspace, part)
 

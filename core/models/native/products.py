@@ -60,7 +60,7 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
         split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, x_bf16)
     rows, inputs, w_at = select_operand(w, x, x_bf16), inputs // each, w_at // each
     blocks, tile = step // BLOCK, configure_tiles(w, next_token_count(n, w))
-    # Threads have disjoint blocks, so no two write the same outputs.
+    # Threads have disjoint blocks, so no two threads write the same outputs.
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
@@ -68,7 +68,7 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
             # stretch.
             walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
-            # The first stretch overwrites y, later ones add to it.
+            # The first stretch overwrites y; later stretches add to y.
             to, first = y_at + b * BLOCK, int(i == 0)
             stretch = ProductArgs(
                 begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile
@@ -152,7 +152,7 @@ broad = _format_field("broad")
 inputs_of = _format_field("inputs")
 """Weights that an element of w holds: 1 except in pairs and tiles."""
 parts_of = _format_field("parts")
-"""bfloat16 parts that x is split into for w; 0: x stays float32."""
+"""The number of bfloat16 parts into which x is split for w; 0: x stays float32."""
 
 
 @intrinsic

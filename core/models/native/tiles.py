@@ -43,7 +43,7 @@ def configure_tiles(typing, w, tokens):
             return _int64(0)
         count, one = arguments[1], _int64(1)
         fits = builder.icmp_signed("<=", count, _int64(kind.most // 2))
-        # More tokens than fit one tile are divided evenly between two.
+        # If the tokens do not fit in one tile, they are divided evenly between two tiles.
         half = builder.lshr(builder.add(count, one), one)
         tile = builder.select(fits, count, half)
         tile = builder.select(builder.icmp_signed(">", tile, one), tile, one)
@@ -124,7 +124,7 @@ def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
         for half, number in enumerate(HALF_REGISTERS):
             begin = builder.gep(weights, [_int64(half * LINE)])
             builder.call(load, [_byte(number), begin, _int64(ROW)])
-            # Each weight tile is used for all tokens before the next is loaded.
+            # Each weight tile is used for all tokens before the next weight tile is loaded.
             for i in range(num_tiles):
                 if half == 0:
                     begin = builder.gep(rows[i], [offset])

@@ -85,8 +85,8 @@ def kind_of_array(storage_type: type[Any]) -> WeightFormat:
 
 
 def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> WeightFormat:
-    """Pairs for AMX: x is rounded to bfloat16 (`parts` 1) or split into three that sum to it.
-    Tokens fill up to two tiles."""
+    """Pairs for AMX: x is rounded to bfloat16 (`parts` 1) or split into three bfloat16 that sum to
+    x. Tokens fill up to two tiles."""
     most = 2 * (TILE // parts)
     return WeightFormat(name, element, element, inputs, 2 * inputs, parts, most, most)
 

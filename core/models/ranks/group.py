@@ -77,7 +77,8 @@ class RankGroup:
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        # None if ranks cannot share memory. gloo exchanges tensors that do not fit into it.
+        # None if the ranks cannot share memory. gloo exchanges tensors that do not fit into the
+        # shared memory.
         self._shared_memory: SharedMemory | None = None
         if rendezvous.folder is not None and device.type == "cpu" and is_ordered():
             self._shared_memory = SharedMemory(rendezvous.folder, self.rank, self.count, timeout_s)

@@ -65,8 +65,8 @@ def _end_ranks(followers: Followers, group: RankGroup | None, *, at_once: bool) 
 
 class RankedModel(HfModel):
     """See LanguageModel. After an error of a rank every call that needs the ranks raises RankError
-    until all rows are closed; opening the next row restarts the ranks, if they are local, which
-    takes as long as loading."""
+    until all rows are closed. If the ranks are local, opening the next row then restarts them,
+    which takes as long as loading."""
 
     def __init__(self, start: Callable[[], _RunningRanks]) -> None:
         """`start`: starts the ranks and reads the model; its errors are raised here."""

@@ -161,7 +161,7 @@ class Followers:
         )
 
     def end(self) -> None:
-        """Ends the processes; kills those that do not end within END_S. Idempotent."""
+        """Ends the processes; kills processes that do not end within END_S. Idempotent."""
         if self._is_closed():
             return
         for rank in self.ranks:

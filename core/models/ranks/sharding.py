@@ -137,7 +137,7 @@ def _sharded_model(
     model: HfModel, module: Any, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
     """This rank's model with this project's pass. Raises UnsupportedModelError if its logits differ
-    from those of transformers' passes; rank 0 has the logits, and decides for all."""
+    from the logits of transformers' passes. Rank 0 has the logits, and decides for all ranks."""
     # The reference is computed first: `_local_weights` replaces the parameters that transformers
     # divided.
     paths = tree_logits(model)
@@ -148,7 +148,7 @@ def _sharded_model(
     forward = _forward(weights, model.masks, model.vocab_size, group, compiled)
     sharded = HfModel(module, model.info, model.masks, None, forward)
     tree = [logits for logits, _ in tree_logits(sharded)]
-    # One decision for all: a rank that went on alone would wait for collectives of the others.
+    # One decision for all: a rank that went on alone would wait for collectives of the other ranks.
     worst = 0.0
     if group.rank == 0:
         worst = max(difference(p, t) for p, t in zip(plain, tree, strict=True))
@@ -168,7 +168,7 @@ def _sharded_model(
 @torch.no_grad()
 def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
     """This rank's heads, MLP units and outputs of the head. Replaces the module's distributed
-    parameters by plain ones."""
+    parameters by plain parameters."""
     from torch.distributed.tensor import DTensor
 
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()

@@ -20,7 +20,7 @@ import torch
 __all__ = ["CAPACITY", "SharedMemory", "is_ordered"]
 
 CAPACITY = 1 << 22
-"""Bytes of the largest tensor that is exchanged here."""
+"""Bytes of the largest tensor that is exchanged in shared memory."""
 PADDING = 64  # a counter has a cache line of its own
 SPIN_S, PAUSE_S = 0.0005, 0.00005
 """A rank polls for SPIN_S without a pause; then it sleeps PAUSE_S between two polls, so that other
@@ -103,7 +103,7 @@ class SharedMemory:
     def _slots_of(self, part: torch.Tensor) -> list[torch.Tensor]:
         key = self._step % 2, part.dtype, part.shape
         if key not in self._slots:
-            # After the counters come the slots of even steps by rank, then those of odd steps.
+            # After the counters come the slots of even steps by rank, then the slots of odd steps.
             first = self._count * (PADDING + key[0] * CAPACITY)
             # Ordinary tensors, since later passes reuse them: inference tensors could not be
             # written outside inference mode.
