@@ -36,8 +36,8 @@ LONGEST_SHOWN = 300
 
 
 def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
-    """Text from a file or another package as one line of a message: control characters are escaped,
-    and a text longer than `longest` characters is cut at that length and gets three dots."""
+    """Text from a file or another package as one line of a message. Control characters are escaped;
+    a text longer than `longest` characters is cut at that length and gets three dots."""
     text = str(value)
     # Only the beginning of a long text is read. An escape has up to ten characters, so `line` may
     # be longer than `words`.

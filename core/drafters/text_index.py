@@ -3,8 +3,8 @@
 Chains of equal hashes, as in LZ77 compressors: each position links to the latest earlier position
 whose n-gram has the same hash. Memory is constant, since texts are in a ring buffer that overwrites
 its oldest tokens; matches are exact, since candidates are compared token by token. A suffix
-automaton would count all occurrences instead of only the latest MAX_CANDIDATES, but it takes ten
-times the memory per token and cannot drop the oldest tokens.
+automaton would count all occurrences instead of only the latest MAX_CANDIDATES. But it takes ten
+times the memory per token, and cannot drop the oldest tokens.
 
 The functions are plain loops over arrays, compiled by numba if it is installed.
 """

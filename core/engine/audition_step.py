@@ -54,8 +54,8 @@ class AuditionStep:
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
-        """The audition of a round, if the request's router wants one. The audition's time is part
-        of the round."""
+        """Runs an audition in this round if the request's router wants it. The audition's time is
+        part of the round."""
         request, router = state.request, state.request.router
         # An audition that waits for the nodes' scores is not requested twice.
         waiting = self._remote is not None and self._remote.expects_audition(request)
@@ -72,9 +72,9 @@ class AuditionStep:
         window: int,
         observe: TakesAudition,
     ) -> list[Timed]:
-        """Scores SSMs on the text's last tokens and calls `observe`: immediately if all these SSMs
-        are in this process, else when the drafter nodes have answered this round. Returns the spans
-        of the passes in this process."""
+        """Scores SSMs on the text's last tokens and calls `observe`. If all these SSMs are in this
+        process, it is called immediately, else when the drafter nodes have answered this round.
+        Returns the spans of the passes in this process."""
         # Drafter nodes get the request for scores in the message that requests drafts: an audition
         # has no round trip of its own.
         here = [name for name in names if name in self._ssm_pool.ssms]

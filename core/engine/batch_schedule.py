@@ -168,8 +168,8 @@ class BatchSchedule:
             if tree.depth:
                 request.mean_width += WIDTH_SHARE * (len(tree) / tree.depth - request.mean_width)
             # The state's grant and decision were set when its draft was planned, perhaps a round
-            # ago; those of the request may be newer. So a decision is recorded in the round that
-            # verifies the first draft made under that decision.
+            # ago; the request's own grant and decision may be newer. So a decision is recorded in
+            # the round that verifies the first draft made under that decision.
             grant, decision = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
@@ -249,8 +249,8 @@ def _live_request(
 
 
 def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int]]:
-    """For each request, the sorted indices of those of its nodes that are among the `budget`
-    likeliest nodes of all requests. Among equally likely nodes the earlier comes first, so that no
+    """Selects the `budget` likeliest nodes of all requests; returns, for each request, the sorted
+    indices of its selected nodes. Among equally likely nodes the earlier comes first, so that no
     child is kept without its parent."""
     nodes = [
         (-chance, request, node)

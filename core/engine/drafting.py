@@ -199,8 +199,8 @@ class Drafting:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
-        # Not if the run was cancelled or failed: `suffix` keeps one text for each prompt, and
-        # `table` would count this beginning again with each later run of the prompt.
+        # A run that was cancelled or failed is not learned: `suffix` keeps one text for each
+        # prompt, and `table` would count this beginning again with each later run.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
         # Nothing is learned before a lookup drafts for the first time: compiling the lookups'
@@ -338,7 +338,7 @@ def _update_likelihoods(state: RoundState) -> None:
         except MODEL_FAULTS as error:
             request.drop_drafter(index, error)
             continue
-        # A drafter that drafted has read the whole text; another may lag by some tokens.
+        # A drafter that drafted has read the whole text; another drafter may lag by some tokens.
         whole = index in caught_up
         count = len(likelihoods[name])
         request.likelihood_history.advance(name, count, len(sequence.tokens), whole=whole)

@@ -122,7 +122,7 @@ class Engine:
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
         self._time_between_stages = TimeBetweenStages()
-        # Ids of admitted runs. While there are any, torch runs on one thread (TorchAlone).
+        # Ids of admitted runs. While there are live runs, torch runs on one thread (TorchAlone).
         self._live_ids: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = RoundEventBuilder(models.tokenizer)
@@ -203,7 +203,8 @@ class Engine:
     def generate_many(self, requests: Sequence[Request]) -> Iterator[Event]:
         """Decodes several requests together; events are distinguished by `run_id`.
 
-        Raises EngineBusyError if another call is running, ConfigError before any work.
+        Raises EngineBusyError if another call is running, ConfigError before any work. A model's
+        error is raised if there is only one request; otherwise it ends the request with RunFailed.
         """
         if not self.busy.acquire(blocking=False):
             raise EngineBusyError(
@@ -320,9 +321,9 @@ class Engine:
 
     @contextmanager
     def _background_drafting(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
-        """Drafts on the drafting thread and on drafter nodes while the block runs: for other
-        requests, which a later round verifies, or for the next round of the requests being
-        verified."""
+        """Drafts on the drafting thread and on drafter nodes while the block runs. The drafts are
+        for other requests, which a later round verifies, or for the next round of the requests
+        being verified."""
         # Order matters if both kinds run: the other requests' drafts will be verified next, while a
         # draft ahead is only a guess.
         jobs: list[Job] = []
@@ -421,8 +422,8 @@ class Engine:
     def _time_of_round(self, ssms: Sequence[str], name: str) -> RoundTime:
         """The predicted time of a round in which the SSM `name` drafts a chain. Its drafting time
         is the mean over the SSMs of its shape, whose times differ by noise only. If no SSM of that
-        shape has drafted yet, the mean is over the other SSMs: each SSM's drafting time is
-        multiplied by the ratio of `name`'s audition time to that SSM's."""
+        shape has drafted yet, the mean is over the other SSMs. The drafting time of each is then
+        scaled by the ratio of `name`'s audition time to its own."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]

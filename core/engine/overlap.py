@@ -187,8 +187,8 @@ class PipelineSwitch:
 
 
 def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> PipelineSwitch:
-    """The switch of `pipeline=auto` for this round: of kind `across` with several requests, of kind
-    `ahead` with at most one."""
+    """The switch of `pipeline=auto` for this round. Its kind is `across` with several requests,
+    else `ahead`."""
     runs = [
         one for one in requests if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
     ]

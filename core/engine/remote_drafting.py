@@ -3,7 +3,7 @@ fills in the answers.
 
 Between `begin` and `finish` the drafter nodes draft, and so do the SSMs in this process. Between
 `begin_ahead` and `end_ahead` the drafter nodes draft for the next round (`pipeline=ahead`), while
-the LLM verifies this one.
+the LLM verifies this round.
 """
 
 from __future__ import annotations

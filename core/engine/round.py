@@ -81,7 +81,7 @@ class RoundSteps:
     def verify(
         self, states: Sequence[RoundState], overlapped_work: AbstractContextManager[None]
     ) -> Iterator[Event]:
-        """One LLM pass over all trees, then each verdict; `overlapped_work`: what runs on the
+        """One LLM pass over all trees, then each verdict; `overlapped_work`: the work of the
         drafting thread meanwhile."""
         # Jobs end within this block: no drafter still runs when `commit` changes its state.
         with overlapped_work:
@@ -107,7 +107,7 @@ class RoundSteps:
         traffic = rank_traffic(self._llm)
         for state in with_verdict:
             with _isolate_failure(state, states):
-                # All `states` were in the pass, also those that got no verdict.
+                # All `states` were in the pass, also states without a verdict.
                 result = self.commit_one(state, len(states))
             state.traffic = traffic
             if loads:
@@ -179,7 +179,7 @@ class RoundSteps:
 
     def _forward_alone(self, states: Sequence[RoundState]) -> list[torch.Tensor]:
         """Runs a pass for each request, after the pass over all requests has failed. Returns the
-        logits of the requests whose pass succeeds; the others get their `error`."""
+        logits of the requests whose pass succeeds; the other requests get their `error`."""
         for state in states:
             self._llm.commit(state.request.row, ())  # forgets nodes of the pass that failed
         logits: list[torch.Tensor] = []

@@ -82,9 +82,9 @@ class ActiveRequest:
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
     had_audition: bool = False  # before the first draft; True also if none is needed
-    # Of the scheduler: its grant for this request, the load of the shared pass, rounds since the
-    # request was last verified, mean tree nodes per level, and a decision under which no draft has
-    # been made yet.
+    # For the scheduler: its grant for this request; the load of the shared pass; rounds since the
+    # request was last verified; mean tree nodes per level; a decision under which no draft has been
+    # made yet.
     grant: Grant = FREE
     load: BatchLoad | None = None
     rounds_waited: int = 0
@@ -235,7 +235,7 @@ class RoundState:
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     drafter_node_trips: tuple[NodeTrip, ...] = ()  # of this round's draft requests
     requests_served_ahead: tuple[DraftRequest, ...] = ()  # by drafter nodes, before the round
-    # Drafting ahead: `ahead_drafts` are for this round, `next_drafts` for the next one.
+    # Drafting ahead: `ahead_drafts` are for this round, `next_drafts` for the next round.
     # `ahead_events`: hits and misses of drafts made ahead. `hidden_ms`: time of drafting for this
     # round that the LLM's pass over other requests hid.
     ahead_drafts: AheadDrafts | None = None

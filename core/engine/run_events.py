@@ -25,7 +25,7 @@ def run_started(
     sequence: TokenSequence, models: LoadedModels, prompt_texts: tuple[str, ...], queue_ms: float
 ) -> RunStarted:
     """The run's first event, with the request as it will be run and the models that serve it. Every
-    `auto` is resolved, except that of `pipeline`. `prompt_texts`: the text of each prompt token;
+    `auto` is resolved, except `pipeline=auto`. `prompt_texts`: the text of each prompt token;
     `queue_ms`: the request's time in the queue."""
     info, stream = models.llm.info, stream_of(models.llm)
     run = dataclasses.replace(
@@ -84,7 +84,7 @@ def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
     now = sequence.ms()
     try:
         tail = sequence.detokenizer.flush()
-    except MODEL_FAULTS:  # the tokenizer may be what failed
+    except MODEL_FAULTS:  # the tokenizer itself may have failed
         tail = ""
     return RunFailed(
         sequence.run_id,

@@ -123,7 +123,8 @@ def live_run(
     max_tree_nodes: int | None = None,
 ) -> LiveRun:
     """A run with the figures of its last round among the worker's last `rounds`."""
-    # Searched from the latest round backwards: the last rounds may be those of other requests.
+    # Searched from the latest round backwards: the last rounds may have verified other requests
+    # only.
     for num_waited, facts in enumerate(reversed(rounds)):
         if (part := facts.runs.get(run_id)) is not None:
             event, by_model = part.completed, _by_model(part.completed.spans)

@@ -104,10 +104,10 @@ class Run:
 class Worker:
     """Serves many callers on one engine. Raises EngineBusyError if the engine is in use.
 
-    `max_live`: requests decoded together. `threads`: the number of threads of a CPU pass; None: as
-    many as cores but one, which the readers of events need. Threads wait for each other by
-    spinning, so a shared core is expensive: with two other busy processes a pass of the bundled LLM
-    took 3.3 ms on one thread and hundreds of milliseconds on two.
+    `max_live`: requests decoded together. `threads`: the number of threads of a CPU pass. By
+    default it is the number of cores minus one, since the readers of events need a core. Threads
+    wait for each other by spinning, so a shared core is expensive. With two other busy processes, a
+    pass of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two.
     """
 
     def __init__(self, engine: Engine, max_live: int = 4, threads: int | None = None) -> None:

@@ -61,7 +61,7 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     """The request as it will be run: `config` is the whole request, with every `auto` resolved
-    except that of `pipeline`.
+    except `pipeline=auto`.
 
     `asked` is the request as it was submitted; `created_utc`: ISO 8601; `prompt_texts`: the text of
     each prompt token; `models`: all loaded models, the LLM first; `drafters`: names of the drafters
@@ -110,9 +110,9 @@ class Combined:
     """The tree that the LLM will verify; tuples have one entry per node.
 
     `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
-    `rule` is the combine rule. If it is weighted, `weights` are the drafters' weights that it used,
-    `masses` the weight of each node, `dropped_masses` the weight of each dropped token, and
-    `winner` the drafter whose sequence won a vote.
+    `rule`: the combine rule. The next fields are filled in only if the rule is weighted. `weights`:
+    the drafters' weights that it used; `masses`: the weight of each node; `dropped_masses`: the
+    weight of each dropped token; `winner`: the drafter whose sequence won a vote.
 
     `origins`: in a tree with fused drafts, the drafter that proposed each node; else empty.
     """
@@ -213,8 +213,8 @@ class RoundCompleted:
     `scheduled`: the part of this request in its batch; None if each request has its own budget.
 
     `loads`: when layers of an offloaded LLM were read during this round, while its stages ran.
-    `nodes`: the drafter nodes for which this round had draft requests. `traffic`: what each rank of
-    an LLM over ranks exchanged in this round's pass.
+    `nodes`: the drafter nodes for which this round had draft requests. `traffic`: the data that
+    each rank of an LLM over ranks exchanged in this round's pass.
     """
 
     run_id: str

@@ -242,8 +242,8 @@ class TopK:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a length policy expects of drafting `length` steps and verifying `nodes` nodes:
-    committed `tokens` in a round of `ms` milliseconds."""
+    """The result that a length policy expects of drafting `length` steps and verifying `nodes`
+    nodes: `tokens` committed tokens in a round of `ms` milliseconds."""
 
     length: int
     nodes: int
@@ -296,7 +296,7 @@ class Scheduled:
     """A request's part in a round that an engine scheduled together with other requests.
 
     `schedule`: the rule. `num_live` requests were served, `num_batch` of them in this LLM pass,
-    `num_waiting` in the queue. `length_limit`, `drafter_limit`: what this request was granted
+    `num_waiting` in the queue. `length_limit`, `drafter_limit`: the limits granted to this request
     before it drafted, None for no limit. `num_drafted` nodes after the combine rule, `num_granted`
     of them verified; `batch_*`: of all requests in the pass. `tokens_per_ms`: the price of time
     with which the budget was computed; 0 if there was none. `decision`: `more`, `fewer`, `plain` or

@@ -34,9 +34,9 @@ __all__ = ["HfModel", "feed_rows"]
 
 
 class HfModel:
-    """See LanguageModel. `module` is in eval mode on its device; with `lean` weights the pass is
-    that of `core.models.fastest`, and `module` may be None. `forward`: the pass to run instead of
-    the pass of `module` or `lean`."""
+    """See LanguageModel. `module` is in eval mode on its device; with `lean` weights,
+    `core.models.fastest` chooses the pass, and `module` may be None. `forward`: the pass to run
+    instead of the pass of `module` or `lean`."""
 
     def __init__(
         self,

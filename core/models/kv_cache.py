@@ -125,8 +125,8 @@ class KVArena:
         return rows * slots * cell * self._dtype.itemsize
 
     def _grown_slots(self, slots: int) -> int:
-        # Doubled, so that a text that grows token by token causes few copies of the whole cache,
-        # and at least 256, so that a short text causes none.
+        # Doubled, so that a text that grows token by token causes few copies of the whole cache. At
+        # least 256, so that a short text causes no copy.
         return self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
 
     def _bytes_of(self, cells: int) -> int:

@@ -1,8 +1,8 @@
 """LayerStream: the layers of a pass in order, for a model that does not fit in memory.
 
-Some layers are resident; the others are read again in every pass, by one thread, into two
-alternating buffers: while the pass computes on one, the next layer is read into the other. Reading
-wraps around, so the first layers of the next pass are read between two passes.
+Some layers are resident; one thread reads the other layers again in every pass, into two
+alternating buffers. While the pass computes on one buffer, the next layer is read into the other.
+Reading wraps around, so the first layers of the next pass are read between two passes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two
 threads took 2.6 ms. So one core is left free by default.
 
 glibc gives each allocating thread its own arena, and `malloc_trim` never returns the free end of
-any arena but the first: after unloading a model of 85 MB, up to 47 MB stayed allocated. With one
+any arena but the first. After unloading a model of 85 MB, up to 47 MB stayed allocated. With one
 arena all of it was returned in every trial, at the same speed.
 """
 
@@ -61,9 +61,9 @@ def use_threads(count: int | None = None) -> int:
 def without_cudnn_attention() -> None:
     """Excludes cuDNN from torch's attention kernels, for this process.
 
-    cuDNN compiles a plan for each new number of slots, so for each token of a growing text: plain
-    decoding of the bundled LLM on an H200 made 27 tokens/s with it, and 174 if all passes had one
-    shape.
+    cuDNN compiles a plan for each new number of slots, so for each token of a growing text. Plain
+    decoding of the bundled LLM on an H200 made 27 tokens/s with cuDNN, and 174 if all passes had
+    one shape.
     """
     cuda: Any = torch.backends.cuda
     cuda.enable_cudnn_sdp(False)
@@ -74,8 +74,8 @@ def shorten_switch_interval() -> None:
 
     During a pass, which releases the GIL, a thread of the page takes it, and the round's next stage
     waits. With the page open, plain decoding had 0.83 of its speed without the page at 1 ms, 0.73
-    at 5 ms and 0.80 at 0.5 ms (medians of 10 runs each, interleaved, two cores; an hour later 0.77
-    at 1 ms).
+    at 5 ms and 0.80 at 0.5 ms. These are medians of 10 interleaved runs each, on two cores; an hour
+    later it had 0.77 at 1 ms.
     """
     # Never longer than before: the program may have set less.
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
@@ -84,7 +84,7 @@ def shorten_switch_interval() -> None:
 class TorchAlone:
     """Limits torch to one thread while passes run on their own threads.
 
-    Between operations torch's threads spin on a core that a pass needs: on two cores with two
+    Between operations torch's threads spin on a core that a pass needs. On two cores with two
     threads, plain decoding of the bundled LLM at T = 0.8 made 170 tokens/s, and 614 with this
     limit. Used by one thread, the engine's.
     """

@@ -150,7 +150,7 @@ def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> 
     # The feeds' nodes are already in the rows: a feed's nodes have the last slots of their row.
     ends = [row.length + row.pending for row in rows]
     starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
-    # Queries are padded if counts differ: then one slot past every row's end takes what padded
-    # queries write.
+    # Queries are padded if counts differ: then one slot past every row's end takes the padded
+    # queries' keys and values.
     extent = max(ends) + (1 if min(counts) < max(counts) else 0)
     return SlotPlan(tuple(places), starts, counts, max(counts), extent)

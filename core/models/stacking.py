@@ -194,9 +194,9 @@ class Stack:
         return compiled.drafts(draft_batch, limits, ready, self.arena)
 
     def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
-        """Whether one pass can run these feeds of each member, in the order of `members`: every
-        member has the same number of feeds, and `LanguageModel.forward` would refuse none of these
-        feeds."""
+        """Whether one pass can run these feeds of each member, in the order of `members`. Every
+        member must have the same number of feeds, and `LanguageModel.forward` must refuse none of
+        them."""
         # The batch is rectangular: row b of every member, for each b.
         if len({len(feeds) for feeds in by_member}) != 1:
             return False

@@ -104,9 +104,9 @@ class AheadExchange:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The likelihoods of this answer precede those of the round's report. The report may
-            # have come too late and been dropped: then this answer's likelihoods would be taken for
-            # those of later tokens.
+            # The likelihoods in this answer belong before the likelihoods in the round's report. If
+            # that report came too late and was dropped, the likelihoods in this answer would be
+            # taken for later tokens' likelihoods.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))

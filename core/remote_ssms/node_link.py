@@ -27,7 +27,7 @@ MEDIAN_TRIPS = 32
 
 @dataclass(eq=False)
 class NodeLink:
-    """Times are in seconds; those named `_at` or `_since` are on the transport's clock.
+    """Times are in seconds; times named `_at` or `_since` are on the transport's clock.
 
     `ssms`: the engine's names of the node's SSMs, by the node's names; `served_ssms`: these SSMs.
     `is_connected`: the connection is up; `ready`: rounds may be sent; `refusal`: why the node may

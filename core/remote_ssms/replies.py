@@ -103,9 +103,9 @@ def ahead_reply(
 def frame_of(answer: DraftsMessage | AheadDraftsMessage) -> tuple[bytes, bool]:
     """The answer as a frame of at most LARGEST_FRAME bytes, and whether it is a refusal instead.
 
-    A larger answer loses parts on which no text depends: first the likeliest tokens of each tree
-    node, which are only displayed, then the drafts for likely outcomes, which the next round
-    requests. If the answer is still too large, the frame is a refusal."""
+    A larger answer loses parts on which no text depends. First it loses the likeliest tokens of
+    each tree node, which are only displayed; then the drafts for likely outcomes, which the next
+    round requests. If the answer is still too large, the frame is a refusal."""
     frame = encode(answer)
     if len(frame) > LARGEST_FRAME:
         for reply in _draft_replies(answer):

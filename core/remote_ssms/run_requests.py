@@ -44,9 +44,9 @@ class RemoteRun:
 def requests_of(
     link: NodeLink, runs: Sequence[Run], part_of: Callable[[NodeLink, Run], Part | None]
 ) -> tuple[list[Run], list[Part]]:
-    """The runs with requests to a node, and their parts of its message: at most MOST_RUNS runs,
-    with at most MOST_MESSAGE_TOKENS tokens of new text unless the first run alone has more. The
-    other runs follow in later rounds, when the node has these texts."""
+    """The runs with requests to a node, and their parts of its message. There are at most MOST_RUNS
+    runs, with at most MOST_MESSAGE_TOKENS tokens of new text unless the first run alone has more.
+    The other runs follow in later rounds, when the node has these texts."""
     own_runs: list[Run] = []
     parts: list[Part] = []
     tokens = 0

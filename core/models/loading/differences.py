@@ -28,7 +28,7 @@ POSITION_FIELDS = (
     "max_seq_len",
     "seq_length",
 )
-# Type of rotary embedding whose frequencies depend on the largest position of a pass: one token
+# A type of rotary embedding whose frequencies depend on the largest position of a pass. One token
 # past the switch changes the keys of all tokens of all rows. The frequencies of type `dynamic`
 # change past max_position_embeddings, where the context ends anyway. See `switch_position`.
 SWITCHING_ROPE = "longrope"
@@ -65,8 +65,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 
 
 def context_length_of(module: Any) -> int:
-    """The largest number of tokens for a transformers module: the least of three limits, which are
-    set by its configuration, by its tables of learned positions and by `switch_position`."""
+    """The largest number of tokens for a transformers module. It is the least of three limits: of
+    its configuration, of its tables of learned positions, and of `switch_position`."""
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
     return configured_length if switch is None else min(configured_length, switch)

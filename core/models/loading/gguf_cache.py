@@ -3,7 +3,7 @@
 The cache is keyed by a hash of the file and of the versions of the packages that read it. A folder
 is written under a temporary name and renamed when it is complete; an incomplete folder is written
 again. Every tensor is stored in the narrowest of bfloat16, float16 and float32 that holds its
-values exactly, so a float32 load gives the same values as transformers' own load of the file.
+values exactly. So a float32 load gives the same values as transformers' own load of the file.
 Dequantizing a file removes the folders that other versions of the packages wrote for it, if they
 have not been used for a month.
 """
@@ -108,8 +108,8 @@ def dequantize_file(file: Path, say: Say) -> Path:
 
 
 def _entry_of(digest: str) -> Path:
-    """The folder of a file's cache entry, named by a hash of the file and of the versions that
-    read it: installations of other versions have entries of their own."""
+    """The folder of a file's cache entry, named by a hash of the file and of the versions that read
+    it. So installations of other versions have entries of their own."""
     key = f"{digest} {json.dumps(_versions())}"
     return cache_folder() / "gguf" / hashlib.sha256(key.encode()).hexdigest()
 

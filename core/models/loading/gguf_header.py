@@ -1,8 +1,8 @@
 """A GGUF file's header, read with bounds before transformers reads the file.
 
 Every count and length is checked against the size of the file and against limits far above the
-largest models, so that no number in the file determines how much memory or time is spent, here or
-in transformers. Reads no weights.
+largest models. So no number in the file determines how much memory or time is spent, here or in
+transformers. Reads no weights.
 """
 
 from __future__ import annotations

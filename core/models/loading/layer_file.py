@@ -1,9 +1,9 @@
 """A cache file of an LLM's layers, which are read again in every pass.
 
-`KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB,
-so that O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms
-and biases, which stay in memory; its metadata holds a record (a layer's size, each layer's SHA-256,
-and the writer's further entries) and a SHA-256 of record, norms and biases. KEY is a hash of the
+`KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB.
+So O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms and
+biases, which stay in memory; its metadata holds a record (a layer's size, each layer's SHA-256, and
+the writer's further entries) and a SHA-256 of record, norms and biases. KEY is a hash of the
 weights' files, the configuration and the layout.
 """
 
@@ -164,8 +164,7 @@ def write_layers(
 
 def rename_durably(partial: Path, target: Path) -> None:
     """Renames a complete file, or a folder with its contents. After a power cut the target exists
-    with all its data or not at all, and the target of a later call exists only if this target
-    does."""
+    with all its data or not at all. The target of a later call exists only if this target does."""
     for path in (partial, *partial.rglob("*")):
         if path.is_dir():
             _sync_folder(path)

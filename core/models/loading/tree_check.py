@@ -1,7 +1,7 @@
 """The load-time check: a two-branch tree must give the logits of plain passes.
 
-It rejects architectures whose attention does not follow positions and masks (state space, linear
-attention, ALiBi), whatever their name, and finds the form in which a model takes its masks.
+The check rejects architectures whose attention does not follow positions and masks (state space,
+linear attention, ALiBi). It also finds the form in which a model takes its masks.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ def tree_error(model: HfModel, module: Any) -> float:
 
 @torch.inference_mode()
 def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
-    """Logits (V,) of a tree pass at its two leaves and of a pass after one branch was committed,
-    each with the tokens of a plain pass that must give the same logits. The prefix is longer than a
-    sliding window of up to LONGEST_CHECKED_WINDOW tokens."""
+    """Logits (V,) of a tree pass at its two leaves, and of a pass after one branch was committed.
+    Each comes with the tokens of a plain pass that must give the same logits. The prefix is longer
+    than a sliding window of up to LONGEST_CHECKED_WINDOW tokens."""
     window = model.masks.window
     length = window + 4 if 0 < window <= LONGEST_CHECKED_WINDOW else 6
     ids = _some_ids(model.vocab_size, length + 5)

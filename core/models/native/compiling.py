@@ -92,7 +92,7 @@ def entry(function: F) -> F:
 
 
 class _FallbackCache(FunctionCache):
-    """numba's cache on disk, as far as it works: a function that cannot be read is compiled, and a
+    """numba's cache on disk, as far as it works. A function that cannot be read is compiled; a
     function that cannot be written is compiled again at the next start."""
 
     def load_overload(self, sig, target_context):
@@ -157,8 +157,8 @@ def registers() -> tuple[int, int]:
 
     Without AVX-512 there are 16 registers of 8 lanes, filled by six tokens' sums of half a block;
     with it there are 32 registers of 16 lanes. With (16, 12), 6 to 24 tokens of the bundled LLM
-    took 0.9 of the time that they took with (8, 6): medians of three interleaved runs on a Zen 4;
-    more than 12 tokens at once were not tried.
+    took 0.9 of the time that they took with (8, 6). These are medians of three interleaved runs on
+    a Zen 4; more than 12 tokens at once were not tried.
     """
     return (16, 12) if "avx512f" in cpu_features() else (8, 6)
 

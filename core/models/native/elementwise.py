@@ -1,7 +1,7 @@
 """RMSNorm, rotary embedding, attention, gates, and the barrier of a pass's threads.
 
-The order of every sum is independent of the rest of the batch, so a node's logits are the same bits
-alone or in a tree, in one request or in many, on one thread or on several.
+The order of every sum is independent of the rest of the batch. So a node's logits are bitwise the
+same alone or in a tree, in one request or in many, on one thread or on several.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -134,7 +134,8 @@ def query_key_products(q, keys, base, seen, weights):
     in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, in_vectors, step):
         count = min(MAX_VECTORS, (in_vectors - begin) // lanes)
-        # The last argument, `begin`: dimensions from 0 on overwrite the weights, later ones add.
+        # The last argument, `begin`: dimensions from 0 on overwrite the weights, later dimensions
+        # add.
         key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
     for i in range(in_vectors, size):
         for j in range(seen.shape[0]):

@@ -316,7 +316,7 @@ class CompiledForward:
 
 
 class _WorkerPool:
-    """The threads that run a pass together: the caller's and those of an executor."""
+    """The threads that run a pass together: the caller's thread and the threads of an executor."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers

@@ -48,7 +48,7 @@ __all__ = [
 MAX_HEAD_TOKENS = 16
 """The largest number of tokens for which one head's attention is computed together."""
 WHOLE_LAYERS, ATTENTION_HALF, GATED_HALF = 0, 1, 2
-"""What one call of the kernel runs; see `run`."""
+"""The parts that one call of the kernel runs; see `run`."""
 
 
 @inline
@@ -327,8 +327,8 @@ def kernel() -> Callable[..., None]:
 
 def source_hash_of(folder: Path) -> int:
     """A hash of all compiled sources. numba's disk cache checks the file of the cached function and
-    the values that it closes over, but no other file: this hash, closed over, covers the other
-    files."""
+    the values that the function closes over, but no other file. This hash, closed over, covers the
+    other files."""
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 

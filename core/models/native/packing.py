@@ -185,7 +185,7 @@ def _matrices_of_layer(layer: LeanLayer, shape: ModelSizes) -> Iterator[torch.Te
 
 
 def _vectors(weights: LeanWeights, shape: ModelSizes) -> list[Array]:
-    """Norms and biases, in order; zeros for those that the model does not have."""
+    """Norms and biases, in order; zeros in place of vectors that the model does not have."""
     # One layout for all models; the kernel skips head norms if the model has none.
     zeros = torch.zeros(shape.size)
     vectors = []

@@ -1,4 +1,4 @@
-"""Products of a few vectors with a block of weights in AMX tiles, as LLVM IR: one instruction
+"""Products of a few vectors with a block of weights in AMX tiles, as LLVM IR. One instruction
 multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
 A float32 input is split into three bfloat16 with 8 bits of mantissa each, in three rows of a tile;

@@ -202,7 +202,7 @@ def _set(part: Any, name: str, value: torch.Tensor) -> None:
 
 def outputs_of(total: int, count: int, rank: int) -> tuple[int, int]:
     """The range [first, end) of a rank's outputs of the head, divided as torch divides tensors: the
-    last ranks may have fewer."""
+    last ranks may have fewer outputs."""
     # ceil(total / count)
     each = -(-total // count)
     return min(total, rank * each), min(total, (rank + 1) * each)
