@@ -82,8 +82,8 @@ def _refusal(path: str, reason: str = "") -> ConfigError:
 class _SequenceCopy:
     """The copy of a run's sequence that a drafter gets, so that the drafter cannot change the run's
     sequence. `size`: the number of tokens that the copy should have. `num_likelihoods`: the number
-    of likelihoods that the drafter has reported. `temperature`: the temperature that it reported
-    last."""
+    of likelihoods that the drafter has reported. `temperature`: the temperature that the drafter
+    reported last."""
 
     sequence: TokenSequence
     size: int = 0

@@ -192,7 +192,7 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
 
 
 def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
-    """The token ids of a text. Raises ConfigError if the tokenizer fails on it."""
+    """The token ids of a text. Raises ConfigError if the tokenizer fails on the text."""
     try:
         # Not verbose: the tokenizer need not warn of a long prompt, which this module refuses.
         with models.tokenizing:

@@ -73,8 +73,8 @@ class AuditionStep:
         observe: TakesAudition,
     ) -> list[Timed]:
         """Scores SSMs on the text's last tokens and calls `observe`. If all these SSMs are in this
-        process, it is called immediately, else when the drafter nodes have answered this round.
-        Returns the spans of the passes in this process."""
+        process, `observe` is called immediately; otherwise, when the drafter nodes have answered
+        this round. Returns the spans of the passes in this process."""
         # Drafter nodes get the request for scores in the message that requests drafts: an audition
         # has no round trip of its own.
         here = [name for name in names if name in self._ssm_pool.ssms]

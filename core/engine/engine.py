@@ -204,7 +204,8 @@ class Engine:
         """Decodes several requests together; events are distinguished by `run_id`.
 
         Raises EngineBusyError if another call is running, ConfigError before any work. A model's
-        error is raised if there is only one request; otherwise it ends the request with RunFailed.
+        error in a round is raised if the round has only one request; otherwise it ends its request
+        with RunFailed.
         """
         if not self.busy.acquire(blocking=False):
             raise EngineBusyError(
@@ -332,7 +333,7 @@ class Engine:
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda pass_ended: self._drafting.draft_ahead(ahead, pass_ended))
-        # Sent before the pass begins: the round trip to the nodes takes place during it.
+        # Sent before the pass begins: the round trip to the nodes takes place during the pass.
         self._drafting.begin_remote_ahead(ahead)
         with self._draft_thread.run_during(jobs):
             yield
@@ -362,8 +363,8 @@ class Engine:
             speculation = dataclasses.replace(speculation, max_tree_nodes=max_tree_nodes)
             sequence.speculation = speculation
         sequence.started = time.perf_counter()
-        # The row is opened last, so that a failure before it leaves no row open: making a policy
-        # may run passes, to time them.
+        # The row is opened last, so that an earlier failure leaves no row open: making a policy may
+        # run passes, to time them.
         drafters = self._drafting.by_names(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
         ssms = [drafter.name for drafter in drafters if not is_model_free(drafter.name)]

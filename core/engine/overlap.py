@@ -152,7 +152,7 @@ class DraftThread:
         # Started by the first job: without pipelining there is no thread.
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
-        # Set when the LLM's pass has ended; a job checks it between two passes of its own, and
+        # Set when the LLM's pass has ended; a job checks this event between its own passes, and
         # stops.
         pass_ended = threading.Event()
         if self._stream is not None:  # the jobs read drafts made on this thread's stream

@@ -249,8 +249,9 @@ def run_round(
     steps: RoundSteps, batch: RoundBatch, overlapped_work: AbstractContextManager[None]
 ) -> Iterator[Event]:
     """Runs the steps one after another. `overlapped_work`: the drafting during the LLM's pass, for
-    other requests or for the next round of the batch's own requests (Minions 3.4); it does nothing
-    in a serial round. The states `batch.already_drafted` were drafted during an earlier pass."""
+    other requests or for the next round of the batch's own requests (Minions 3.4). In a serial
+    round, `overlapped_work` does nothing. The states `batch.already_drafted` were drafted during an
+    earlier pass."""
     yield from steps.draft(batch.to_draft, batch.states)
     yield from steps.combine(batch.states)
     yield from steps.verify(batch.states, overlapped_work)

@@ -208,8 +208,8 @@ class RoundEventBuilder:
 
 
 def _next_event_head(state: RoundState) -> tuple[str, int, float, int]:
-    """The fields that each event of a round begins with. Call it once for each event, since it
-    counts the event."""
+    """The fields that each event of a round begins with. Call this function once for each event,
+    since it counts the event."""
     sequence = state.request.sequence
     return sequence.run_id, sequence.next_seq(), sequence.ms(), sequence.round
 

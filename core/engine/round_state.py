@@ -149,7 +149,7 @@ class ActiveRequest:
 
     def num_ssms_for(self, choice: Choice) -> int:
         """The number of SSMs that would draft with a choice if the scheduler's grant did not limit
-        it."""
+        their number."""
         if not choice.length:
             return 0
         indices = self._drafters_of(choice, self.router.route() if self.router else None)

@@ -150,7 +150,7 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
     if not rounds:
         return ()
     start, end = rounds[0].start_ms, rounds[-1].end_ms
-    # With the LLM's lane, even if it did nothing.
+    # With the LLM's lane, even if the LLM did nothing.
     busy: defaultdict[str, list[tuple[float, float]]] = defaultdict(list, {LLM_LANE: []})
     for part in (part for facts in rounds for part in facts.runs.values()):
         for lane, spans in _by_model(part.completed.spans).items():

@@ -138,7 +138,7 @@ class Worker:
         after `close`."""
         # Checked before the prompt is tokenized, which may take long.
         self._refuse_if_closed()
-        refuse_oversized(self.engine.models, request)  # tokenizing it would delay other callers
+        refuse_oversized(self.engine.models, request)  # tokenizing could delay other callers
         sequence = self.engine.prepare(request)
         run = Run(self, sequence, tap)
         with self._change:
@@ -302,7 +302,7 @@ class Worker:
 
     def _round(self) -> None:
         start, events = time.perf_counter(), list[Event]()
-        # Before the round: runs that end in it leave `_active`.
+        # Before the round: runs that end in the round leave `_active`.
         start_times = {run_id: run.sequence.started for run_id, (run, _) in self._active.items()}
         try:
             # A request that fails alone yields its RunFailed; an exception fails all requests.

@@ -205,10 +205,10 @@ class RoundCompleted:
     sometimes two for one drafter. `notes`: sentences about what happened (a drafter failed,
     pipelining was switched off).
 
-    `routing`: for each SSM of the run, its role in this round and its score after the round. It is
-    empty without a router, even if the length policy chooses the drafters. `routing_reason`: a
-    sentence that says why these SSMs were chosen. Spans named `audition`: a router's scoring of all
-    SSMs during the run.
+    `routing`: for each SSM of the run, its role in this round and its score after the round.
+    `routing` is empty without a router, even if the length policy chooses the drafters.
+    `routing_reason`: a sentence that says why these SSMs were chosen. Spans named `audition`: a
+    router's scoring of all SSMs during the run.
 
     `scheduled`: the part of this request in its batch; None if each request has its own budget.
 

@@ -253,9 +253,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The result of one drafter's early drafting for this round. It drafted during the last
-    verification of its own request, or during the LLM's pass for another request. In the second
-    case there are no `outcomes`, and the result is a hit.
+    """The result of one drafter's early drafting for this round. The drafter drafted during the
+    last verification of its own request, or during the LLM's pass for another request. In the
+    second case there are no `outcomes`, and the result is a hit.
 
     The drafter continued `outcomes` guessed results of the verification, of total `probability`.
     `hit`: one of these guesses came true, and this round's draft continues it. `saved_ms`: early

@@ -1,7 +1,7 @@
 """Dataclasses from plain values, by their annotations: the inverse of `dataclasses.asdict`.
 
 A field may be a plain value, a dict of plain values, a dataclass, or a tuple whose items are such
-values. It may also be `X | None`, where X is one of these types.
+values. A field may also be `X | None`, where X is one of these types.
 """
 
 from __future__ import annotations

@@ -49,10 +49,12 @@ class GraphPool:
 
 
 class CachedGraph(Generic[T]):
-    """`work`, captured once. Each call runs it exactly once, so it may change its own inputs.
+    """`work`, captured once. Each call runs `work` exactly once, so `work` may change its own
+    inputs.
 
-    The first call runs it eagerly, as a warm-up. The second captures it, if the pool captures;
-    later calls replay it and return the same tensors. Work that cannot be captured stays eager.
+    The first call runs `work` eagerly, as a warm-up. The second call captures it, if the pool
+    captures; later calls replay the graph and return the same tensors. Work that cannot be captured
+    stays eager.
     """
 
     def __init__(self, work: Callable[[], T], pool: GraphPool) -> None:

@@ -52,8 +52,9 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    In float32 and float64 it is computed from the vector norm, since |x|^2 = size mean(x^2), which
-    takes a third of the calls. In half precision `F.rms_norm` computes it, with sums in float32.
+    In float32 and float64 the result is computed from the vector norm, since |x|^2 = size
+    mean(x^2), which takes a third of the calls. In half precision `F.rms_norm` computes the result,
+    with sums in float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
@@ -72,7 +73,7 @@ class Norm:
 
 
 FIRST_POSITIONS = 1024
-"""Positions of a new rotary table; it grows by doubling."""
+"""Positions of a new rotary table; tables grow by doubling."""
 
 
 class Rotation:

@@ -61,7 +61,7 @@ class LayerSource(Protocol):
 
 class HostLayers:
     """See LayerSource. Layers in host memory: pinned for copies to a GPU. On a CPU, reading copies
-    the layer and saves no memory; it serves lessons and tests with a limited rate."""
+    the layer and saves no memory; lessons and tests use this with a limited rate."""
 
     def __init__(self, layers: Sequence[torch.Tensor]) -> None:
         self.layers = layers

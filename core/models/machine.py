@@ -6,7 +6,7 @@ threads took 2.6 ms. So one core is left free by default.
 
 glibc gives each allocating thread its own arena, and `malloc_trim` never returns the free end of
 any arena but the first. After unloading a model of 85 MB, up to 47 MB stayed allocated. With one
-arena all of it was returned in every trial, at the same speed.
+arena all of this memory was returned in every trial, at the same speed.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def without_cudnn_attention() -> None:
 def shorten_switch_interval() -> None:
     """Shortens Python's switch interval: how long a thread may keep the GIL while another waits.
 
-    During a pass, which releases the GIL, a thread of the page takes it, and the round's next stage
-    waits. With the page open, plain decoding had 0.83 of its speed without the page at 1 ms, 0.73
-    at 5 ms and 0.80 at 0.5 ms. These are medians of 10 interleaved runs each, on two cores; an hour
-    later it had 0.77 at 1 ms.
+    During a pass, which releases the GIL, a thread of the page takes the GIL, and the round's next
+    stage waits. With the page open, plain decoding had 0.83 of its speed without the page at 1 ms,
+    0.73 at 5 ms and 0.80 at 0.5 ms. These are medians of 10 interleaved runs each, on two cores; an
+    hour later plain decoding had 0.77 at 1 ms.
     """
     # Never longer than before: the program may have set less.
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
@@ -129,8 +129,8 @@ def release_memory() -> None:
 
 
 def trim_heap() -> None:
-    """Returns freed heap memory to the system. Without it, 140 MB stayed in the heap after a model
-    of 134 MB was unloaded."""
+    """Returns freed heap memory to the system. Without this call, 140 MB stayed in the heap after a
+    model of 134 MB was unloaded."""
     trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)

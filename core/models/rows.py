@@ -19,7 +19,7 @@ __all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
-# Pending nodes a new row has room for; it grows by doubling.
+# The number of pending nodes for which a new row has room; a row grows by doubling.
 FIRST_PENDING = 32
 
 

@@ -72,7 +72,7 @@ def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) ->
     try:
         results = stack.forward([by_index[index] for index in range(len(by_model))])
     except MODEL_FAULTS as error:
-        # The error does not tell which model failed: it is every model's result.
+        # The error does not tell which model failed, so it is the result of every model.
         results = [error] * len(by_model)
     end = time.perf_counter()
     return [PassResult(results[index], start, end, len(by_model)) for index in indices]

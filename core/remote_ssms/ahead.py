@@ -135,7 +135,7 @@ class AheadExchange:
             del self._drafts[key]
 
     def free(self, run_id: str) -> None:
-        """Call when the run has ended; a pending answer may still name it."""
+        """Call when the run has ended; a pending answer may still name the run."""
         for pending in self._pending.values():
             pending.runs.pop(run_id, None)
         for key in [key for key in self._drafts if key[1] == run_id]:

@@ -97,8 +97,8 @@ def fitted_draft(
     draft: Draft, original: DraftRequest, request: DraftRequest
 ) -> tuple[Draft, DraftRequest] | None:
     """A draft made ahead for the `original` request, cut to the depth and budget of the round's
-    `request`, and the request that it serves completely; None if the two requests ask for different
-    trees."""
+    `request`, and the request that the cut draft serves completely; None if the two requests ask
+    for different trees."""
     if not same_tree(original, request, len(original.shape)):
         return None
     depth = len(request.shape)

@@ -242,7 +242,7 @@ class RemotePool:
 
     def _ready(self, node: int, runs: Sequence[RemoteRun]) -> list[tuple[RemoteRun, ReadyDrafts]]:
         """The runs for which this node's drafts were made ahead, so that they need no request to
-        it."""
+        this node."""
         own = self.links[node].engine_names
         ready_runs = []
         for run in runs:

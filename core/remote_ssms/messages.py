@@ -79,8 +79,8 @@ Index = Annotated[int, Meta(ge=0, le=255)]
 NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
-# A device as torch writes it. The pattern excludes ON_NODE: a device with it would be taken for a
-# device of another node.
+# A device as torch writes it. The pattern excludes ON_NODE: a device with ON_NODE in it would be
+# taken for a device of another node.
 Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]

@@ -128,8 +128,8 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
         if not can_begin_ahead(draft.kind, run.sequence.speculation.combine):
             raise ConfigError.of("draft", draft.kind, "a kind that can be begun ahead")
     draft_requests = [draft_request(draft, run.sequence) for draft in request.drafts]
-    # The requests by number of committed tokens, from 1: a draft after more tokens is less deep, as
-    # it has to fit into the text.
+    # The requests by number of committed tokens, from 1: a draft after more tokens is less deep,
+    # since the draft has to fit into the text.
     return AheadPlan(
         run.sequence,
         tree,

@@ -1,8 +1,8 @@
 """NodeServer: answers messages with drafts of one node's SSMs. One frame in, at most one out.
 
 The server keeps the text of each run, so that a round message brings only the tokens committed
-since the last message. If text is missing, `RunReply.need` reports it and the engine sends it
-again: a restarted node costs time, nothing else. The socket is in `core.remote_ssms.listener`.
+since the last message. If text is missing, `RunReply.need` reports this, and the engine sends the
+text again. So a restarted node costs only time. The socket is in `core.remote_ssms.listener`.
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ def _record_of(folder: Path) -> dict[str, Any]:
 
 
 def _is_recorded(file: Path) -> bool:
-    """Whether a file of this name was dequantized. If so, it may be in the cache and need no memory
-    for dequantizing."""
+    """Whether a file of this name was dequantized. If so, the file may be in the cache and need no
+    memory for dequantizing."""
     records = (cache_folder() / "gguf").glob(f"*/*/{RECORD}")
     return any(_record_of(record.parent).get("file") == file.name for record in records)
 

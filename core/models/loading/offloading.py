@@ -195,7 +195,7 @@ class _LayerPacker:
             del state
             yield pad_to_blocks(self._bytes(layer)), _vectors(i, layer)
             del layer
-            trim_heap()  # without it 10 MB of each 30 MB layer were not returned
+            trim_heap()  # without trimming, 10 MB of each 30 MB layer were not returned
         for name, weight in after_layers:
             fingerprint.add(name, weight)
         self.fingerprint = fingerprint.text

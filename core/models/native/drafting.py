@@ -254,7 +254,7 @@ def select_frontier(batch, i, g, level, before):
 
 @exact
 def absorb_logits(batch, g, level, logits, outputs):
-    """Adds the children that a pass's logits give, for every draft that was in it, and selects the
+    """Adds the children that a pass's logits give, for every draft in that pass, and selects the
     next frontier."""
     for i in range(batch.requests.shape[0]):
         if g.width[i] == 0:

@@ -150,7 +150,7 @@ class Workspace(NamedTuple):
 
 class ProductArgs(NamedTuple):
     """One step of y = x w: some rows of x times `inputs` rows of one block of w. `x`, `w`, `y`:
-    offsets; `x_step`, `y_step`: row strides; `first`: 1 to overwrite y, 0 to add to it; `ahead`,
+    offsets; `x_step`, `y_step`: row strides; `first`: 1 to overwrite y, 0 to add to y; `ahead`,
     `pace`: offset of the weights to prefetch, and their number per input; `tile`: tokens that share
     an AMX tile. Offsets and strides count elements, which hold several weights in pairs and
     tiles."""

@@ -147,7 +147,7 @@ def _sum_parts(
     builder: Any, kind: WeightFormat, begin: Any, to: Any, tokens: Any, first: Any
 ) -> None:
     """Adds up each token's outputs over its bfloat16 parts, the largest part first; writes the
-    totals to y if `first`, else adds them to it."""
+    totals to y if `first`, else adds them to y."""
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)
     zero = ir.Constant(vector, [0.0] * TILE)

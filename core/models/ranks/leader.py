@@ -159,8 +159,8 @@ class RankedModel(HfModel):
 
     @contextmanager
     def _on_all_ranks(self) -> Iterator[None]:
-        """A call that all ranks make. An error or interrupt within it ends the followers: their KV
-        caches may differ from rank 0's, and later tokens would be wrong."""
+        """A call that all ranks make. An error or interrupt within the call ends the followers:
+        their KV caches may differ from rank 0's, and later tokens would be wrong."""
         try:
             yield
         except MODEL_FAULTS as error:

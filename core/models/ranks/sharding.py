@@ -107,7 +107,7 @@ def checked_shard(
 ) -> HfModel:
     """The shard as a LanguageModel. Called on every rank: each rank makes the same passes in the
     same order. `barrier` returns when all ranks have called it; the timeout of collectives does not
-    apply to it, since ranks take different times to read and compile. Raises the errors of
+    apply to the barrier, since ranks take different times to read and compile. Raises the errors of
     `checked_model`."""
     barrier()
     if split.split == "pp":
