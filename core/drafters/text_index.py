@@ -174,8 +174,8 @@ def find_tree(
         for step in range(depth):
             at = first + step
             if match < num_own:
-                # Near the text's end fewer than `depth` tokens follow the match; they are assumed
-                # to repeat.
+                # Near the text's end fewer than `depth` tokens follow the match; these tokens are
+                # assumed to repeat.
                 at = first + step % (last - first)
             elif at >= last or index.tokens[at % capacity] == SEPARATOR:
                 break

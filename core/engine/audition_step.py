@@ -29,7 +29,7 @@ class AuditionStep:
 
     def before_first_draft(self, request: ActiveRequest) -> None:
         """Scores a request's SSMs on the text's last tokens, once and before its first draft, for
-        its router or length policy. If the text is too short, a later call scores them."""
+        its router or length policy. If the text is too short, a later call scores the SSMs."""
         too_short = len(request.sequence.tokens) < MIN_TOKENS
         # A request without permission to draft has nothing to choose.
         if request.had_audition or not request.may_draft or too_short:

@@ -312,7 +312,8 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
     indices = request.drafters_for(choice)
     draft_requests = []
     for index, budget in zip(indices, request.budgets(shape_nodes(shape), indices), strict=True):
-        # Kinds that spend their budget by score keep the shape; the others are cut beforehand.
+        # Kinds that spend their budget by score keep the shape; for other kinds it is cut
+        # beforehand.
         cut = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
         name = request.drafters[index].name
         if budget and cut:

@@ -221,7 +221,7 @@ class RoundSteps:
         if state.grant.length != 0:
             request.policy.observe(outcome)
         reads_times = request.router is not None and request.router.reads_times
-        # A policy that predicts times has recorded them in `observe`.
+        # A policy that predicts times has already recorded the round's times in `observe`.
         if reads_times and not length_policy(state.speculation.length).predicts:
             self._costs.observe_round(outcome)
         observe_route(state, committed, outcome.share_ms, self._similarity)

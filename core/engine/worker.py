@@ -1,7 +1,8 @@
 """Worker: serves many callers on one engine. One thread runs the rounds; callers read events.
 
-Requests wait in a queue; up to `max_live` of them are decoded together, joining and leaving between
-rounds (continuous batching). Each run has its own event queue, so a slow reader delays no other.
+Requests wait in a queue; up to `max_live` requests are decoded together, joining and leaving
+between rounds (continuous batching). Each run has its own event queue, so a slow reader delays no
+other.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class RanksInfo:
 @dataclass(frozen=True, slots=True)
 class RankTraffic:
     """The data that one rank exchanged with the other ranks in the LLM's pass of a round.
-    `collectives`: their number; `bytes`: the size of their tensors; `ms`: the time in them,
+    `collectives`: the number of collectives; `bytes`: the size of their tensors; `ms`: their time,
     including the wait for other ranks."""
 
     rank: int

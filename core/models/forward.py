@@ -67,7 +67,7 @@ class Forward(Protocol):
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         """Logits (batch, width, V) in the model's dtype. With `batch.last_only`, a pass that can
-        compute the last query's logits alone returns only these (batch, 1, V)."""
+        compute the last query's logits alone returns only these logits (batch, 1, V)."""
         ...
 
 

@@ -119,8 +119,8 @@ class KVArena:
         return self._bytes_of(max(self.rows, rows) * self._grown_slots(slots))
 
     def copied_bytes(self, rows: int, slots: int) -> int:
-        """Bytes of the largest layer's keys and values in `rows` rows of `slots` slots: a pass over
-        rows that are not adjacent copies them."""
+        """Bytes of the largest layer's keys and values in `rows` rows of `slots` slots: a pass
+        copies the keys and values of rows that are not adjacent."""
         cell = max(one.heads * (one.key_size + one.value_size) for one in self.shapes)
         return rows * slots * cell * self._dtype.itemsize
 

@@ -148,8 +148,8 @@ WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
 
 def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
-    """Bytes of a model's weights: in memory as `dtype`; without `dtype`, in the files; 0 if they
-    are not local."""
+    """Bytes of a model's weights: in memory as `dtype`; without `dtype`, in the files; 0 if the
+    files are not local."""
     if dtype is not None:
         return parameter_count(source) * dtype.itemsize
     return sum(map(_size, weight_files(source)))
@@ -157,12 +157,12 @@ def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
 
 def parameter_count(source: str) -> int:
     """Number of parameters in a model's files, from their headers, else estimated from their size;
-    0 if they are not local."""
+    0 if the files are not local."""
     return sum(map(_stored_parameters, weight_files(source)))
 
 
 def weight_files(source: str) -> list[Path]:
-    """The files that transformers loads; none if they are not local."""
+    """The files that transformers loads; none if the model is not local."""
     folder = Path(source)
     if not folder.is_dir():
         folder = snapshot(source) or folder

@@ -40,7 +40,7 @@ class AheadRun:
 @dataclass(slots=True)
 class ReadyDrafts:
     """A node's drafts that arrived before the round: by drafter index, with the requests that they
-    serve completely. `clock`: of the message that brought them."""
+    serve completely. `clock`: of the message that brought the drafts."""
 
     clock: DraftClock
     drafts: dict[int, Draft] = field(default_factory=dict)

@@ -63,7 +63,7 @@ ALLOWED = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id is allowed"
 @dataclass(frozen=True, slots=True)
 class Family:
     """Hub ids of an LLM and SSMs with one tokenizer that work together. `note`: the paper that
-    measured them, or their use."""
+    measured these models, or their use."""
 
     llm: str
     ssms: tuple[str, ...]

@@ -17,7 +17,7 @@ __all__ = ["context_length_of", "load_warnings"]
 # Context length of a model without a limit, and the largest context length of any model.
 UNLIMITED, LARGEST = 1 << 20, (1 << 31) - 1
 # Configuration fields for the number of positions. transformers maps some other names to the first
-# of these.
+# of these fields.
 POSITION_FIELDS = (
     "max_position_embeddings",
     "max_target_positions",
