@@ -180,7 +180,7 @@ class ActiveRequest:
 
     def budgets(self, full: int, indices: Sequence[int]) -> list[int]:
         """`max_tree_nodes` divided among drafters, see `node_shares`; without that limit each
-        drafter has `full` nodes, the number of the whole shape."""
+        drafter has `full` nodes, the size of the whole shape."""
         if self.max_tree_nodes is None:
             return [full] * len(indices)
         names = [self.drafters[index].name for index in indices]
@@ -194,8 +194,8 @@ class ActiveRequest:
             return choice
         config, room = self.sequence.speculation, self.sequence.room
         names = [self.drafters[index].name for index in self.drafters_for(choice)]
-        # Two bounds: a drafter's share of the node budget, and the tokens that are left, less the
-        # LLM's own.
+        # Two bounds: a drafter's share of the node budget, and the tokens that are left, minus
+        # the LLM's own token.
         fits = max_draft_depth(config, names, choice.length)
         if min(fits, room) == choice.length:
             return choice

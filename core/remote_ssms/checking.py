@@ -1,5 +1,5 @@
-"""Checks node settings before an LLM is loaded, which takes long. Importable without the packages
-of requirements-cluster.txt."""
+"""Checks node settings before an LLM is loaded, since loading takes long. Importable without the
+packages of requirements-cluster.txt."""
 
 from __future__ import annotations
 

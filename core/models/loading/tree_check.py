@@ -86,8 +86,8 @@ def broken_weights(name: str) -> ModelLoadError:
 
 
 def _lean_model(model: HfModel, module: Any) -> HfModel:
-    """The model with the lean pass, if its architecture has a lean pass and this gives exact
-    trees."""
+    """The model with the lean pass, if its architecture has one and the tree passes of the lean
+    pass are exact."""
     # The module's weights become views of the concatenated weights, so there is no second copy.
     weights = lean_weights(module)
     if weights is None:

@@ -131,7 +131,7 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     order = [row for member in range(members) for row in range(member, rows, members)]
     counts = np.array([batch.plan.counts[row] for row in order])
     ends = np.cumsum(counts)
-    # Index of each token within its row, which begins with 0 in each row.
+    # Index of each token within its row; counting begins with 0 in each row.
     nodes = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
     places = np.repeat(np.array(order) * width, counts) + nodes
     # True if there is no padding and the rows are already grouped.
