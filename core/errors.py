@@ -36,8 +36,8 @@ LONGEST_SHOWN = 300
 
 
 def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
-    """Text from a file or another package as one line of a message: without control characters, at
-    most `longest` characters, then three dots if it was longer."""
+    """Text from a file or another package as one line of a message. Control characters are escaped;
+    a text longer than `longest` characters is cut at that length and gets three dots."""
     text = str(value)
     # Only the beginning of a long text is read. An escape has up to ten characters, so `line` may
     # be longer than `words`.
@@ -74,7 +74,8 @@ def _format_value(value: object) -> str:
 
 
 class ContextLengthError(ConfigError):
-    """The prompt, or prompt and limit together, do not fit the context of the models."""
+    """The prompt, or the prompt with the requested number of tokens, does not fit the models'
+    context."""
 
 
 class ModelError(SpecScopeError):
@@ -94,7 +95,7 @@ class VocabMismatchError(ModelError):
 
 
 class RankError(ModelError):
-    """A rank, one process of a divided LLM, that has ended or does not answer in time."""
+    """A rank (one process of a divided LLM) that has ended or does not answer in time."""
 
 
 class OutOfMemoryError(ModelError):

@@ -1,6 +1,6 @@
 """RunStats as a fold over a run's events; names and definitions are vLLM's and llama.cpp's.
 
-The engine folds each event as it is emitted, a replay folds the same events again.
+The engine folds each event when it is emitted; a replay folds the same events again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StatsFold:
         self._tree_depth = self._tree_nodes = 0
 
     def observe(self, event: Event) -> None:
-        """Adds an event; only three kinds carry anything that is counted."""
+        """Adds an event; only three kinds of events are counted."""
         if isinstance(event, RunStarted):
             self._queue_ms = event.queue_ms
         elif isinstance(event, Combined):
@@ -114,9 +114,9 @@ class StatsFold:
         )
 
     def _overlap_ratio(self) -> float:
-        """Share of the LLM's pass time that overlaps with drafting for this run: during this run's
-        passes, or with `pipeline=across` during passes for other requests, which are not in its
-        events.
+        """The time in which drafting for this run overlaps LLM passes, divided by the time of this
+        run's LLM passes. The overlapped passes are this run's and, with `pipeline=across`, passes
+        for other requests, which are not in this run's events.
 
         Concurrent drafters count once, and no drafting counts for two passes. Passes for other
         requests may be longer than this run's, hence the bound of 1.
@@ -140,7 +140,7 @@ def stats_of(events: Sequence[Event]) -> RunStats:
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
     """Total length covered by the intervals (start, end), overlaps counted once."""
     covered, last_end = 0.0, float("-inf")
-    # By start: everything before `last_end` is counted already.
+    # In order of start, so everything before `last_end` is already counted.
     for start, end in sorted(intervals):
         covered += max(0.0, end - max(start, last_end))
         last_end = max(last_end, end)

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     node = open_node(args.listen, keys, args.ssm, args.dtype, args.device, lines)
     with closing(node):
         lines.end()
-        # One line, for which a program that started this one can wait.
+        # One line, for which a program that started this process can wait.
         print(f"node on {node.address} with {', '.join(node.names)}", flush=True)
         node.serve(stop.is_set)
 

@@ -1,12 +1,12 @@
-"""Texts as flat arrays, and where a text's end has occurred in them before.
+"""Texts as flat arrays, and the search for earlier occurrences of a text's end in them.
 
-Chains of equal hashes, as in LZ77 compressors: each position links to the last one before it whose
-tokens have the same hash. Memory is constant, since texts are in a ring buffer that overwrites its
-oldest tokens; matches are exact, since candidates are compared token by token. A suffix automaton
-would count all occurrences, not the latest MAX_CANDIDATES only, but takes ten times the memory per
-token and cannot drop the oldest tokens.
+Chains of equal hashes, as in LZ77 compressors: each position links to the latest earlier position
+whose n-gram has the same hash. Memory is constant, since texts are in a ring buffer that overwrites
+its oldest tokens; matches are exact, since candidates are compared token by token. A suffix
+automaton would count all occurrences instead of only the latest MAX_CANDIDATES. But it takes ten
+times the memory per token, and cannot drop the oldest tokens.
 
-Plain loops over arrays: compiled by numba where it is installed.
+The functions are plain loops over arrays, compiled by numba if it is installed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ __all__ = [
     "new_index",
 ]
 
-# Lengths of the n-grams that are hashed; the second is searched where the first has no match.
+# Lengths of the n-grams that are hashed; the second length is searched only if the first has no
+# match.
 ORDERS = (3, 1)
 LONGEST_MATCH = 32
-"""Tokens up to which a match is compared."""
+"""The most tokens of a match that are compared."""
 MAX_CANDIDATES = 64
-"""Positions of one hash that are compared, the latest first."""
+"""The most positions of one hash that are compared, the latest first."""
 SEPARATOR = -1
-"""Between two texts: equals no token."""
+"""Separates two texts; no token has this id."""
 BUCKETS = 1 << 15
 # A polynomial hash modulo 2^31 - 1: a product with FACTOR, 2^13 - 1, fits int64.
 FACTOR, PRIME = 8191, 2147483647
@@ -48,9 +49,10 @@ NO_POSITIONS = (0, 0)
 
 
 class TextIndex(NamedTuple):
-    """`tokens` (capacity): a ring of token ids. `previous` (orders, capacity): for each position,
-    the last one before it in the same hash bucket; `heads` (orders, buckets): the latest position
-    of a bucket; -1: none. `written` (1): tokens so far, which is the next position."""
+    """`tokens` (capacity): a ring of token ids. `previous` (len(ORDERS), capacity): for each
+    position, the latest earlier position in the same hash bucket, or -1. `heads` (len(ORDERS),
+    buckets): the latest position of each bucket, or -1. `written` (1): the number of tokens added
+    so far, which is the next position."""
 
     tokens: np.ndarray
     previous: np.ndarray
@@ -73,14 +75,14 @@ def _hash_of(tokens: np.ndarray, last: int, count: int) -> int:
     """The hash of the `count` tokens of a ring that end at the position `last`."""
     code = 0
     for back in range(count):
-        # SEPARATOR counts as a token of its own.
+        # Token t counts as t + 2 in the hash, and SEPARATOR as 1.
         code = (code * FACTOR + tokens[(last - back) % tokens.shape[0]] - SEPARATOR + 1) % PRIME
     return code
 
 
 @jit
 def add_tokens(index: TextIndex, token_ids: np.ndarray) -> None:
-    """Appends tokens; the oldest are overwritten where the ring is full."""
+    """Appends tokens; once the ring is full, the oldest tokens are overwritten."""
     capacity, mask = index.tokens.shape[0], index.heads.shape[1] - 1
     for token in token_ids:
         at = index.written[0]
@@ -103,10 +105,10 @@ def _find_matches(
     lengths: np.ndarray,
     found: int,
 ) -> int:
-    """Finds the latest positions where the end of `tail`, the last tokens of a text, occurs. Writes
-    `ends`, the position of each match's last token, and `lengths` from index `found` on; returns
-    the number of matches so far. Matches that end at the positions [skipped[0], skipped[1]) are
-    left out."""
+    """Finds the latest positions at which the end of `tail` occurs; `tail` is the last tokens of a
+    text. From index `found` on, writes the position of each match's last token into `ends` and its
+    length into `lengths`. Returns the number of matches, including the first `found`. Matches that
+    end at the positions [skipped[0], skipped[1]) are left out."""
     capacity, mask, count = index.tokens.shape[0], index.heads.shape[1] - 1, index.written[0]
     size, before = tail.shape[0], found
     for order in range(len(ORDERS)):
@@ -114,10 +116,11 @@ def _find_matches(
             continue
         at = index.heads[order, _hash_of(tail, size - 1, ORDERS[order]) & mask]
         for _ in range(MAX_CANDIDATES):
-            # Below `count - capacity` the ring is overwritten, at this position and all before it.
+            # Positions before `count - capacity` are overwritten, and the chain leads only to
+            # earlier positions.
             if at < 0 or at < count - capacity or found == ends.shape[0]:
                 break
-            # Backwards from the match's end; a bucket may have other n-grams, too.
+            # Compared backwards from the match's end, since a bucket may also hold other n-grams.
             length = 0
             while (
                 length < min(LONGEST_MATCH, size)
@@ -125,7 +128,7 @@ def _find_matches(
                 and index.tokens[(at - length) % capacity] == tail[size - 1 - length]
             ):
                 length += 1
-            # Nothing follows the last token written.
+            # A match that ends at the last token written has no continuation.
             left_out = at + 1 >= count or skipped[0] <= at < skipped[1]
             if length >= ORDERS[order] and not left_out:
                 ends[found], lengths[found] = at, length
@@ -147,12 +150,14 @@ def find_tree(
     matches: np.ndarray,
     nodes: np.ndarray,
 ) -> tuple[int, int, float]:
-    """The tree of what followed earlier occurrences of `tail`: in the run's own text (`own`) and in
-    `earlier` ones, there without the positions `skipped`.
+    """Builds the tree of the tokens that followed occurrences of `tail`, at most `depth` deep. The
+    occurrences are in the run's own text (`own`) and in `earlier` texts; matches in `earlier` that
+    end at the positions [skipped[0], skipped[1]) are left out.
 
-    A match counts as `weights[its length]`. Fills `nodes` (rows of token, parent, weight) up to its
-    size; returns the number of nodes, the longest match, and the sum of the matches' weights.
-    `matches` (2, n) is scratch, and n the most matches that are used.
+    A match adds `weights[its length]` to the weight of each node on its path. Fills `nodes` (rows
+    of token, parent, weight) until it is full. Returns the number of nodes, the length of the
+    longest match, and the sum of the matches' weights. `matches` (2, n) is scratch; at most n
+    matches are used.
     """
     ends, lengths = matches[0], matches[1]
     num_own = _find_matches(own, tail, NO_POSITIONS, ends, lengths, 0)
@@ -169,7 +174,8 @@ def find_tree(
         for step in range(depth):
             at = first + step
             if match < num_own:
-                # Near the text's end less than `depth` tokens follow: they are assumed to repeat.
+                # Near the text's end fewer than `depth` tokens follow the match; these tokens are
+                # assumed to repeat.
                 at = first + step % (last - first)
             elif at >= last or index.tokens[at % capacity] == SEPARATOR:
                 break
@@ -214,17 +220,18 @@ def likeliest_nodes(
     float_scratch: np.ndarray,
     rows: np.ndarray,
 ) -> int:
-    """The likeliest of the `count` nodes that `find_tree` found, parents first. `total`, `match`:
-    the sum of weights and the longest match that it returned.
+    """Selects the likeliest of the `count` nodes that `find_tree` found, parents first. `total` and
+    `match`: the sum of weights and the length of the longest match that `find_tree` returned.
 
-    A node's score is `rates[match_class]` of the match that its parent ends, times its share of its
-    parent's weight. A token of `ends` gets no children; `chain`: every node at most one.
-    Fills `rows` (token, parent, score, rank, match, share) up to its size; returns their number.
-    `int_scratch` (3, nodes + 1) and `float_scratch` (2, nodes) are scratch.
+    A node's score is its share of its parent's weight, times `rates[match_class(n)]`, where n is
+    the length of the match that ends with the parent. A node whose token is in `ends` gets no
+    children; with `chain` every node gets at most one child. Fills `rows` with (token, parent,
+    score, rank, match, share) until it is full; returns the number of rows filled. `int_scratch`
+    (3, nodes + 1) and `float_scratch` (2, nodes) are scratch.
     """
     depths, places, children = int_scratch[0], int_scratch[1], int_scratch[2]
     chances, scores = float_scratch[0], float_scratch[1]
-    # `children[parent + 1]`: the root, -1, has the first entry.
+    # `children` is indexed by parent + 1, since the root is parent -1.
     children[0] = 0
     for node in range(count):
         depths[node], places[node], children[node + 1] = 0, -1, 0
@@ -244,7 +251,8 @@ def likeliest_nodes(
         best = -1
         for node in range(count):
             parent = int(nodes[node, 1])
-            # No descendant is likelier than its ancestor, so none is lost with it.
+            # No descendant is likelier than its ancestor, so leaving out an unlikely node loses no
+            # likely node.
             if places[node] >= 0 or chances[node] < MIN_NODE_PROBABILITY:
                 continue
             if (parent >= 0 and places[parent] < 0) or (chain and children[parent + 1]):

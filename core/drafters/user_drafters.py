@@ -31,12 +31,12 @@ from core.trees.tree import ROOT, depths_of
 
 __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_user_drafter"]
 
-# A user's code may raise anything, and call sys.exit.
+# A user's code may raise any exception and may call sys.exit.
 DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
 # The stages that a drafter's time spans may have.
 STAGES = ("prefill", "catch_up", "draft")
-# Ranks, contexts and passes are below this: the log stores them, and Python's integers may be of
-# any length.
+# Ranks, contexts and passes must be below this limit, since the log stores them and Python's
+# integers have no limit of their own.
 NUMBER_LIMIT = 1 << 31
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _METHODS = ("open", "draft", "commit", "close", "temperature", "likelihoods")
@@ -46,7 +46,7 @@ _ALLOWED = "package.module:Class, a class with the methods of core.drafters.base
 def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
     """Imports the classes of these paths; returns each path once. Raises ConfigError."""
     distinct = tuple(dict.fromkeys(paths))
-    # Only checked here: `make_user_drafter` finds the module imported already.
+    # The classes are only checked here; `make_user_drafter` instantiates them.
     for path in distinct:
         if not _PATH.fullmatch(path):
             raise _refusal(path)
@@ -80,9 +80,10 @@ def _refusal(path: str, reason: str = "") -> ConfigError:
 
 @dataclass(eq=False)
 class _SequenceCopy:
-    """The copy of a run's sequence that a drafter gets, so that it cannot change the run's. `size`:
-    the number of tokens that it should have. `num_likelihoods`: how many the drafter has reported;
-    `temperature`: the last that it reported."""
+    """The copy of a run's sequence that a drafter gets, so that the drafter cannot change the run's
+    sequence. `size`: the number of tokens that the copy should have. `num_likelihoods`: the number
+    of likelihoods that the drafter has reported. `temperature`: the temperature that the drafter
+    reported last."""
 
     sequence: TokenSequence
     size: int = 0
@@ -103,8 +104,8 @@ class _SequenceCopy:
 
 
 class GuardedDrafter:
-    """See Drafter. Wraps a user's drafter: whatever it raises becomes a DrafterError, and what it
-    returns is checked and copied."""
+    """See Drafter. Wraps a user's drafter: its exceptions become DrafterErrors, its results are
+    checked, and its drafts are copied."""
 
     def __init__(self, drafter: Drafter, name: str, vocab_size: int) -> None:
         self._drafter = drafter
@@ -118,14 +119,15 @@ class GuardedDrafter:
 
     @property
     def learns(self) -> bool:
-        """Whether the class has its own `learn`, and `learns` is set, see LookupDrafter."""
+        """Whether the class overrides `LookupDrafter.learn` and the drafter's own `learns` is
+        true."""
         drafter = self._drafter
         own = isinstance(drafter, LookupDrafter) and type(drafter).learn is not LookupDrafter.learn
-        return own and bool(getattr(drafter, "learns", False))  # absent if __init__ was not called
+        return own and bool(getattr(drafter, "learns", False))  # absent if its __init__ did not run
 
     def learn(self, sequence: TokenSequence) -> None:
         """See LookupDrafter."""
-        # A copy of its own: the run's was dropped when it was closed.
+        # A new copy, since the run's copy was dropped when the run was closed.
         copy = _copy_of(sequence)
         copy.follow(sequence)
         with self._guard():
@@ -190,7 +192,8 @@ class GuardedDrafter:
 
     @contextmanager
     def _guard(self, *sequences: TokenSequence) -> Iterator[list[_SequenceCopy]]:
-        """The sequences' copies, up to date. Whatever is raised within becomes a DrafterError."""
+        """Yields the sequences' copies, up to date. An exception raised within becomes a
+        DrafterError."""
         try:
             copies = [self._copies[sequence.run_id] for sequence in sequences]
             for copy, sequence in zip(copies, sequences, strict=True):
@@ -202,8 +205,8 @@ class GuardedDrafter:
             raise DrafterError(self._name, error, _place(self._drafter, error)) from error
 
     def _checked_timings(self, timings: object, start: float) -> tuple[Timed, ...]:
-        """The spans. Raises ValueError if one is not of this drafter, or not within the call that
-        began at `start`."""
+        """Returns `timings`. Raises ValueError unless each span has this drafter's lane, a stage of
+        STAGES, a share up to 1, and a time within the call that began at `start`."""
         end = time.perf_counter()
         if type(timings) is not tuple or not all(type(one) is Timed for one in timings):
             raise ValueError(
@@ -223,8 +226,8 @@ class GuardedDrafter:
 
 
 def _place(drafter: Drafter, error: BaseException) -> str:
-    """The file and line of the drafter's module where the error was raised, or where the code that
-    raised it was called; empty for an error of the checks."""
+    """The last place in the error's traceback that is in the drafter's module, as file:line; empty
+    if there is none."""
     own = type(drafter).__module__
     places = [
         f"{PurePath(frame.f_code.co_filename).name}:{line}"
@@ -235,10 +238,10 @@ def _place(drafter: Drafter, error: BaseException) -> str:
 
 
 def _copy_of(sequence: TokenSequence) -> _SequenceCopy:
-    """A copy without tokens yet."""
+    """A copy that has no tokens yet."""
     assert isinstance(sequence.noise, SeededNoise), "the noise of real runs"
-    # Without the run's statistics and detokenizer, which only the engine updates. A copy of the
-    # noise, since changing a cached Gumbel tensor in place would change what the LLM samples.
+    # The copy has no statistics and no detokenizer, which only the engine updates. The noise is
+    # copied, since changing a cached Gumbel tensor in place would change what the LLM samples.
     own = replace(
         sequence,
         noise=sequence.noise.copy(),
@@ -277,7 +280,7 @@ def check_drafts(
 
 
 def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
-    """Why a draft cannot be verified; empty for one that can."""
+    """Why a draft cannot be verified; empty if it can be."""
     if type(draft) is not Draft:
         return f"a draft is a {type(draft).__name__}"
     count = len(draft)
@@ -303,7 +306,8 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
         return f"a token id is not from 0 to {vocab_size - 1}"
     if not all(0 <= score <= 1 for score in (*draft.scores, *draft.shares)):
         return "a score or share is not from 0 to 1"
-    # If q were not the probability drawn with, `mss` and `traversal` would not be lossless.
+    # The tokens of a user's drafter count as not drawn, so each q must be 1: with another q, `mss`
+    # and `traversal` would not be lossless.
     if draft.q is not None or set(draft.qs) - {1.0}:
         return "a q is not 1: its proposals are not drawn"
     if len({*zip(draft.parents, draft.token_ids, strict=True)}) < count:

@@ -1,4 +1,5 @@
-"""Admission: turns a request into a sequence: tokenization, context check, seed, drafters by name.
+"""Admission turns a request into a sequence: it tokenizes the prompt, checks the prompt's length,
+draws the seed, and finds the drafters' names.
 
 No model runs.
 """
@@ -32,13 +33,14 @@ MOST_RENDERED = 1 << 26
 
 
 def check(models: LoadedModels, request: Request) -> None:
-    """Raises what `prepare` would raise."""
+    """Raises the errors that `prepare` would raise."""
     _prompt_tokens(models, request)
     _resolve_drafters(models, request)
 
 
 def prepare(models: LoadedModels, request: Request) -> TokenSequence:
-    """A sequence that can be admitted, its seed drawn and its drafters named.
+    """Returns a sequence that can be admitted. Its drafters are named, and its seed is drawn if the
+    request has none.
 
     Raises ConfigError, or ContextLengthError, which names the lengths of prompt and context.
     """
@@ -46,12 +48,13 @@ def prepare(models: LoadedModels, request: Request) -> TokenSequence:
     prompt_ids = _prompt_tokens(models, request)
     seed = request.sampling.seed
     if seed is None:
-        # Drawn here, so that RunStarted shows it and the run can be repeated. From the system, not
-        # from a global generator, which another part of the program may have seeded.
+        # The seed is drawn here, so that RunStarted shows it and the run can be repeated. It is
+        # drawn from the system, since another part of the program may have seeded a global
+        # generator.
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolve(sampling.temperature)
-    # With the prompt: a token's text may depend on the tokens before it.
+    # The detokenizer gets the prompt, since a token's text may depend on the tokens before it.
     detokenizer = Detokenizer(models.tokenizer, prompt_ids)
     return TokenSequence(
         run_id=uuid.uuid4().hex,
@@ -69,7 +72,7 @@ def prepare(models: LoadedModels, request: Request) -> TokenSequence:
 
 
 def _warnings(models: LoadedModels, request: Request) -> tuple[str, ...]:
-    # As in transformers and vLLM the message is put into the template unchanged.
+    # As in transformers and vLLM, the message is put into the template unchanged.
     if not request.chat or request.prompt_token_ids:
         return ()
     tokens = control_tokens_in(models.tokenizer, request.prompt)
@@ -82,8 +85,9 @@ def _warnings(models: LoadedModels, request: Request) -> tuple[str, ...]:
 
 
 def refuse_oversized(models: LoadedModels, request: Request) -> None:
-    """Raises ContextLengthError for a prompt that cannot fit, whatever its tokens: tokenizing
-    megabytes would delay other requests for seconds."""
+    """Raises ContextLengthError if the prompt has more characters than the context could hold in
+    the longest tokens. The prompt is not tokenized: tokenizing megabytes would delay other requests
+    for seconds."""
     count, context = len(request.prompt), models.llm.context_length
     if count <= context or request.prompt_token_ids:
         return
@@ -97,8 +101,8 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
 
 
 def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
-    """Raises ContextLengthError if the beginning of a very long prompt alone overfills the context:
-    the time of refusing it then depends on the context, not on the text."""
+    """Raises ContextLengthError if the beginning of a very long prompt alone overfills the context.
+    So the time of a refusal depends on the length of the context, not of the prompt."""
     context, name = models.llm.context_length, models.llm.info.name
     beginning = text[: context * CHARACTERS_A_TOKEN]
     if len(beginning) == len(text):
@@ -162,9 +166,9 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
 
 
 def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
-    """The tokens of the messages in the LLM's chat template, and of the beginning of an answer.
-    Raises ConfigError if the LLM has no template or the template fails, ContextLengthError if the
-    text cannot fit."""
+    """The tokens of the messages, rendered by the LLM's chat template, and of the beginning of an
+    answer. Raises ConfigError if the LLM has no template, the template fails or renders nothing, or
+    the tokenizer fails. Raises ContextLengthError if the text cannot fit."""
     tokenizer = models.tokenizer
     if not tokenizer.chat_template:
         raise ConfigError.must_be(
@@ -176,11 +180,11 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
             tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map, longest
         )
     except ContextLengthError:
-        raise  # the text is too long: no fault of the template
+        raise  # the text is too long, which is not the template's fault
     except MODEL_FAULTS as error:
         raise _chat_error(models, f"fails ({one_line(error)})") from error
     _refuse_by_beginning(models, text)
-    # The template has written the special tokens.
+    # The template has already written the special tokens.
     ids = _tokens_of(models, text, add_special_tokens=False)
     if not ids:
         raise _chat_error(models, "renders nothing")
@@ -188,9 +192,9 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
 
 
 def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
-    """The token ids of a text. Raises ConfigError if the tokenizer fails on it."""
+    """The token ids of a text. Raises ConfigError if the tokenizer fails on the text."""
     try:
-        # Without the tokenizer's own warning: a prompt that is too long is refused here.
+        # Not verbose: the tokenizer need not warn of a long prompt, which this module refuses.
         with models.tokenizing:
             ids: list[int] = models.tokenizer(text, verbose=False, **options)["input_ids"]
     except MODEL_FAULTS as error:

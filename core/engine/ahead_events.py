@@ -1,6 +1,6 @@
 """Events of drafts made ahead: hit or miss, time saved, time wasted.
 
-A draft ahead counts as a hit only once the next round has used it.
+A draft made for a guessed outcome counts as a hit only if the next round uses it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ Reason = Literal["", "wrong", "unused", "ended"]
 
 
 def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
-    """The drafts made during this round's LLM pass, for the round after `committed`."""
+    """The drafts made during this round's LLM pass for the round that follows the tokens
+    `committed`; None if there are none."""
     if not state.next_drafts:
         return None
-    # The drafts overlapped these passes, which hid their time.
+    # These passes ran while the drafts were made, and so hid the drafts' time.
     passes = tuple(t for t in state.timings if t.lane == LLM_LANE)
     return AheadDrafts(state.next_drafts, passes, committed)
 
@@ -37,8 +38,8 @@ def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
     }
     results = []
     for name, draft in _in_drafter_order(state, state.ahead_drafts):
-        # If the committed tokens are none of the outcomes drafted for, it is a miss. Otherwise
-        # `passes_ahead` says whether the round used the draft.
+        # If the committed tokens are none of the outcomes drafted for, the draft is a miss.
+        # Otherwise `passes_ahead` says whether the round used the draft.
         if state.ahead_drafts.committed not in draft.outcomes:
             results.append(_ahead_event(name, draft, "wrong"))
         elif not num_used.get(name):
@@ -67,9 +68,9 @@ def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[
 def _ahead_event(
     name: str, draft: AheadDraft, reason: Reason, num_used: int = 0, passes: Sequence[Timed] = ()
 ) -> Ahead:
-    """`reason`: of a miss; empty for a hit. `num_used`: how many drafting passes are part of the
-    round's draft. The others are wasted, and so is every scoring of the tree. `passes`: the LLM's,
-    during which the drafting ran."""
+    """`reason`: the reason of a miss; empty for a hit. `num_used`: the number of drafting passes
+    whose nodes are part of the round's draft. The other drafting passes and every scoring of the
+    tree are wasted. `passes`: the LLM's passes during which the drafting ran."""
     waste = [*draft.scoring_timings, *draft.draft_timings[num_used:]]
     return Ahead(
         drafter=name,
@@ -84,8 +85,9 @@ def _ahead_event(
 
 
 def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahead:
-    """The part of a draft's time that the LLM's pass over other requests hid. The draft continues
-    committed text: no outcome was guessed, so it is a hit (`Ahead.is_certain`), none of it wasted.
+    """The event of a draft that was made during the LLM's pass over other requests, which hid part
+    of the draft's time. The draft continues committed text, so no outcome was guessed: the event is
+    a hit (`Ahead.is_certain`), and no time was wasted.
     """
     name = state.request.drafters[index].name
     hidden = _hidden_ms(state.drafts[index].timings, passes)

@@ -1,5 +1,5 @@
-"""Auditions: SSMs score the text's last tokens, here and on drafter nodes, for a router or a
-length policy that chooses among SSMs of different domains.
+"""Auditions: SSMs, in this process and on drafter nodes, score the text's last tokens. A router or
+a length policy chooses among SSMs of different domains by these scores.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class AuditionStep:
         self._remote = remote
 
     def before_first_draft(self, request: ActiveRequest) -> None:
-        """Once per request, before its first draft: scores its SSMs on the text's last tokens, for
-        its router or length policy. A text that is too short is scored in a later round."""
+        """Scores a request's SSMs on the text's last tokens, once and before its first draft, for
+        its router or length policy. If the text is too short, a later call scores the SSMs."""
         too_short = len(request.sequence.tokens) < MIN_TOKENS
-        # Without a draft there is nothing to choose for.
+        # A request without permission to draft has nothing to choose.
         if request.had_audition or not request.may_draft or too_short:
             return
         request.had_audition = True
@@ -54,8 +54,8 @@ class AuditionStep:
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
-        """The audition of a round, if the request's router wants one. The audition's time is part
-        of the round."""
+        """Runs an audition in this round if the request's router wants it. The audition's time is
+        part of the round."""
         request, router = state.request, state.request.router
         # An audition that waits for the nodes' scores is not requested twice.
         waiting = self._remote is not None and self._remote.expects_audition(request)
@@ -72,21 +72,22 @@ class AuditionStep:
         window: int,
         observe: TakesAudition,
     ) -> list[Timed]:
-        """Scores SSMs on the text's last tokens and calls `observe`: immediately if all of them are
-        in this process, else when the drafter nodes have answered this round. Returns the spans of
-        the passes in this process."""
-        # Scores are requested from drafter nodes in the message that requests drafts: an audition
+        """Scores SSMs on the text's last tokens and calls `observe`. If all these SSMs are in this
+        process, `observe` is called immediately; otherwise, when the drafter nodes have answered
+        this round. Returns the spans of the passes in this process."""
+        # Drafter nodes get the request for scores in the message that requests drafts: an audition
         # has no round trip of its own.
         here = [name for name in names if name in self._ssm_pool.ssms]
         there = tuple(name for name in names if name not in here)
         if there and self._remote is not None:
-            # The same tokens for all, also where one SSM's context is shorter.
+            # The shortest context limits the window, so that all SSMs score the same tokens.
             window = min([window, *(self._remote.context_length(name) for name in there)])
             window = min([window, *(self._ssm_pool.ssms[name].context_length for name in here)])
         log_probs, timings = self._ssm_pool.audition(
             here, request.sequence.tokens, stage=stage, window=window
         )
-        # A router compares SSMs that have not drafted yet by these times (`Engine._time_of_round`).
+        # A router uses these times to compare SSMs that have not drafted yet
+        # (`Engine._time_of_round`).
         for one in timings:
             self._costs.draft_costs(one.lane).audition.add(one.seconds * 1000)
         ms = sum(one.seconds for one in timings) * 1000

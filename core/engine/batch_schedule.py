@@ -48,14 +48,14 @@ class BatchSchedule:
         self._scheduler = make_scheduler(name, costs)
         self._plan = Plan((), ())
         self._num_queued = self._num_live = self._num_passes = 0
-        # The last plan with a decision, and the number of the pass that it was for.
+        # The last plan with a decision, and the number of that plan's pass.
         self._last_decision: tuple[Plan, int] | None = None
-        self._start = 0.0  # of the last plan, in seconds of time.perf_counter
+        self._start = 0.0  # when the last `plan` began, by time.perf_counter
         self._num_drafted: dict[str, int] = {}  # tree nodes by run
 
     @property
     def active(self) -> bool:
-        """Whether requests are planned together: with every schedule but `each`."""
+        """Whether requests are planned together, as with every schedule but `each`."""
         return self._scheduler is not None
 
     @property
@@ -69,9 +69,10 @@ class BatchSchedule:
     def take_over(
         self, requests: Sequence[ActiveRequest], pool_states: Mapping[str, RoundState]
     ) -> None:
-        """Called before the first plan after another schedule: forgets the grants and decisions of
-        that schedule, and what this schedule decided for an earlier load. A draft in the pool keeps
-        the length limit that it was made with."""
+        """Called before this schedule's first plan after another schedule was in use. Forgets the
+        grants and decisions of the other schedule, and this schedule's own decision for an earlier
+        load. A draft that waits to be verified (`pool_states`) keeps the length limit with which it
+        was made."""
         self._last_decision = None
         if isinstance(self._scheduler, FollowsLoad):
             self._scheduler.forget_load()
@@ -88,7 +89,7 @@ class BatchSchedule:
         num_queued: int,
         pool_states: Mapping[str, RoundState] = EMPTY_POOL,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
-        """The requests that the next round verifies, and the requests for which SSMs draft
+        """Returns the requests that the next round verifies, and the requests for which SSMs draft
         meanwhile (None: not decided here), see Plan. Sets the grant and the load of every request.
 
         `modes`: the pipeline mode by run; `num_queued`: requests in the queue; `pool_states`: the
@@ -141,7 +142,7 @@ class BatchSchedule:
             state.request.run_id: len(selection.nodes)
             for state, (_, selection) in zip(states, merges, strict=True)
         }
-        # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
+        # Rules that read q need every drawn node: dropping unlikely nodes would bias the text.
         may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
         # chances[i][j]: P(node j of request i is accepted), estimated by its drafters.
         droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
@@ -156,8 +157,8 @@ class BatchSchedule:
                 state.combined = select(trie, selection, state.keep_node)
 
     def _record(self, states: Sequence[RoundState]) -> None:
-        """Fills in `scheduled` of each state, and updates what the next plan reads of its request:
-        rounds waited, mean tree width."""
+        """Fills in `scheduled` of each state. Updates the rounds waited and the mean tree width of
+        each request, which the next plan reads."""
         plan, load = self._plan, self._plan.load
         num_drafted = sum(self._num_drafted.values())
         num_granted = sum(len(state.tree) for state in states)
@@ -167,8 +168,8 @@ class BatchSchedule:
             if tree.depth:
                 request.mean_width += WIDTH_SHARE * (len(tree) / tree.depth - request.mean_width)
             # The state's grant and decision were set when its draft was planned, perhaps a round
-            # ago; the request's may be newer. So a decision is recorded in the round that verifies
-            # the first draft under it.
+            # ago; the request's own grant and decision may be newer. So a decision is recorded in
+            # the round that verifies the first draft made under that decision.
             grant, decision = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
@@ -193,10 +194,10 @@ class BatchSchedule:
         spans = [t for state in states for t in state.timings if t.start >= self._start]
         models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
-        # Most rounds have no such stage, so a prediction of the next round must not contain its
-        # time.
+        # Most rounds have no opening stage, so a prediction of the next round must not include an
+        # opening stage's time.
         opening = [t for t in models if t.name in OPENING]
-        # The whole round, the planning and the events included.
+        # The time of the round, including the planning and the events.
         wall_ms = (time.perf_counter() - self._start) * 1000
         all_drafts = [draft for state in states for draft in state.drafts.values()]
         drafts = [one for draft in all_drafts for one in draft.timings]
@@ -228,9 +229,11 @@ def _live_request(
     request: ActiveRequest, modes: Mapping[str, str], state: RoundState | None
 ) -> LiveRequest:
     speculation = request.sequence.speculation
-    # The choice without a grant: the request still has the grant of its last round.
+    # The policy's choice without a grant's limit: the request still has the grant of its last
+    # round.
     choice = state.choice if state else request.policy.choose()
-    # A policy that predicts a round's time compares it with plain decoding, with probes of its own.
+    # A policy that predicts a round's time needs no guard: it compares drafting with plain
+    # decoding.
     guards_itself = speculation.never_drafts or length_policy(speculation.length).predicts
     return LiveRequest(
         context=request.sequence.root_position,
@@ -246,8 +249,9 @@ def _live_request(
 
 
 def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int]]:
-    """The `budget` likeliest nodes of all requests: by request, their indices in order. Among
-    equals the earlier comes first, so that a parent comes before its child."""
+    """Selects the `budget` likeliest nodes of all requests; returns, for each request, the sorted
+    indices of its selected nodes. Among equally likely nodes the earlier comes first, so that no
+    child is kept without its parent."""
     nodes = [
         (-chance, request, node)
         for request, own in enumerate(chances)

@@ -35,8 +35,8 @@ from core.speculation_length.cost_model import Costs
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# How many of the latest texts are kept until a lookup drafts for the first time; then all lookups
-# learn them. Bounded, since perhaps no lookup ever drafts.
+# The number of latest texts that are kept until a lookup drafts for the first time; then all
+# lookups learn these texts. Bounded, since perhaps no lookup ever drafts.
 MAX_UNLEARNED_TEXTS = 16
 
 
@@ -68,20 +68,20 @@ class Drafting:
             self._drafters |= remote.drafters
 
     def by_names(self, names: Sequence[str]) -> tuple[Drafter, ...]:
-        """The drafters of a run, in its order."""
+        """The drafters with these names, in this order."""
         return tuple(self._drafters[name] for name in names)
 
     def draft(self, states: Sequence[RoundState]) -> None:
         """Fills in `route`, `draft_requests`, `drafts`, `ahead_events`, `log_probs` and `timings`
-        of each state, and with drafter nodes `drafter_node_trips` and `requests_served_ahead`.
+        of each state; with drafter nodes also `drafter_node_trips` and `requests_served_ahead`.
         Updates the drafter weights."""
         for state in states:
-            # The audition first: the router chooses by it.
+            # The audition comes first, since the router chooses by its scores.
             self.auditions.before_route(state)
             _route(state)
         plans: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
         if self._remote is not None:
-            # First, so that drafter nodes draft while SSMs here do.
+            # First, so that drafter nodes draft while the SSMs in this process do.
             plans = self._remote.begin(plans)
         by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
         for state, requests in self._draft_together(plans):
@@ -94,7 +94,8 @@ class Drafting:
         if self.wire_ms:
             self._wait_for_wire(states)
         for state in states:
-            # Drafters ran in the order of the whole batch; events list them by index.
+            # The drafts are in the order in which the batch's drafters ran; events list them by
+            # drafter index.
             state.drafts = dict(sorted(state.drafts.items()))
             for draft in state.drafts.values():
                 state.timings.extend(draft.timings)
@@ -103,9 +104,9 @@ class Drafting:
             _update_likelihoods(state)
 
     def _wait_for_wire(self, states: Sequence[RoundState]) -> None:
-        """Sleeps for `wire_ms`, as if the SSMs here were on a drafter node; each of their drafts
-        gets a span of this time. A draft that was complete before the round does not wait: a node
-        would have sent it earlier."""
+        """Sleeps for `wire_ms`, as if the SSMs in this process were on a drafter node; each of
+        their drafts gets a span of this time. A draft that was complete before the round does not
+        wait: a node would have sent it earlier."""
         waiting = [
             (state, index, draft)
             for state in states
@@ -157,13 +158,13 @@ class Drafting:
             self._remote.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
 
     def end_remote_ahead(self, states: Sequence[RoundState]) -> None:
-        """Takes what the drafter nodes have drafted, once the LLM's pass has ended."""
+        """Takes the drafts of the drafter nodes, once the LLM's pass has ended."""
         if self._remote is not None:
             self._remote.end_ahead(states)
 
     def _plan(self, state: RoundState) -> AheadPlan:
-        """The SSMs that drafted in this round, and their requests for the next round, which have
-        the length that the policy chose for this round."""
+        """The SSMs that drafted in this round, and their draft requests for the next round. These
+        have the length that the policy chose for this round."""
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
@@ -192,14 +193,14 @@ class Drafting:
                 request.drop_drafter(index, error)
 
     def close(self, request: ActiveRequest) -> None:
-        """Closes the request in every open drafter; safe to call in any state. The lookups
-        learn a text that came to its end."""
+        """Closes the request in every open drafter; safe to call in any state. A text that came to
+        its end is kept for the lookups, which learn it now if a lookup has ever drafted."""
         for index in request.open_drafters:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
-        # Not if the run was cancelled or failed: `suffix` keeps one text for each prompt, and
-        # `table` would count this beginning again with each later run of the prompt.
+        # A run that was cancelled or failed is not learned: `suffix` keeps one text for each
+        # prompt, and `table` would count this beginning again with each later run.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
         # Nothing is learned before a lookup drafts for the first time: compiling the lookups'
@@ -219,7 +220,8 @@ class Drafting:
     def _ensure_open(self, request: ActiveRequest, index: int) -> bool:
         """Opens the request in a drafter unless it is open; False if the drafter fails."""
         if index not in request.open_drafters:
-            # First, so that `close` also reaches a drafter that failed while it was opening a row.
+            # Added first, so that `close` also reaches a drafter that failed while it was opening a
+            # row.
             request.open_drafters.add(index)
             if request.drafters[index].name in self._lookups and not self._lookup_in_use:
                 self._lookup_in_use = True
@@ -263,8 +265,8 @@ class Drafting:
         return drafts
 
     def _draft_together(self, plans: PlannedDrafts) -> PlannedDrafts:
-        """`log_pool` and fusion: the SSMs of a run draft one tree. Returns the requests left for
-        the other drafters."""
+        """Drafts for the runs whose SSMs draft one tree together (`log_pool` and fusion). Returns
+        the draft requests that are left for the other drafters."""
         pools: list[tuple[RoundState, PooledRequest]] = []
         others: PlannedDrafts = []
         for state, requests in plans:
@@ -282,7 +284,7 @@ class Drafting:
                 pairs = zip(pool.requests, drafts, strict=True)
                 state.drafts |= {one.index: draft for one, draft in pairs}
                 continue
-            # This round continues without these drafts; the next one uses the SSMs that are left.
+            # This round continues without these drafts; the next round uses the SSMs that are left.
             for draft_request in pool.failed_requests(drafts):
                 state.request.drop_drafter(draft_request.index, drafts)
         return others
@@ -296,11 +298,11 @@ def _route(state: RoundState) -> None:
 
 
 def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest]:
-    """The draft requests of a round. Shape and node budget of each drafter are fixed before
+    """The draft requests of a round. The shape and the node budget of each drafter are fixed before
     anything is drawn: a cut that depended on the drawn tokens would bias `mss` and `traversal`.
 
-    `beyond`: how many tokens after the text the draft starts (drafting ahead); the choice of length
-    is the same.
+    `beyond`: the number of tokens between the text's end and the draft's beginning (drafting
+    ahead). It does not change the policy's choice of a length.
     """
     request, sequence, choice = state.request, state.request.sequence, state.choice
     config = state.speculation
@@ -310,7 +312,8 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
     indices = request.drafters_for(choice)
     draft_requests = []
     for index, budget in zip(indices, request.budgets(shape_nodes(shape), indices), strict=True):
-        # Kinds that spend their budget by score keep the shape; the others are cut beforehand.
+        # Kinds that spend their budget by score keep the shape; for other kinds it is cut
+        # beforehand.
         cut = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
         name = request.drafters[index].name
         if budget and cut:
@@ -336,7 +339,7 @@ def _update_likelihoods(state: RoundState) -> None:
         except MODEL_FAULTS as error:
             request.drop_drafter(index, error)
             continue
-        # A drafter that drafted has read the whole text; another may lag by some tokens.
+        # A drafter that drafted has read the whole text; another drafter may lag by some tokens.
         whole = index in caught_up
         count = len(likelihoods[name])
         request.likelihood_history.advance(name, count, len(sequence.tokens), whole=whole)

@@ -74,9 +74,9 @@ class Engine:
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
     DeviceRound). None: only on a GPU, with the LLM in one process and no nodes. `schedule`: how
     rounds are divided among live requests. `drafters`: import paths of user-defined drafters, which
-    requests may name. `nodes`: SSMs on other machines, connected
-    (`core.remote_ssms.connecting`). `costs`: the measured times of another engine over these
-    models; None: measured by this engine.
+    requests may name. `nodes`: SSMs on other machines, connected (`core.remote_ssms.connecting`).
+    `costs`: the measured times of another engine over these models; None: this engine measures
+    them.
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class Engine:
     ) -> None:
         if drafters:
             models = dataclasses.replace(models, user_drafters=import_drafters(drafters))
-        # Put into `models`, where checks of a request and its events read the drafters' names.
+        # The nodes' SSMs are put into `models`, where the checks and the events of a request read
+        # the drafters' names.
         if nodes is not None:
             models = dataclasses.replace(models, remote=nodes.infos)
         self.models = models
@@ -100,7 +101,7 @@ class Engine:
         on_gpu = models.llm.device.type == "cuda"
         if on_gpu:
             without_cudnn_attention()
-        # One object for all parts of the engine: each reads what the others measure.
+        # One object for all parts of the engine: each part reads the times that the others measure.
         self.costs = Costs(models.llm) if costs is None else costs
         self.nodes = nodes
         remote = None if nodes is None else RemoteDrafting(nodes, lambda: self.costs.plain_ms)
@@ -121,12 +122,12 @@ class Engine:
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
         self._time_between_stages = TimeBetweenStages()
-        # Ids of admitted runs. While there is one, torch runs on one thread (TorchAlone).
+        # Ids of admitted runs. While there are live runs, torch runs on one thread (TorchAlone).
         self._live_ids: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = RoundEventBuilder(models.tokenizer)
         self._schedule = BatchSchedule(schedule, self.costs)
-        # Kept with their measurements: a schedule may be replaced and set again.
+        # Each schedule is kept with its measurements, since it may be replaced and later set again.
         self._schedules = {schedule: self._schedule}
         self._steps = RoundSteps(
             models.llm,
@@ -154,15 +155,16 @@ class Engine:
 
     @property
     def can_stream(self) -> bool:
-        """Whether `stream_mbps` may be set: with some LLMs it cannot."""
+        """Whether the LLM allows `stream_mbps` to be set."""
         return isinstance(self._llm, HfModel) and self._llm.can_stream_from_host
 
     @property
     def stream_mbps(self) -> float:
-        """The rate in 10^6 bytes a second at which the LLM's layers are copied from memory in each
-        pass, as if they did not fit; 0: they are not copied. For lessons only: the engine keeps the
-        times of passes that it measured before. Setting it raises ConfigError for a wrong value or
-        kind of LLM, UnsupportedModelError for another LLM that cannot stream."""
+        """The rate in 10^6 bytes a second at which the LLM's layers are copied from host memory in
+        each pass, as if they did not fit on the device; 0: they are not copied. For lessons only:
+        the engine keeps the times of passes that it measured before. Setting it raises ConfigError
+        for a value out of range or an LLM that is no HfModel, and UnsupportedModelError for an
+        HfModel that cannot stream."""
         return self._stream_mbps
 
     @stream_mbps.setter
@@ -176,9 +178,9 @@ class Engine:
 
     @property
     def wire_ms(self) -> float:
-        """The round trip in milliseconds that drafts of SSMs here wait for, as if they were on a
-        drafter node; 0: none. For lessons only: the engine keeps the times that it measured
-        before."""
+        """The round trip in milliseconds for which drafts of SSMs in this process wait, as if these
+        SSMs were on a drafter node; 0: none. For lessons only: the engine keeps the times that it
+        measured before."""
         return self._drafting.wire_ms
 
     @wire_ms.setter
@@ -188,19 +190,22 @@ class Engine:
 
     @property
     def schedule_decision(self) -> ScheduleDecision | None:
-        """The latest decision of the present schedule since it was set; None before its first
-        round."""
-        # Until its first round, a schedule that is set again has a decision of its earlier use.
+        """The latest decision of the present schedule since it was set; None until its first round
+        after that."""
+        # Until its first round, a schedule that was set again still has a decision from its earlier
+        # use.
         return self._schedule.decision if self._schedule is self._steps.schedule else None
 
     def generate(self, request: Request) -> Iterator[Event]:
-        """The events of one request; closing the iterator cancels within a round."""
+        """Yields the events of one request; closing the iterator cancels the request."""
         return self.generate_many([request])
 
     def generate_many(self, requests: Sequence[Request]) -> Iterator[Event]:
-        """Several requests decoded together; events are distinguished by `run_id`.
+        """Decodes several requests together; events are distinguished by `run_id`.
 
-        Raises EngineBusyError if another call is running, ConfigError before any work.
+        Raises EngineBusyError if another call is running, ConfigError before any work. A model's
+        error in a round is raised if the round has only one request; otherwise it ends its request
+        with RunFailed.
         """
         if not self.busy.acquire(blocking=False):
             raise EngineBusyError(
@@ -208,7 +213,7 @@ class Engine:
             )
         active: list[ActiveRequest] = []
         with ExitStack() as cleanup:
-            # Runs last, when every row is closed: the next call may then open its own.
+            # Runs last, when every row is closed: the next call may then open its own rows.
             cleanup.callback(self.busy.release)
             # All requests are checked before the first one runs.
             for sequence in [self.prepare(request) for request in requests]:
@@ -229,8 +234,8 @@ class Engine:
 
     def warm_up(self, say: Say | None = None) -> Engine:
         """Times the LLM's passes, compiles the lookups and starts the process that renders chat
-        templates, so that the first request does not wait for these. Only before the first request;
-        returns itself. `say`: see `load_models`."""
+        templates, so that the first request does not wait for these. Call it only before the first
+        request. Returns the engine. `say`: see `load_models`."""
         if say is not None:
             say("Timing the LLM's passes")
         if getattr(self.models.tokenizer, "chat_template", None):
@@ -275,17 +280,17 @@ class Engine:
         serial = not batch.already_drafted and all(mode == "off" for mode in modes.values())
 
         device_round = self._device_round if serial and not schedule.active else None
-        # None, with nothing changed, for a round that has to run step by step.
+        # `run` returns None and changes nothing if the round has to run step by step.
         result = device_round.run(batch.states) if device_round else None
         # Not measured in a device round: its stages run on the device without the host.
         self._time_between_stages.begin(active, () if result else batch.states, start)
         if result is not None:
-            # With `pipeline=auto` the next round may not be a serial one, so it is not begun.
+            # With `pipeline=auto` the next round may be pipelined, so it is not begun here.
             yield from self._device_events(result, batch.states, begin_next=not switch.runs)
         else:
             overlapped_work = nullcontext() if serial else self._background_drafting(batch, modes)
             yield from run_round(self._steps, batch, overlapped_work)
-        # After the last event: the time of emitting events is between stages too.
+        # After the last event, since the time of emitting events counts as time between stages.
         self._time_between_stages.end()
         observe_switch(batch, switch, start)
         schedule.end_round(batch.states)
@@ -296,17 +301,18 @@ class Engine:
         """The events of a device round; with `begin_next` the device already runs the next round
         while the events are built."""
         record, steps = self._recorder, self._steps
-        # Merged only now: the device has verified the nodes of all drafts, duplicates included.
+        # The drafts are merged only now: the device has verified the nodes of all drafts, including
+        # duplicates.
         steps.make_trees(states)
         result.fill_verdicts()
-        # From here as in `RoundSteps.commit`, but the events come last: what the next round needs,
-        # and no more, is done before it is launched.
+        # From here on as in `RoundSteps.commit`, but the events come last: before the next round is
+        # launched, only the work that it needs is done.
         update_weights(states)
         commits = [steps.commit_one(state, len(states)) for state in states]
         running = [state.request for state in states if not state.request.sequence.finish_reason]
         if begin_next and running and self._device_round is not None:
-            # `choose` is idempotent until the next `observe`, so `round` will plan the same
-            # rounds again.
+            # `choose` is idempotent until the next `observe`, so the next call of `round` plans the
+            # same rounds again.
             self._device_round.begin([next_round(active) for active in running])
         for build_event in (record.drafted_event, record.combined_event, record.verified_event):
             for state in states:
@@ -316,18 +322,18 @@ class Engine:
 
     @contextmanager
     def _background_drafting(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
-        """Drafts on the drafting thread and on drafter nodes while the block runs: for other
-        requests, which a later round verifies, or for the next round of the requests being
-        verified."""
-        # Order matters where both kinds run: other requests' drafts are verified next, a draft
-        # ahead is only a guess.
+        """Drafts on the drafting thread and on drafter nodes while the block runs. The drafts are
+        for other requests, which a later round verifies, or for the next round of the requests
+        being verified."""
+        # Order matters if both kinds run: the other requests' drafts will be verified next, while a
+        # draft ahead is only a guess.
         jobs: list[Job] = []
         if batch.to_draft_during_pass:
             jobs.append(lambda _: self._drafting.draft(batch.to_draft_during_pass))
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda pass_ended: self._drafting.draft_ahead(ahead, pass_ended))
-        # Sent before the pass begins: the round trip to the nodes takes place during it.
+        # Sent before the pass begins: the round trip to the nodes takes place during the pass.
         self._drafting.begin_remote_ahead(ahead)
         with self._draft_thread.run_during(jobs):
             yield
@@ -357,8 +363,8 @@ class Engine:
             speculation = dataclasses.replace(speculation, max_tree_nodes=max_tree_nodes)
             sequence.speculation = speculation
         sequence.started = time.perf_counter()
-        # The row is opened last, so that a failure before it leaves no row open: making a policy
-        # may run passes, to time them.
+        # The row is opened last, so that an earlier failure leaves no row open: making a policy may
+        # run passes, to time them.
         drafters = self._drafting.by_names(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
         ssms = [drafter.name for drafter in drafters if not is_model_free(drafter.name)]
@@ -379,7 +385,7 @@ class Engine:
 
     def prefill(self, active: ActiveRequest) -> Iterator[None]:
         """Reads the prompt without its last token, which is the root of the first tree; one chunk
-        per step, so that it can be cancelled between chunks."""
+        per step, so that the caller can cancel between chunks."""
         start = time.perf_counter()
         tokens = active.sequence.tokens[:-1]
         ranks = ranks_info(self._llm)
@@ -406,8 +412,8 @@ class Engine:
         self._live_ids.discard(active.run_id)
         with ExitStack() as cleanup:
             if not self._live_ids:
-                # Callbacks run in reverse order, and all of them even if one raises: no row may
-                # leak.
+                # Callbacks run in reverse order, and all of them run even if one raises, so that no
+                # row leaks.
                 cleanup.callback(self._torch_alone.release)
                 cleanup.callback(self._draft_thread.close)
             cleanup.callback(self._drafting.close, active)
@@ -415,10 +421,10 @@ class Engine:
             self._llm.close_row(active.row)
 
     def _time_of_round(self, ssms: Sequence[str], name: str) -> RoundTime:
-        """Predicted time of a round in which the SSM `name` drafts a chain. Its drafting time is
-        the mean over the SSMs of its shape, whose times differ by noise only. If none of them has
-        drafted yet, it is the mean over the other SSMs, with each one's time multiplied by the
-        ratio of `name`'s audition time to that SSM's."""
+        """The predicted time of a round in which the SSM `name` drafts a chain. Its drafting time
+        is the mean over the SSMs of its shape, whose times differ by noise only. If no SSM of that
+        shape has drafted yet, the mean is over the other SSMs. The drafting time of each is then
+        scaled by the ratio of `name`'s audition time to its own."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]
@@ -433,7 +439,7 @@ class Engine:
         return RoundTime(self.costs.verify_ms(CHAIN_DEPTH), mean_ms)
 
     def _have_one_shape(self, one: str, other: str) -> bool:
-        """Whether two SSMs take the same time: models of one shape, on one device."""
+        """Whether two SSMs have the same shape and device, and so take the same time."""
         models = self.models.ssms
         if one in models and other in models:
             return has_shape_of(models[one], models[other])
@@ -441,15 +447,16 @@ class Engine:
         return one in remote and remote[one] == remote.get(other)
 
     def _weights(self, config: SpeculationConfig) -> DrafterWeights:
-        """Equal weights, or with `carry_over` the weights that earlier runs with the same drafters
-        and settings of the weights ended with."""
+        """Equal weights; with `carry_over` the weights at the end of earlier runs that had the same
+        drafters and weight settings."""
         if not config.carry_over:
             return make_weights(config, config.drafters)
         key = (config.weights, config.eta, config.weight_bounds, *config.drafters)
         return self._carried_weights.setdefault(key, make_weights(config, config.drafters))
 
     def _max_tree_nodes(self, config: SpeculationConfig) -> int | None:
-        """The node budget of a request, `auto` resolved; None: uncut."""
+        """The node budget of a request, with `auto` replaced by a number; None: no budget
+        (`uncut`)."""
         if config.max_tree_nodes == "uncut":
             return None
         if isinstance(config.max_tree_nodes, int):
@@ -457,13 +464,13 @@ class Engine:
         if config.never_drafts:
             return 1  # plain decoding
         verify = self.costs.verify
-        # A policy that finds the length by measured times weighs the cost of nodes itself, so only
-        # the measured range bounds it: with an affordable budget `trend` could never learn that
-        # longer drafts do not pay.
+        # A policy that chooses the length by measured times weighs the cost of nodes itself, so its
+        # budget is the largest measured number of nodes. With a budget of affordable nodes, `trend`
+        # could never learn that longer drafts do not pay.
         set_by_user = length_policy(config.length).set_by_user
         return verify.affordable_nodes() if set_by_user else verify.largest_measured()
 
 
 def _ratio(one: Meter, other: Meter) -> float:
-    """The first cost over the second; 1 where one of them is unknown."""
+    """The first cost divided by the second; 1 if one of them is unknown."""
     return one.get() / other.get() if one.get() > 0 and other.get() > 0 else 1.0

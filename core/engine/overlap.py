@@ -1,4 +1,5 @@
-"""Pipelining (Minions 3.4): which requests a round verifies, and for which it drafts meanwhile.
+"""Pipelining (Minions 3.4): which requests a round verifies, and for which requests it drafts
+meanwhile.
 
 With `pipeline=across` the active requests alternate: while the LLM verifies one group, the drafters
 draft for the next group. A drafted request waits in the pool of intermediate results; drafting
@@ -45,8 +46,8 @@ Job = Callable[[CancelSignal], None]
 
 @dataclass(frozen=True, slots=True)
 class RoundBatch:
-    """The states of one round: the LLM verifies `already_drafted` and, once they have drafts,
-    `to_draft`; `to_draft_during_pass` are drafted during that pass."""
+    """The states of one round. The LLM verifies `already_drafted` and, once they have drafts,
+    `to_draft`. The states `to_draft_during_pass` are drafted during the LLM's pass."""
 
     already_drafted: tuple[RoundState, ...]
     to_draft: tuple[RoundState, ...]
@@ -73,7 +74,7 @@ class DraftPool:
     ) -> RoundBatch:
         """The batch of a round whose two groups a scheduler has chosen: `group` is verified, and
         `next_group` is drafted during the pass. Drafts of `group` leave the pool; no request of
-        `next_group` has one there."""
+        `next_group` has a draft there."""
         to_draft = [one for one in group if one.run_id not in self._states]
         already_drafted = [self._states.pop(one.run_id) for one in group if one not in to_draft]
         return RoundBatch(
@@ -101,7 +102,8 @@ class DraftPool:
         without_draft = [one for one in across if one.run_id not in with_draft]
         # Nothing is ready: the first group is drafted before the pass, as in a serial round.
         first = [] if ready else without_draft[:size]
-        # The pool has at most `size` drafts: then drafting pauses until the LLM has verified some.
+        # The pool holds at most `size` drafts; a full pool pauses drafting until the LLM has
+        # verified some.
         room = max(0, size - len(self._states))
         next_group = without_draft[len(first) :][:room]
         return RoundBatch(
@@ -112,7 +114,7 @@ class DraftPool:
 
     def keep(self, batch: RoundBatch) -> None:
         """Adds the states drafted during this round's pass; a later round verifies them."""
-        # All states of a batch share one LLM pass, so the first one has its spans.
+        # All states of a batch share one LLM pass, so the first state has the pass's spans.
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
         for state in batch.to_draft_during_pass:
             events = tuple(hidden_event(state, index, passes) for index in state.drafts)
@@ -130,7 +132,7 @@ class DraftThread:
     CUDA it has its own stream.
 
     A thread, not a process: compiled passes release the GIL. With five SSMs a round took 0.52 times
-    as long as in serial decoding with a thread, 1.11 times with a process (docs/results.md,
+    as long as a serial round with a thread, and 1.11 times as long with a process (docs/results.md,
     "Pipelining").
     """
 
@@ -150,7 +152,7 @@ class DraftThread:
         # Started by the first job: without pipelining there is no thread.
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
-        # Set when the LLM's pass has ended; a job checks it between two passes of its own, and
+        # Set when the LLM's pass has ended; a job checks this event between its own passes, and
         # stops.
         pass_ended = threading.Event()
         if self._stream is not None:  # the jobs read drafts made on this thread's stream
@@ -175,9 +177,9 @@ class DraftThread:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSwitch:
-    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` the runs that it applies
-    to, `switch` its measured on/off decision. Built once a round: otherwise a drafter that fails
-    within the round would select another switch."""
+    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` the runs to which it
+    applies, `switch` its measured on/off decision. Built once per round: if it were built again, a
+    drafter that failed within the round would select another switch."""
 
     kind: str
     runs: tuple[ActiveRequest, ...]
@@ -185,22 +187,24 @@ class PipelineSwitch:
 
 
 def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> PipelineSwitch:
-    """`across` with several requests; a single one can only draft `ahead`."""
+    """The switch of `pipeline=auto` for this round. Its kind is `across` with several requests,
+    else `ahead`."""
     runs = [
         one for one in requests if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
     ]
-    # Other requests' drafts are needed with certainty, a draft ahead only if its guess comes true.
+    # The drafts of other requests are certainly needed; a draft ahead is needed only if its guess
+    # comes true.
     kind = "across" if len(runs) > 1 else "ahead"
     if kind == "ahead":
         runs = [one for one in runs if _can_draft_ahead(one)]
-    # The measurements apply to these drafters: each set has its own switch.
+    # The measurements apply to one set of drafters, so each set has its own switch.
     names = {drafter.name for one in runs for drafter in one.drafters}
     return PipelineSwitch(kind, tuple(runs), costs.pipeline_switch(kind, names))
 
 
 def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
-    """The pipeline mode of each run in this round: `off`, `across` or `ahead`; `auto` by its
-    switch. A run with `across` that starts as the only request gets a note."""
+    """The pipeline mode of each run in this round: `off`, `across` or `ahead`; for `auto` the
+    switch decides. A run configured with `across` that starts as the only request gets a note."""
     auto_mode = auto.kind if auto.switch.on else "off"
     modes = {}
     for one in requests:
@@ -220,16 +224,17 @@ def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> d
 
 def observe_switch(batch: RoundBatch, auto: PipelineSwitch, start: float) -> None:
     """Updates the switch of `pipeline=auto` with a round's milliseconds and drafted steps, each
-    divided by the number of requests; a decision becomes a note of the runs. `start`: of the round,
-    in seconds of time.perf_counter."""
+    divided by the number of requests; a decision becomes a note of the runs. `start`: when the
+    round began, by time.perf_counter."""
     states = (*batch.states, *batch.to_draft_during_pass)
     if not auto.runs or not any(state.drafts for state in states):
         return
-    # Drafts that were made in an earlier round began before this one.
+    # Without spans of drafts that were made in an earlier round, and without prefills, which happen
+    # once per run.
     spans = [
         t for state in states for t in state.timings if t.start >= start and t.name != "prefill"
     ]
-    # The union, not the sum: overlapping work is what is being measured. Prefills are once a run.
+    # The union of the spans, not their sum, since the gain of overlapping work is measured.
     ms = timings_union_ms(spans)
     steps = sum(max(d.depths, default=0) for state in batch.states for d in state.drafts.values())
     on_and_off_ms = auto.switch.observe(ms / len(batch.states), steps / len(batch.states))
@@ -249,8 +254,8 @@ def _can_draft_ahead(request: ActiveRequest) -> bool:
 
 
 def _has_ssms(request: ActiveRequest) -> bool:
-    """Whether the request may draft with an SSM that has not failed: model-free drafters take too
-    little time to be worth overlapping."""
+    """Whether the request may draft with an SSM that has not failed. Model-free drafters do not
+    count: they take too little time to be worth overlapping."""
     if request.sequence.speculation.never_drafts:
         return False
     working = (

@@ -1,9 +1,9 @@
 """A round's drafts from SSMs on drafter nodes (other machines): sends the draft requests and
 fills in the answers.
 
-Between `begin` and `finish` the drafter nodes draft, and so do the SSMs here. Between `begin_ahead`
-and `end_ahead` the drafter nodes draft for the next round (`pipeline=ahead`), while the LLM
-verifies this one.
+Between `begin` and `finish` the drafter nodes draft, and so do the SSMs in this process. Between
+`begin_ahead` and `end_ahead` the drafter nodes draft for the next round (`pipeline=ahead`), while
+the LLM verifies this round.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
 """A round waits for a drafter node at most LEAST_WAIT_S seconds or the time of WAIT_PASSES LLM
 passes without drafts, whichever is longer."""
 AUDITIONS = 4
-"""How many auditions of a run a drafter node may miss; after that the choice is among the SSMs that
-were scored. A node's first deadline is short, and includes reading the prompt."""
+"""How many auditions of a run may be incomplete because drafter nodes did not answer in time. After
+that, the choice is among the SSMs that were scored. A node easily misses its first deadline, which
+is short and includes reading the prompt."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 """Called with the log-probability of each token by SSM name, and the milliseconds of scoring."""
@@ -41,8 +42,8 @@ TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 @dataclass(slots=True)
 class PartialAudition:
     """An audition in which SSMs on drafter nodes take part. `to_score`: the names of those SSMs,
-    which score the text's last `window` tokens. `log_probs`, `ms`: results and time of the SSMs
-    here. `observe`: called once all SSMs are scored."""
+    which score the text's last `window` tokens. `log_probs`, `ms`: results and time of the SSMs in
+    this process. `observe`: called once all SSMs are scored."""
 
     to_score: tuple[str, ...]
     window: int
@@ -87,11 +88,12 @@ class RemoteDrafting:
 
     def begin(self, plans: PlannedDrafts) -> PlannedDrafts:
         """Sends the draft requests of SSMs on drafter nodes; returns the draft requests of the
-        drafters here."""
+        drafters in this process."""
         here: PlannedDrafts = []
         runs, self._states = [], []
         for state, requests in plans:
-            # Before requests are divided into here and there: the budget is for all machines.
+            # Before the requests are divided by machine, since the budget is for all machines
+            # together.
             requests = self._within_budget(state, requests)
             here.append((state, [one for one in requests if one.name not in self.drafters]))
             there = tuple(one for one in requests if one.name in self.drafters)
@@ -122,8 +124,8 @@ class RemoteDrafting:
         )
 
     def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
-        """If the SSMs draft one tree together, divides its node budget among their machines, each
-        of which drafts one tree with its own SSMs. Model-free drafters keep their budgets."""
+        """If the SSMs draft one tree together, divides the tree's node budget among their machines.
+        Each machine drafts one tree with its own SSMs. Model-free drafters keep their budgets."""
         if not drafts_together(state.speculation.draft, state.speculation.combine):
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]
@@ -132,7 +134,7 @@ class RemoteDrafting:
         for request, place in zip(ssms, places, strict=True):
             # In proportion to the number of SSMs on that machine.
             budget = request.budget * places.count(place) // len(places)
-            # A draft that spends its budget by score, or a fused one, is cut while it is made.
+            # A draft that spends its budget by score and a fused draft are cut while they are made.
             cut_later = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
             shape = request.shape if cut_later else cut_shape(request.shape, budget)
             if budget:
@@ -168,15 +170,15 @@ class RemoteDrafting:
             return
         if not answer.auditions.keys() >= {*audition.to_score} and self._misses[run_id] < AUDITIONS:
             self._misses[run_id] += 1
-            request.had_audition = False  # all SSMs again, on the same tokens
+            request.had_audition = False  # so all SSMs are scored again, on the same tokens
             return
         log_probs = {**audition.log_probs, **answer.auditions}
         audition.observe(log_probs, audition.ms + answer.audition_ms)
 
     def begin_ahead(self, plans: PlannedDrafts) -> None:
-        """Requests drafts that continue the trees that the LLM is about to verify, from the SSMs
-        that drafted in this round. `plans`: the draft requests that would follow one committed
-        token."""
+        """Requests drafts from the drafter nodes' SSMs that drafted in this round. The drafts
+        continue the trees that the LLM is about to verify. `plans`: the draft requests that would
+        follow one committed token."""
         runs = []
         for state, requests in plans:
             there = tuple(
@@ -205,6 +207,6 @@ class RemoteDrafting:
         """Takes the drafter nodes' drafts for the next round when the LLM's pass has ended; does
         not wait."""
         drafts_by_name = self._pool.end_ahead([state.request.sequence for state in states])
-        # Added to the drafts of the SSMs here, which the drafting thread has filled in.
+        # Added to the drafts of the SSMs in this process, which the drafting thread has filled in.
         for state, drafts in zip(states, drafts_by_name, strict=True):
             state.next_drafts |= drafts

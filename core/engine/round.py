@@ -40,8 +40,8 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: the DeviceRound's; None if the
-    engine has no DeviceRound."""
+    """The four steps over one engine's models. `fill_target_tokens`: the method of the DeviceRound;
+    None if the engine has no DeviceRound."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class RoundSteps:
     def verify(
         self, states: Sequence[RoundState], overlapped_work: AbstractContextManager[None]
     ) -> Iterator[Event]:
-        """One LLM pass over all trees, then each verdict; `overlapped_work`: what runs on the
+        """One LLM pass over all trees, then each verdict; `overlapped_work`: the work of the
         drafting thread meanwhile."""
         # Jobs end within this block: no drafter still runs when `commit` changes its state.
         with overlapped_work:
@@ -99,15 +99,15 @@ class RoundSteps:
         # Before any commit: the votes of one LLM pass are one batch of wins (Minions), and all
         # requests' RoundCompleted show the weights after this batch.
         update_weights(with_verdict)
-        # Also before any commit: `commit_one` reports the round to the length policy, with the time
-        # between stages.
+        # Also before any commit: `commit_one` reports the round to the length policy, including the
+        # time between stages.
         self._time_between_stages.fill()
         stream = stream_of(self._llm)
         loads = stream.take_times() if stream else ()
         traffic = rank_traffic(self._llm)
         for state in with_verdict:
             with _isolate_failure(state, states):
-                # All `states` were in the pass, also those that got no verdict.
+                # All `states` were in the pass, also states without a verdict.
                 result = self.commit_one(state, len(states))
             state.traffic = traffic
             if loads:
@@ -150,8 +150,8 @@ class RoundSteps:
     def _forward(self, states: Sequence[RoundState]) -> None:
         start, remaining = time.perf_counter(), states
         try:
-            # One pass over every request's tree: logits[i] is (1 + nodes, V), row 0 after the
-            # root.
+            # One pass over every request's tree: logits[i] is (1 + nodes, V), and row 0 predicts
+            # the token after the root.
             logits = self._llm.forward([_feed(state) for state in states])
         except MODEL_FAULTS:
             # There is no other request to save: the caller fails the run.
@@ -163,7 +163,7 @@ class RoundSteps:
             sequence = state.request.sequence
             with _isolate_failure(state, states):
                 tree_logits = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
-                # Target computes lazily: what no rule and no event reads is never computed.
+                # Target computes lazily: values that no rule and no event reads are never computed.
                 state.target = Target(tree_logits, sequence.sampling)
         remaining = [state for state in remaining if state.error is None]
         if self._fill_target_tokens is not None:
@@ -171,15 +171,15 @@ class RoundSteps:
         for state in remaining:
             if state.target_tokens is None:
                 with _isolate_failure(state, states):
-                    _ = state.target.argmax  # waits for the device: the span covers the whole pass
+                    _ = state.target.argmax  # waits for the device, so the span covers the pass
         end = time.perf_counter()
         for state in remaining:
-            # Each state gets the whole pass: it had to wait for all of it.
+            # Each state gets the span of the whole pass, for which it had to wait.
             state.timings.append(Timed("llm", "forward", start, end))
 
     def _forward_alone(self, states: Sequence[RoundState]) -> list[torch.Tensor]:
-        """A pass for each request, after the pass over all has failed. Returns the logits of the
-        requests whose pass succeeds; the others get their `error`."""
+        """Runs a pass for each request, after the pass over all requests has failed. Returns the
+        logits of the requests whose pass succeeds; the other requests get their `error`."""
         for state in states:
             self._llm.commit(state.request.row, ())  # forgets nodes of the pass that failed
         logits: list[torch.Tensor] = []
@@ -200,7 +200,7 @@ class RoundSteps:
             # next root.
             self._llm.commit(request.row, [0, *(node + 1 for node in verdict.path)])
         own_token = () if verdict.own_token_id is None else (verdict.own_token_id,)
-        # The accepted tokens, then the LLM's own, unless they end with an end-of-text token.
+        # The accepted tokens, then the LLM's own token; there is none after an end-of-text token.
         committed = (*(state.tree.token_ids[node] for node in verdict.path), *own_token)
         result = sequence.commit(committed)
         state.num_tokens = len(result.token_ids)
@@ -221,7 +221,7 @@ class RoundSteps:
         if state.grant.length != 0:
             request.policy.observe(outcome)
         reads_times = request.router is not None and request.router.reads_times
-        # A policy that predicts times has recorded them in `observe`.
+        # A policy that predicts times has already recorded the round's times in `observe`.
         if reads_times and not length_policy(state.speculation.length).predicts:
             self._costs.observe_round(outcome)
         observe_route(state, committed, outcome.share_ms, self._similarity)
@@ -230,14 +230,14 @@ class RoundSteps:
         return result
 
     def complete_round(self, state: RoundState, result: CommitResult) -> Iterator[Event]:
-        """The round's last event, and the run's if it has ended."""
+        """The round's last event, and the run's last event if the run has ended."""
         request, sequence = state.request, state.request.sequence
         if not sequence.finish_reason:
             # Before the event is built, since it contains the next round's choice.
             self._drafting.auditions.before_first_draft(request)
         kv = (self._llm.length(request.row), self._llm.slots)
         event = self._recorder.round_completed_event(state, result, kv)
-        # The event has the notes: each is reported once.
+        # The event contains the notes, and each note is reported once.
         request.notes.clear()
         sequence.round += 1
         yield count_event(state, event)
@@ -248,9 +248,10 @@ class RoundSteps:
 def run_round(
     steps: RoundSteps, batch: RoundBatch, overlapped_work: AbstractContextManager[None]
 ) -> Iterator[Event]:
-    """The steps one after another. `overlapped_work`: what drafters do during the LLM's pass, for
-    other requests or for the next round of the batch's own requests (Minions 3.4); nothing in a
-    serial round. `batch.already_drafted` were drafted that way during an earlier pass."""
+    """Runs the steps one after another. `overlapped_work`: the drafting during the LLM's pass, for
+    other requests or for the next round of the batch's own requests (Minions 3.4). In a serial
+    round, `overlapped_work` does nothing. The states `batch.already_drafted` were drafted during an
+    earlier pass."""
     yield from steps.draft(batch.to_draft, batch.states)
     yield from steps.combine(batch.states)
     yield from steps.verify(batch.states, overlapped_work)
@@ -259,8 +260,8 @@ def run_round(
 
 @contextmanager
 def _isolate_failure(state: RoundState, states: Sequence[RoundState]) -> Iterator[None]:
-    """An error becomes the state's `error`, and the round continues for the other states; without
-    other states it is raised."""
+    """An error becomes the state's `error`, and the round continues for the other states. If there
+    are no other states, the error is raised."""
     try:
         yield
     except MODEL_FAULTS as error:
@@ -299,7 +300,7 @@ def _verdict(state: RoundState) -> Verdict:
 
 
 def _feed(state: RoundState) -> Feed:
-    """The root, then the tree under it; node i is the row's pending node i + 1."""
+    """The root, then the tree under it: node i of the tree becomes the row's pending node i + 1."""
     tree = state.tree
     root = state.request.sequence.tokens[-1]
     parents = [CACHED, *(parent + 1 for parent in tree.parents)]

@@ -1,6 +1,6 @@
 """Builds the events of a round from its RoundState: plain values, token texts, top-k.
 
-Only here do tensors become the numbers of events.
+Only this module turns tensors into the numbers of events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ __all__ = ["RoundEventBuilder"]
 
 
 class RoundEventBuilder:
-    """Builds the events of rounds. Caches the text of each token, at most the vocabulary."""
+    """Builds the events of rounds. Caches token texts, at most one for each token of the
+    vocabulary."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -49,7 +50,8 @@ class RoundEventBuilder:
         return tuple(self._texts[token_id] for token_id in ids)
 
     def drafted_event(self, state: RoundState) -> Drafted:
-        """The drafts, in the round that verifies them: an earlier round may have made them."""
+        """The drafts. The event belongs to the round that verifies them, even if an earlier round
+        made them."""
         return Drafted(
             *_next_event_head(state),
             tuple(self._draft(state, index, draft) for index, draft in state.drafts.items()),
@@ -76,7 +78,7 @@ class RoundEventBuilder:
     def combined_event(self, state: RoundState) -> Combined:
         """The tree, with the weights that its rule used."""
         sequence, tree = state.request.sequence, state.tree
-        # Events name drafters; indices are of this run only.
+        # Events name drafters, since indices are valid within this run only.
         names = [drafter.name for drafter in state.request.drafters]
         proposals = tuple(
             tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in of_node)
@@ -134,7 +136,8 @@ class RoundEventBuilder:
         entries = self._top_k_of("llm", list(nodes), state.target.display_probabilities, k)
         for index, draft in state.drafts.items():
             name = state.request.drafters[index].name
-            # Matched by their tokens from the root: a rule may have dropped and renumbered nodes.
+            # Nodes are matched by their tokens from the root, since a combine rule may have dropped
+            # and renumbered nodes.
             draft_nodes = [
                 (node, d)
                 for node in nodes
@@ -167,9 +170,9 @@ class RoundEventBuilder:
     ) -> RoundCompleted:
         """The round's last event. `kv`: slots used and capacity of the request's row."""
         request, sequence = state.request, state.request.sequence
-        # The policy has observed this round, so this is the choice that the next plan gets, unless
-        # an audition (of SSMs on drafter nodes, or a router's) or another grant of the schedule
-        # changes it in between.
+        # The policy has observed this round, so the next plan gets this choice unless the choice
+        # changes in between. An audition of SSMs on drafter nodes, a router's audition, or another
+        # grant of the schedule may change it.
         next_choice = request.effective_choice(request.choose())
         # A stop string or the limit may have cut off accepted tokens, and the LLM's own token.
         num_accepted = min(len(state.verdict.path), len(result.token_ids))
@@ -205,14 +208,14 @@ class RoundEventBuilder:
 
 
 def _next_event_head(state: RoundState) -> tuple[str, int, float, int]:
-    """The fields that each event of a round begins with. Counts the event: called once for each
-    event."""
+    """The fields that each event of a round begins with. Call this function once for each event,
+    since it counts the event."""
     sequence = state.request.sequence
     return sequence.run_id, sequence.next_seq(), sequence.ms(), sequence.round
 
 
 def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]]:
-    """The LLM's probabilities of its own token (0 without one) and of each node's token."""
+    """The LLM's probabilities of its own token (0 if there is none) and of each node's token."""
     own, tree = state.verdict.own_token_id, state.tree
     # Row of the node that the own token follows; row 0 is the root's.
     after = (state.verdict.path[-1] if state.verdict.path else ROOT) + 1
@@ -240,8 +243,8 @@ def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _node_of(draft: Draft, token_ids: tuple[int, ...]) -> int | None:
-    """The draft's node that these tokens lead to, ROOT without tokens; None if the draft has no
-    such path."""
+    """The draft's node to which these tokens lead, ROOT if there are no tokens; None if the draft
+    has no such path."""
     path = draft.walk(token_ids)
     if len(path) < len(token_ids):
         return None

@@ -50,8 +50,8 @@ NOTHING_GRANTED = Choice(0, "the batch grants no draft")
 
 @dataclass(frozen=True, slots=True)
 class AheadDrafts:
-    """Drafts for a request's next round, made during `passes` of the LLM; `committed`: the tokens
-    that the round before committed."""
+    """Drafts for a request's next round. `passes`: the spans of the LLM's passes during which the
+    drafts were made. `committed`: the tokens that the round of these passes committed."""
 
     by_drafter: AheadDraftsByName
     passes: tuple[Timed, ...]
@@ -60,8 +60,8 @@ class AheadDrafts:
 
 @dataclass(eq=False)
 class ActiveRequest:
-    """A sequence that is being decoded, with its LLM row, its drafters and what chooses among them.
-    A drafter is named by its index in `drafters`."""
+    """A sequence that is being decoded, with its LLM row, its drafters, and the policy and the
+    router that choose among them. A drafter is named by its index in `drafters`."""
 
     sequence: TokenSequence
     row: int  # of the LLM's KV cache
@@ -82,9 +82,9 @@ class ActiveRequest:
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
     had_audition: bool = False  # before the first draft; True also if none is needed
-    # Of the scheduler: its grant for this request, the load of the shared pass, rounds since the
-    # request was last verified, mean tree nodes per level, and a decision that no draft has
-    # followed yet.
+    # For the scheduler: its grant for this request; the load of the shared pass; rounds since the
+    # request was last verified; mean tree nodes per level; a decision under which no draft has been
+    # made yet.
     grant: Grant = FREE
     load: BatchLoad | None = None
     rounds_waited: int = 0
@@ -102,8 +102,8 @@ class ActiveRequest:
 
     @property
     def may_draft(self) -> bool:
-        """False where no draft is allowed or useful: by configuration, by the scheduler, or with
-        one token left."""
+        """False if the configuration or the scheduler allows no draft, or if only one token is left
+        to generate."""
         if self.sequence.speculation.never_drafts or self.grant.length == 0:
             return False
         return self.sequence.room > 0
@@ -123,7 +123,7 @@ class ActiveRequest:
             drafter.close(self.sequence)
 
     def choose(self) -> Choice:
-        """The length policy's choice, within what the scheduler grants."""
+        """The length policy's choice, cut to the length that the scheduler grants."""
         most = self.grant.length
         if most == 0:
             return NOTHING_GRANTED
@@ -131,12 +131,12 @@ class ActiveRequest:
         if most is None or choice.length <= most:
             return choice
         reason = f"{choice.reason}; the batch grants {most}" if choice.reason else ""
-        # Without the predicted time, which is that of the longer draft.
+        # The predicted time is cleared, since it is the time of the longer draft.
         return replace(choice, length=most, reason=reason, predicted_ms=0.0)
 
     def drafters_for(self, choice: Choice) -> list[int]:
-        """Indices of the drafters that a choice uses, without failed ones and those that the router
-        or the scheduler leaves out."""
+        """Indices of the drafters that a choice uses, without failed drafters and drafters that the
+        router or the scheduler leaves out."""
         route = self.route()
         indices = self._drafters_of(choice, route)
         # With a router, `route` has already applied the grant.
@@ -149,15 +149,15 @@ class ActiveRequest:
 
     def num_ssms_for(self, choice: Choice) -> int:
         """The number of SSMs that would draft with a choice if the scheduler's grant did not limit
-        it."""
+        their number."""
         if not choice.length:
             return 0
         indices = self._drafters_of(choice, self.router.route() if self.router else None)
         return sum(not is_model_free(self.drafters[index].name) for index in indices)
 
     def _drafters_of(self, choice: Choice, route: Route | None) -> list[int]:
-        """Indices of the drafters that a choice uses, without failed ones and SSMs that are not in
-        the route."""
+        """Indices of the drafters that a choice uses, without failed drafters and SSMs that are not
+        in the route."""
         names = choice.drafters
         waiting = self.routed_ssms - {*route.drafters} if route else frozenset()
         return [
@@ -169,8 +169,8 @@ class ActiveRequest:
         ]
 
     def route(self) -> Route | None:
-        """The SSMs of the next round, at most as many as the scheduler grants; None without a
-        router."""
+        """The SSMs of the next round, limited to the number that the scheduler grants; None without
+        a router."""
         if self.router is None:
             return None
         route, most = self.router.route(), self.grant.drafters
@@ -179,8 +179,8 @@ class ActiveRequest:
         return within_grant(route, self.router.drafter_scores(), max(1, most))
 
     def budgets(self, full: int, indices: Sequence[int]) -> list[int]:
-        """`max_tree_nodes` divided among drafters, see `node_shares`; without that limit each has
-        `full`, the nodes of the whole shape."""
+        """`max_tree_nodes` divided among drafters, see `node_shares`; without that limit each
+        drafter has `full` nodes, the size of the whole shape."""
         if self.max_tree_nodes is None:
             return [full] * len(indices)
         names = [self.drafters[index].name for index in indices]
@@ -194,8 +194,8 @@ class ActiveRequest:
             return choice
         config, room = self.sequence.speculation, self.sequence.room
         names = [self.drafters[index].name for index in self.drafters_for(choice)]
-        # Two bounds: a drafter's share of the node budget, and the tokens that are left, less the
-        # LLM's own.
+        # Two bounds: a drafter's share of the node budget, and the tokens that are left, minus
+        # the LLM's own token.
         fits = max_draft_depth(config, names, choice.length)
         if min(fits, room) == choice.length:
             return choice
@@ -217,8 +217,8 @@ class RoundState:
     """One request's data in one round; each step of the engine fills in its part."""
 
     # Planned. `grant` and `decision`: the scheduler's when the draft was planned, which may be a
-    # round before it is verified. `route`: the SSMs that draft (None: no router), set again in the
-    # draft step, after auditions.
+    # round before the draft is verified. `route`: the SSMs that draft (None: no router), set again
+    # in the draft step, after auditions.
     request: ActiveRequest
     choice: Choice
     root_position: int
@@ -229,15 +229,15 @@ class RoundState:
     grant: Grant = FREE
     decision: Plan | None = None
     # Drafted. `drafts`: by drafter index, without the drafts of late drafter nodes. `log_probs`: by
-    # drafter name, of the committed tokens since the drafter's last report.
+    # drafter name, of the tokens committed since the drafter's last report.
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     drafter_node_trips: tuple[NodeTrip, ...] = ()  # of this round's draft requests
     requests_served_ahead: tuple[DraftRequest, ...] = ()  # by drafter nodes, before the round
-    # Drafting ahead: `ahead_drafts` are for this round, `next_drafts` for the next one, and
-    # `ahead_events` their hits and misses. `hidden_ms`: time of drafting for this round that the
-    # LLM's pass over other requests hid.
+    # Drafting ahead: `ahead_drafts` are for this round, `next_drafts` for the next round.
+    # `ahead_events`: hits and misses of drafts made ahead. `hidden_ms`: time of drafting for this
+    # round that the LLM's pass over other requests hid.
     ahead_drafts: AheadDrafts | None = None
     next_drafts: AheadDraftsByName = field(default_factory=dict)
     ahead_events: tuple[Ahead, ...] = ()
@@ -271,15 +271,16 @@ class RoundState:
         """The weights of the drafters by index, and the node limit of `vote_tree`."""
         weights = self.request.weights.values()
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.request.drafters)}
-        # Each drafter of `vote_tree` has the whole budget, so the rule has to keep within it.
+        # Each drafter of `vote_tree` has the whole budget, so the rule itself has to keep the tree
+        # within the budget.
         num_nodes, most = self.speculation.vote_nodes, self.request.max_tree_nodes
         return VoteWeights(by_index, num_nodes if most is None else min(num_nodes, most))
 
     @property
     def keep_node(self) -> KeepNode | None:
-        """Whether the length policy keeps a node, by its score; None: all nodes are kept. Under
-        rules that read q it is None, since dropping a node after its token was drawn would bias the
-        text."""
+        """A function of a node's score, which tells whether the length policy keeps the node; None:
+        all nodes are kept. None under rules that read q, since dropping a node after its token was
+        drawn would bias the text."""
         stop = self.choice.stop
         if stop is None or verify_rule(self.speculation.verify).reads_q:
             return None
@@ -313,8 +314,8 @@ def next_round(request: ActiveRequest) -> RoundState:
 
 
 def update_weights(states: Sequence[RoundState]) -> None:
-    """Updates the drafter weights with the winner of each vote and its accepted share; requests
-    that share weights are one batch."""
+    """Updates the drafter weights with the winner of each vote and its accepted share. The votes of
+    requests that share weights are one batch."""
     batches: dict[int, tuple[DrafterWeights, list[tuple[str, float]]]] = {}
     for state in states:
         if state.winner and len(state.tree):

@@ -68,7 +68,7 @@ def observe_route(
 
 
 def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) -> DraftEvidence:
-    """The evidence of the draft's best path: its first child at every depth."""
+    """The evidence of the draft's best path, which takes the child of rank 0 at every depth."""
     path: list[int] = []
     for node, parent in enumerate(draft.parents):
         # Parents come before their children, so one walk finds the whole path.
@@ -79,7 +79,8 @@ def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) 
 
 
 def routing_record(state: RoundState) -> tuple[RoutedDrafter, ...]:
-    """Each routed SSM's role in the round and its score after it, in the order of drafters."""
+    """Each routed SSM's role in the round and its score after the round, in the order of
+    drafters."""
     request, route = state.request, state.route
     if request.router is None or route is None:
         return ()

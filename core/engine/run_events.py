@@ -24,9 +24,9 @@ VERSIONED = ("torch", "transformers", "tokenizers")
 def run_started(
     sequence: TokenSequence, models: LoadedModels, prompt_texts: tuple[str, ...], queue_ms: float
 ) -> RunStarted:
-    """The request as it will be run, every `auto` resolved but that of `pipeline`, and the models
-    that serve it. `prompt_texts`: of each prompt token; `queue_ms`: the request's time in the
-    queue."""
+    """The run's first event, with the request as it will be run and the models that serve it. Every
+    `auto` is resolved, except `pipeline=auto`. `prompt_texts`: the text of each prompt token;
+    `queue_ms`: the request's time in the queue."""
     info, stream = models.llm.info, stream_of(models.llm)
     run = dataclasses.replace(
         sequence.request, sampling=sequence.sampling, speculation=sequence.speculation
@@ -84,7 +84,7 @@ def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
     now = sequence.ms()
     try:
         tail = sequence.detokenizer.flush()
-    except MODEL_FAULTS:  # the tokenizer may be what failed
+    except MODEL_FAULTS:  # the tokenizer itself may have failed
         tail = ""
     return RunFailed(
         sequence.run_id,
@@ -100,7 +100,8 @@ def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
 def _warnings(sequence: TokenSequence, dtype: str) -> tuple[str, ...]:
     speculation = sequence.speculation
     warnings = [*sequence.warnings]
-    # A product over more rows is added up in another order, which changes its last bits.
+    # A matrix product over more rows adds up in another order, which changes the last bits of its
+    # results.
     if dtype != "float32":
         warnings.append(
             f"{dtype}: a pass over a tree rounds differently from a pass over one token, so where "

@@ -27,8 +27,8 @@ RECENT_ROUNDS = 16
 
 @dataclass(frozen=True, slots=True)
 class RunRound:
-    """A run's part in a round: its event, the number of nodes of its tree, and when the run
-    started, in milliseconds of time.perf_counter."""
+    """A run's part in a round: its RoundCompleted, the number of nodes of its tree, and when the
+    run started, in milliseconds of time.perf_counter."""
 
     completed: RoundCompleted
     num_nodes: int
@@ -37,7 +37,7 @@ class RunRound:
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """One round of a worker, in milliseconds of time.perf_counter; `runs` by run id."""
+    """One round of a worker; times are in milliseconds of time.perf_counter. `runs`: by run id."""
 
     start_ms: float
     end_ms: float
@@ -47,9 +47,9 @@ class RoundFacts:
     def of(
         start: float, end: float, events: Sequence[Event], start_times: dict[str, float]
     ) -> RoundFacts:
-        """A round from `start` to `end` and its events. `start_times`: when each run started, by
-        run id. All in seconds of time.perf_counter."""
-        # Of the tree that was verified: RoundCompleted has accepted tokens only.
+        """The facts of a round from `start` to `end` with these events. `start_times`: when each
+        run started, by run id. All times are in seconds of time.perf_counter."""
+        # The nodes of the verified tree: RoundCompleted has accepted tokens only.
         nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
         runs = {
             e.run_id: RunRound(e, nodes.get(e.run_id, 0), start_times[e.run_id] * 1000)
@@ -70,12 +70,13 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A request that is being decoded. `num_tokens`: generated, of at most `max_tokens`.
-    `max_tree_nodes`: its node budget, None if uncut.
+    """A request that is being decoded. `num_tokens`: tokens generated so far, of at most
+    `max_tokens`. `max_tree_nodes`: the request's node budget, None if uncut.
 
-    `round`: the number of its last round, -1 before the first. Of that round: the nodes verified
-    and accepted, the time of the LLM's pass and of the drafters, and the scheduler's part.
-    `num_waited`: rounds of other requests since then.
+    `round`: the number of the request's last round, -1 before the first. That round verified
+    `num_verified` nodes, of which it accepted `num_accepted`. `llm_ms` is the time of its LLM pass,
+    `draft_ms` the time of its drafters, and `scheduled` the scheduler's part. `num_waited`: rounds
+    of other requests since then.
     """
 
     run_id: str
@@ -122,7 +123,8 @@ def live_run(
     max_tree_nodes: int | None = None,
 ) -> LiveRun:
     """A run with the figures of its last round among the worker's last `rounds`."""
-    # From the latest round back: a request waits while others are verified.
+    # Searched from the latest round backwards: the last rounds may have verified other requests
+    # only.
     for num_waited, facts in enumerate(reversed(rounds)):
         if (part := facts.runs.get(run_id)) is not None:
             event, by_model = part.completed, _by_model(part.completed.spans)
@@ -148,7 +150,7 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
     if not rounds:
         return ()
     start, end = rounds[0].start_ms, rounds[-1].end_ms
-    # With the LLM's lane, even if it did nothing.
+    # With the LLM's lane, even if the LLM did nothing.
     busy: defaultdict[str, list[tuple[float, float]]] = defaultdict(list, {LLM_LANE: []})
     for part in (part for facts in rounds for part in facts.runs.values()):
         for lane, spans in _by_model(part.completed.spans).items():

@@ -1,8 +1,8 @@
 """The time between the stages of a lone request's round.
 
-It is spent on calling drafters, emitting events and bookkeeping. A round that drafts has more of it
-than a plain one, so a length policy has to count it. Not measured if several requests are active:
-it could not be attributed to one of them.
+This time is spent on calling drafters, emitting events and bookkeeping. A round that drafts spends
+more of it than a plain round, so a length policy has to count it. It is not measured if several
+requests are active, since it could not be attributed to one of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["TimeBetweenStages"]
 
 class TimeBetweenStages:
     """Fills in `RoundState.between_ms`. The time after a round's commit is known only when the
-    round is over, so it counts in the run's next round, if no other request's round comes between
-    the two; the time between two rounds counts in none."""
+    round is over, so it counts in the run's next round. If a round of another request comes first,
+    this time counts in no round. The time between two rounds never counts."""
 
     def __init__(self) -> None:
         self._state: RoundState | None = None
@@ -31,8 +31,8 @@ class TimeBetweenStages:
     def begin(
         self, requests: Sequence[ActiveRequest], states: Sequence[RoundState], start: float
     ) -> None:
-        """A round of `states` began at `start`, in seconds of time.perf_counter; it is measured if
-        one request alone is active and takes part."""
+        """Call when a round of `states` has begun at `start`, in seconds of time.perf_counter. The
+        round is measured only if a single request is active and takes part."""
         self._state = states[0] if len(requests) == 1 == len(states) else None
         self._start = start
 

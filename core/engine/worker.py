@@ -1,7 +1,8 @@
 """Worker: serves many callers on one engine. One thread runs the rounds; callers read events.
 
-Requests wait in a queue; up to `max_live` of them are decoded together, joining and leaving between
-rounds (continuous batching). Each run has its own event queue, so a slow reader delays no other.
+Requests wait in a queue; up to `max_live` requests are decoded together, joining and leaving
+between rounds (continuous batching). Each run has its own event queue, so a slow reader delays no
+other.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from core.sequence import TokenSequence
 __all__ = ["Run", "Tap", "Worker"]
 
 IDLE_S = 10.0
-"""While there is no request, the connections to drafter nodes are polled at this interval: a node
-that came back is ready for the next request, and the connection events of a node that refuses
+"""While there is no request, the connections to drafter nodes are polled at this interval. So a
+node that came back is ready for the next request, and the connection events of a node that refuses
 connections do not accumulate."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
@@ -76,7 +77,7 @@ class Run:
         return events
 
     def events(self) -> Iterator[Event]:
-        """All events to the last; closing the iterator early cancels the run."""
+        """Yields all events up to the last; closing the iterator early cancels the run."""
         try:
             while not self.is_done:
                 yield from self.poll(timeout=1.0)
@@ -84,7 +85,7 @@ class Run:
             self.cancel()
 
     def cancel(self) -> None:
-        """Stops the run within one round; does nothing for a finished one."""
+        """Stops the run within one round; does nothing for a finished run."""
         # A flag is enough: the worker's thread waits only while there is no run at all.
         self.cancel_requested = True
 
@@ -104,10 +105,10 @@ class Run:
 class Worker:
     """Serves many callers on one engine. Raises EngineBusyError if the engine is in use.
 
-    `max_live`: requests decoded together. `threads` of a CPU pass: by default all cores but one,
-    which the readers of events need. Threads wait for each other by spinning, so a shared core is
-    expensive: with two other busy processes a pass of the bundled LLM took 3.3 ms on one thread and
-    hundreds of milliseconds on two.
+    `max_live`: requests decoded together. `threads`: the number of threads of a CPU pass. By
+    default it is the number of cores minus one, since the readers of events need a core. Threads
+    wait for each other by spinning, so a shared core is expensive. With two other busy processes, a
+    pass of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two.
     """
 
     def __init__(self, engine: Engine, max_live: int = 4, threads: int | None = None) -> None:
@@ -138,7 +139,7 @@ class Worker:
         after `close`."""
         # Checked before the prompt is tokenized, which may take long.
         self._refuse_if_closed()
-        refuse_oversized(self.engine.models, request)  # tokenizing it would delay other callers
+        refuse_oversized(self.engine.models, request)  # tokenizing could delay other callers
         sequence = self.engine.prepare(request)
         run = Run(self, sequence, tap)
         with self._change:
@@ -146,15 +147,15 @@ class Worker:
             self._waiting.append(run)
             if not self._serving:
                 self._serving = True
-                # Started by the first request, and by the next one after an unforeseen error.
-                # A thread, not a process: compiled passes release the GIL.
+                # Started by the first request, and by the next request after an unforeseen error. A
+                # thread, not a process: compiled passes release the GIL.
                 self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
                 self._thread.start()
             self._change.notify_all()
         return run
 
     def check(self, request: Request) -> None:
-        """Raises what `submit` would; nothing is queued and no model runs."""
+        """Raises the errors that `submit` would raise; nothing is queued and no model runs."""
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)
         check(self.engine.models, request)
@@ -248,7 +249,8 @@ class Worker:
             run.deliver(run_failed(run.sequence, error))
 
     def _admit_or_wait(self) -> bool:
-        """Waits for a request and admits as many as fit; False once closed with none left."""
+        """Waits for a request, then admits requests up to `max_live`. Returns False once the worker
+        is closed and no request is left."""
         with self._change:
             while not self._change.wait_for(
                 lambda: self._is_closed or self._waiting or self._active, IDLE_S
@@ -279,7 +281,7 @@ class Worker:
         try:
             queue_ms = (time.perf_counter() - run.submitted) * 1000
             active = self.engine.admit(run.sequence)
-            # From here on `_shut_down` closes its row, too.
+            # From here on `_shut_down` closes the run's row, too.
             self._active[run.run_id], self._joining = (run, active), None
             run.deliver(self.engine.run_started_event(active, queue_ms))
             # A run cancelled here is ended by `_end_cancelled`, which closes its row.
@@ -301,10 +303,10 @@ class Worker:
 
     def _round(self) -> None:
         start, events = time.perf_counter(), list[Event]()
-        # Before the round: runs that end in it leave `_active`.
+        # Before the round: runs that end in the round leave `_active`.
         start_times = {run_id: run.sequence.started for run_id, (run, _) in self._active.items()}
         try:
-            # A request that fails alone yields its RunFailed; an exception is a failure of all.
+            # A request that fails alone yields its RunFailed; an exception fails all requests.
             active = [active for _, active in self._active.values()]
             for event in self.engine.round(active, len(self._waiting)):
                 run, _ = self._active[event.run_id]

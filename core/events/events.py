@@ -1,14 +1,15 @@
-"""What a run emits: frozen, slotted, plain values only, so that an event survives JSON and SQLite.
+"""The events of a run: frozen, slotted, with plain values only, so that they survive JSON and
+SQLite.
 
 Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic
 milliseconds since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is
 the root (the last committed token). Probabilities are floats in [0, 1]. Drafters are listed in the
 fixed order of `RunStarted.drafters`. Types of fields are defined in core/events/parts.py.
 
-Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round
-of plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled,
-RunFailed. A run that ends before it starts has its last event only; a round that fails lacks its
-remaining events.
+Order within a run: RunStarted; then for each round Drafted, Combined, Verified, RoundCompleted;
+then one of RunCompleted, RunCancelled, RunFailed. A round of plain decoding has all four events,
+with nothing drafted. A run that ends before it starts has its last event only; a round that fails
+lacks its remaining events.
 """
 
 from __future__ import annotations
@@ -59,16 +60,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The request as it will be run: `config` is the whole request, every `auto` resolved but that
-    of `pipeline`.
+    """The request as it will be run: `config` is the whole request, with every `auto` resolved
+    except `pipeline=auto`.
 
-    `asked` is the request as it was submitted; `created_utc`: ISO 8601; `prompt_texts`: of each
-    prompt token; `models`: all that are loaded, the LLM first; `drafters`: names of the drafters
+    `asked` is the request as it was submitted; `created_utc`: ISO 8601; `prompt_texts`: the text of
+    each prompt token; `models`: all loaded models, the LLM first; `drafters`: names of the drafters
     that may draft; `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name;
-    `seed`: the given or the drawn one; `queue_ms`: the request's time in the queue. `warnings` are
-    sentences for the reader (a fallback and its reason, what bfloat16 means). `offload`: how the
-    LLM's layers are streamed, None where all are in memory. `ranks`: how the LLM is divided among
-    processes, None for one process.
+    `seed`: the seed that was given or drawn; `queue_ms`: the request's time in the queue.
+    `warnings` are sentences for the reader (a fallback and its reason, what bfloat16 means).
+    `offload`: how the LLM's layers are streamed, None if they are not streamed. `ranks`: how the
+    LLM is divided among processes, None for one process.
     """
 
     run_id: str
@@ -109,9 +110,9 @@ class Combined:
     """The tree that the LLM will verify; tuples have one entry per node.
 
     `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
-    `rule` is the combine rule. If it is weighted, `weights` are the drafters' weights that it used,
-    `masses` the weight of each node, `dropped_masses` that of each dropped token, and `winner` the
-    drafter whose sequence won a vote.
+    `rule`: the combine rule. The next fields are filled in only if the rule is weighted. `weights`:
+    the drafters' weights that it used; `masses`: the weight of each node; `dropped_masses`: the
+    weight of each dropped token; `winner`: the drafter whose sequence won a vote.
 
     `origins`: in a tree with fused drafts, the drafter that proposed each node; else empty.
     """
@@ -131,14 +132,14 @@ class Combined:
     # With defaults from here on, as in RoundCompleted.
     rule: str = "union"
     weights: dict[str, float] = field(default_factory=dict)
-    # In parallel with the nodes, and with `dropped`.
+    # One entry per node, and one entry per entry of `dropped`.
     masses: tuple[float, ...] = ()
     dropped_masses: tuple[float, ...] = ()
     winner: str = ""
     origins: tuple[str, ...] = ()
 
     def drafters_of(self, node: int) -> tuple[str, ...]:
-        """The drafters that proposed a node; in a fused tree the one of `origins`."""
+        """The drafters that proposed a node; in a fused tree, the drafter that `origins` names."""
         # The common chain of a fused draft is in the draft of every SSM, so `proposals` name all
         # SSMs.
         if self.origins:
@@ -153,9 +154,10 @@ class Verified:
     `rule`: the verify rule. `path`: accepted nodes from the root down. `outcomes`: `accepted`,
     `rejected` or `not_reached`, one per node. `own_*`: the LLM's own token after the path;
     `own_kind` is `recovered` (after a rejection), `bonus` (after an accepted leaf), `plain`
-    (nothing was drafted) or `none` (the path ends with EOS). `llm_probabilities`: of each node's
-    token after its parent, by the LLM's processed distribution (at temperature 0, where that is
-    one-hot, the plain softmax); `own_probability`: likewise of the own token.
+    (nothing was drafted) or `none` (the path ends with EOS). `llm_probabilities`: for each node,
+    the LLM's probability of its token after its parent, in the processed distribution. At
+    temperature 0, where that distribution is one-hot, the plain softmax is used instead.
+    `own_probability`: the same for the own token.
     """
 
     run_id: str
@@ -165,7 +167,7 @@ class Verified:
     rule: str
     path: tuple[int, ...]
     outcomes: tuple[str, ...]
-    # None, "" and 0 where the path ends with EOS.
+    # None, "" and 0 if the path ends with EOS.
     own_token_id: int | None
     own_text: str
     own_kind: str
@@ -178,46 +180,48 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class RoundCompleted:
-    """What the round committed, after EOS, stop string and limit were applied.
+    """The tokens that the round committed, after EOS, stop string and limit were applied.
 
     `token_ids`, `texts` and `text_deltas` have one entry per token: `texts` are the tokens, each
     decoded alone, for display; a delta is empty while a UTF-8 character is incomplete. `position`
     is the position of the first new token. `num_accepted`: how many of the new tokens were drafted;
-    `num_cut`: how many levels of the tree are beyond the end of the text (EOS, a stop string).
-    `spans`: every stage of the round, drafts included, and prefills (the LLM's before round 0, an
-    SSM's before its first draft). `weights`: drafter weights after the round. `temperatures`: each
-    drafter's calibration temperature. `kv_used`: committed tokens in the request's row of the LLM's
-    KV cache; `kv_capacity`: slots that are allocated for a row.
+    `num_cut`: how many levels of the tree are beyond the end of the text. `spans`: every stage of
+    the round, drafts included, and prefills (the LLM's before round 0, an SSM's before its first
+    draft). `weights`: drafter weights after the round. `temperatures`: each drafter's calibration
+    temperature. `kv_used`: committed tokens in the request's row of the LLM's KV cache;
+    `kv_capacity`: the slots allocated for a row.
 
     `speculation_length` is the length chosen for this round's drafts, `next_speculation_length` the
-    length chosen for the next round's; under a schedule the next round's is limited by this round's
-    grant, and the next grant may differ. A length that the policy found is recorded cut to what the
-    node budget and the end of the text allow. A length that the user gave (`fixed`, `confidence`)
-    is recorded as given; if the budget or the end of the text makes drafts less deep,
-    `length_reason` says so.
+    length chosen for the next round's. Under a schedule, the next length is limited by this round's
+    grant, and the next grant may differ. If the policy chose a length, it is recorded as cut to the
+    depth that the node budget and the end of the text allow. If the user gave the length (`fixed`,
+    `confidence`), it is recorded as given; `length_reason` then says whether the budget or the end
+    of the text makes drafts less deep.
 
-    `length_reason`: a sentence, why the next length was chosen; `estimates`: what the policy
-    expects of each candidate length. `predicted_ms`: the policy's prediction of this round's time,
-    0 without a prediction; it includes `between_ms`, the time between stages, measured for a lone
-    request. `ahead`: results of drafting ahead, sometimes two for one drafter. `notes`: sentences
-    about what happened (a drafter failed, pipelining was switched off).
+    `length_reason`: a sentence that says why the next length was chosen; `estimates`: the tokens
+    and the time that the policy expects of each candidate length. `between_ms`: the time between
+    stages, measured only for a lone request. `predicted_ms`: the policy's prediction of this
+    round's time, `between_ms` included; 0 without a prediction. `ahead`: results of drafting ahead,
+    sometimes two for one drafter. `notes`: sentences about what happened (a drafter failed,
+    pipelining was switched off).
 
-    `routing`: each SSM of the run, whether it was to draft in this round and its score after it;
-    empty without a router (the length policy may still choose the drafters). `routing_reason`: a
-    sentence, why. Spans named `audition`: a router's scoring of all SSMs during the run.
+    `routing`: for each SSM of the run, its role in this round and its score after the round.
+    `routing` is empty without a router, even if the length policy chooses the drafters.
+    `routing_reason`: a sentence that says why these SSMs were chosen. Spans named `audition`: a
+    router's scoring of all SSMs during the run.
 
-    `scheduled`: the part of this request in its batch; None where each request has its own budget.
+    `scheduled`: the part of this request in its batch; None if each request has its own budget.
 
     `loads`: when layers of an offloaded LLM were read during this round, while its stages ran.
-    `nodes`: the drafter nodes for which this round had draft requests. `traffic`: what each rank of
-    an LLM over ranks exchanged in this round's pass.
+    `nodes`: the drafter nodes for which this round had draft requests. `traffic`: the data that
+    each rank of an LLM over ranks exchanged in this round's pass.
     """
 
     run_id: str
     seq: int
     at_ms: float
     round: int
-    # Counted from the prompt's first token, 0.
+    # The prompt's first token has position 0.
     position: int
     token_ids: tuple[int, ...]
     texts: tuple[str, ...]
@@ -249,7 +253,7 @@ class RoundCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunCompleted:
-    """The end: `finish_reason` is `length`, `eos`, `stop` or `context`.
+    """The run's regular end: `finish_reason` is `length`, `eos`, `stop` or `context`.
 
     `text_tail`: text withheld until now because a character was incomplete.
     """
@@ -264,7 +268,7 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunCancelled:
-    """Stopped by the caller; `stats`: of the run until then."""
+    """The caller stopped the run; `stats`: of the run until then."""
 
     run_id: str
     seq: int
@@ -275,7 +279,7 @@ class RunCancelled:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """Ended by an error: its class name and its message."""
+    """An error ended the run. `error`: its class name; `message`: its message."""
 
     run_id: str
     seq: int

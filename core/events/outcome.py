@@ -1,6 +1,6 @@
 """Outcome: a whole run as one plain object, folded from its events.
 
-It is the result of `python -m core --json` and of the page's endpoints.
+It is the result of `python -m core --json` and of the page's endpoints for runs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Outcome:
             self._notes |= dict.fromkeys(event.notes)
         elif isinstance(event, EndEvent):
             self._ended = event
-            # What was withheld because a character was incomplete.
+            # Text that was withheld because a character was incomplete.
             delta = event.text_tail
         self._texts.append(delta)
         return delta
@@ -55,12 +55,13 @@ class Outcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes of the run's rounds, each once, such as that an SSM failed."""
+        """The notes of the run's rounds, for example that an SSM failed; each note once."""
         return tuple(self._notes)
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The metrics, `finish_reason` and `wall_ms` (queue included); empty while running."""
+        """The metrics, `finish_reason` and `wall_ms` (time in the queue included); empty until the
+        run has ended."""
         # Only the last event has the run's figures.
         if self._ended is None:
             return {}
@@ -76,7 +77,7 @@ class Outcome:
         }
 
     def to_plain(self) -> dict[str, Any]:
-        """`run_id`, `text`, `token_ids` (new ones only), `prompt_token_ids`, `summary`, `config`,
+        """`run_id`, `text`, `token_ids` (new tokens only), `prompt_token_ids`, `summary`, `config`,
         `models`, `versions`, `warnings` and `error` (empty without an error)."""
         started = self._started
         error = self._ended if isinstance(self._ended, RunFailed) else None

@@ -1,6 +1,6 @@
 """The values that events are made of: frozen, slotted, with plain fields.
 
-Nodes are numbered, drafters ordered and times given as core/events/events.py says.
+core/events/events.py defines the numbering of nodes, the order of drafters and the zero of times.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Span:
     name, `combine`, `llm`, `verify`, `commit` or `layers`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
-    `audition`: an SSM scores the text's last tokens (before the run's first draft such a span, too,
-    is named `prefill`); `ahead`: drafting for the next round during this round's `forward`; `load`,
-    on the lane `layers`: reading an offloaded LLM's layers; `wire`: the transfer of the request and
-    of the drafts of an SSM on a drafter node. `share`: the part of the time that counts for this
-    lane and run; less than 1 where SSMs or requests shared it.
+    `audition`: an SSM scores the text's last tokens after the run's first draft (before it, such a
+    span is named `prefill`); `ahead`: drafting for the next round during this round's `forward`;
+    `load`, on the lane `layers`: reading an offloaded LLM's layers; `wire`: the transfer of the
+    request and of the drafts of an SSM on a drafter node. `share`: the part of the time that counts
+    for this lane and run; less than 1 if several SSMs or requests shared the time.
     """
 
     lane: str
     name: str
     start_ms: float
     end_ms: float
-    # Older logs lack it.
+    # Older logs lack this field.
     share: float = 1.0
 
     @property
@@ -79,13 +79,14 @@ class ModelInfo:
 
     @property
     def node(self) -> str:
-        """The address of the drafter node that an SSM is on; empty where it is here."""
+        """The address of the drafter node that has this SSM; empty for a model in the engine's
+        process."""
         # The device of a remote SSM is `DEVICE of node HOST:PORT`.
         return self.device.partition(ON_NODE)[2]
 
     def is_same(self, other: ModelInfo) -> bool:
-        """Whether both are the same model, and would write the same text: all fields are equal, the
-        fingerprint where both have one."""
+        """Whether both are the same model, and would write the same text: all fields are equal.
+        Fingerprints are compared only if both models have one."""
         # Runs of older logs have no fingerprint: then the other fields decide.
         both_known = bool(self.fingerprint and other.fingerprint)
         return replace(self, fingerprint="") == replace(other, fingerprint="") and (
@@ -95,9 +96,10 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class OffloadInfo:
-    """How the LLM's layers are streamed: from `host` memory or `disk` (`mode`); `streamed` of its
-    `layers` are read again in every pass (`bytes_a_pass`), and `resident_bytes` of layers stay on
-    the device. `mbps`: the rate's limit in 10^6 bytes a second, 0 for none."""
+    """How the LLM's layers are streamed. `mode`: `host` (from host memory) or `disk`. Of `layers`
+    layers, `streamed` layers are read again in every pass, `bytes_a_pass` bytes in all. The other
+    layers, `resident_bytes` bytes, stay on the device. `mbps`: the limit of the reading rate in
+    10^6 bytes a second; 0: no limit."""
 
     mode: str
     layers: int
@@ -116,15 +118,16 @@ class OffloadInfo:
 @dataclass(frozen=True, slots=True)
 class NodeTrip:
     """One drafter node's part in a round. `state`: `in_time`; `ahead`, its drafts arrived before
-    the round began; `late`, no answer before the deadline; `absent`, no request was sent: the node
-    was not connected, or still busy with an earlier round.
+    the round began; `late`, no answer before the deadline; `absent`, the node was not connected,
+    lost its connection, or was still busy with an earlier round.
 
-    `round_trip_ms`: of an answer in time, from request to drafts; `busy_ms`: the part of it that
-    the node spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`: how many
-    drafts arrived. `starts`: how often the node was started, as far as the engine noticed.
-    `plain_ms`: predicted time of an LLM pass without a draft; 0: unknown. From `start_ms` to
-    `end_ms` the engine waited for the node, in the round or (`ahead`) during the LLM's pass before
-    it; both 0 without a request.
+    `round_trip_ms`: from request to drafts, 0 without an answer; `busy_ms`: the part of the round
+    trip that the node spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`:
+    how many drafts arrived. `starts`: how often the node was started, as far as the engine noticed.
+    `plain_ms`: predicted time of an LLM pass without a draft; 0: unknown. The request was sent at
+    `start_ms`. At `end_ms` the answer arrived or, without an answer, the engine stopped waiting.
+    With `ahead` both times are in the LLM's pass before the round. Both are 0 if no request was
+    sent.
     """
 
     node: str
@@ -142,7 +145,7 @@ class NodeTrip:
 @dataclass(frozen=True, slots=True)
 class RanksInfo:
     """How the LLM is divided among processes: `split` is `tp` (each layer among all ranks) or `pp`
-    (each rank has some layers); `weight_bytes` of each rank's part, rank 0 first."""
+    (each rank has some layers); `weight_bytes`: the bytes of each rank's weights, rank 0 first."""
 
     split: str
     weight_bytes: tuple[int, ...]
@@ -154,8 +157,9 @@ class RanksInfo:
 
 @dataclass(frozen=True, slots=True)
 class RankTraffic:
-    """What one rank exchanged with the others in the LLM's pass of a round: `collectives`, the
-    `bytes` of their tensors, and the time in them, waiting for the others included."""
+    """The data that one rank exchanged with the other ranks in the LLM's pass of a round.
+    `collectives`: the number of collectives; `bytes`: the size of their tensors; `ms`: their time,
+    including the wait for other ranks."""
 
     rank: int
     collectives: int
@@ -165,15 +169,16 @@ class RankTraffic:
 
 @dataclass(frozen=True, slots=True)
 class DraftRecord:
-    """What one drafter drafted in one round, as a tree of its own; tuples run parallel.
+    """The tokens that one drafter drafted in one round, as a tree of its own; all tuples but
+    `spans` have one entry per node.
 
-    `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with
-    which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
-    `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass. A lookup's
-    draft (a lookup is a drafter that searches texts or counts, without a model) also has
+    `scores`: the drafter's unprocessed, calibrated probability of each token; `qs`: the probability
+    with which each token was drawn (1 for a deterministic proposal); `ranks`: draw order among
+    siblings. `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass. A
+    lookup is a drafter without a model, which searches texts or counts. Its drafts also have
     `contexts`: how many tokens before each node were found in texts or counts; and `shares`: the
-    node's share of what followed them there. The node's score is the share times the acceptance
-    measured so far.
+    node's share among the tokens that followed there. The node's score is its share times the
+    acceptance rate measured so far.
     """
 
     drafter: str
@@ -203,11 +208,12 @@ class ProposalRecord:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One accept-or-reject decision at `node`, in the order made.
+    """One accept-or-reject decision at `node`.
 
-    `p` is the LLM's probability of the token at that moment (after earlier residuals; under
-    `traversal` times the acceptance probability that is left to the parent's branch), `q` the
-    proposal's. For `greedy` and `match` there is one trial a child, with q = 1.
+    `p` is the LLM's probability of the token in the residual distribution that earlier trials
+    leave; under `traversal` it is multiplied by the acceptance probability that is left to the
+    parent's branch. `q` is the proposal's probability. For `greedy` and `match` each child of a
+    visited node has one trial, with q = 1 and the unchanged p.
     """
 
     node: int
@@ -222,9 +228,9 @@ class TopK:
     """The most probable tokens after `node` (-1: after the root) under `source` (`llm` or a
     drafter).
 
-    The LLM's probabilities are processed (temperature, top-k, top-p, min-p; at temperature 0, where
-    that is one-hot, the plain softmax), a drafter's are its plain softmax, neither coupled nor
-    calibrated.
+    The LLM's probabilities are processed by temperature, top-k, top-p and min-p; at temperature 0,
+    where these would be one-hot, they are the plain softmax. A drafter's probabilities are its
+    plain softmax, neither coupled nor calibrated.
     """
 
     node: int
@@ -236,8 +242,8 @@ class TopK:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a length policy expects of drafting `length` steps and verifying `nodes` nodes:
-    committed `tokens` in a round of `ms` milliseconds."""
+    """The result that a length policy expects of drafting `length` steps and verifying `nodes`
+    nodes: `tokens` committed tokens in a round of `ms` milliseconds."""
 
     length: int
     nodes: int
@@ -247,15 +253,16 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Result of one drafter's early drafting for this round: during its request's last
-    verification, or during the LLM's pass for another request (no `outcomes`, always a hit).
+    """The result of one drafter's early drafting for this round. The drafter drafted during the
+    last verification of its own request, or during the LLM's pass for another request. In the
+    second case there are no `outcomes`, and the result is a hit.
 
-    It drafted after `outcomes` guessed results of the verification, of total `probability`; `hit`:
-    one came true and this round's draft continues it. `saved_ms`: early drafting that is part of
-    this round's draft; `wasted_ms`: the rest. `reason` of a miss: `wrong`, no guess came true (or
-    none was made in time); `unused`, one did, but the round did not use its draft; `ended`, the
-    draft was made in this round for a next one, which did not come since the text ended. Older logs
-    have no reason, and count `unused` drafts as hits.
+    The drafter continued `outcomes` guessed results of the verification, of total `probability`.
+    `hit`: one of these guesses came true, and this round's draft continues it. `saved_ms`: early
+    drafting that is part of this round's draft; `wasted_ms`: the rest. `reason` of a miss: `wrong`,
+    no guess came true (or none was made in time); `unused`, a guess came true, but the round did
+    not use its draft; `ended`, the draft was made for a next round, which did not come since the
+    text ended. Older logs have no reason, and count `unused` drafts as hits.
     """
 
     drafter: str
@@ -264,13 +271,12 @@ class Ahead:
     hit: bool
     saved_ms: float
     wasted_ms: float
-    # Empty for a hit, too.
+    # Empty for a hit, and in older logs.
     reason: str = ""
 
     @property
     def is_certain(self) -> bool:
-        """Nothing was guessed: it drafted after committed text."""
-        # Without a guess there is nothing that could have been wrong.
+        """Whether nothing was guessed: the drafter continued committed text."""
         return self.hit and not self.outcomes
 
 
@@ -287,14 +293,14 @@ class RoutedDrafter:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A request's part in a round that an engine scheduled together with others'.
+    """A request's part in a round that an engine scheduled together with other requests.
 
     `schedule`: the rule. `num_live` requests were served, `num_batch` of them in this LLM pass,
-    `num_waiting` in the queue. `length_limit`, `drafter_limit`: what this request was granted
+    `num_waiting` in the queue. `length_limit`, `drafter_limit`: the limits granted to this request
     before it drafted, None for no limit. `num_drafted` nodes after the combine rule, `num_granted`
     of them verified; `batch_*`: of all requests in the pass. `tokens_per_ms`: the price of time
-    that the budget was computed with, 0 without one. `decision`: `more`, `fewer`, `plain` or
-    `drafts` where the limits have changed since this request's last round, else empty; `reason`: a
+    with which the budget was computed; 0 if there was none. `decision`: `more`, `fewer`, `plain` or
+    `drafts` if the limits have changed since this request's last round, else empty; `reason`: a
     sentence for the reader.
     """
 
@@ -319,14 +325,14 @@ class RunStats:
 
     `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum over rounds of
     the verified tree's depth, less what EOS, a stop string or the limit cut off.
-    `draft_acceptance_rate`: accepted tokens per draft token. `mean_acceptance_length`: 1 +
-    accepted tokens a round, the LLM's own token counted in every round. `num_verified_nodes`: sum
-    of tree sizes. `acceptance_histogram[j]`: rounds that accepted j drafted tokens.
-    `acceptance_rate_per_position[i]`: share of rounds that accepted more than i. `overlap_ratio`:
-    time the LLM and a drafter of the run were both busy, whether the LLM's pass was for the run or,
-    with `across`, for other requests, divided by the LLM's busy time for the run; at most 1.
-    `tokens_per_second`: emitted tokens a second from the end of the prefill to the end. Times are
-    milliseconds; `ttft_ms` starts when the request leaves the queue.
+    `draft_acceptance_rate`: accepted tokens per draft token. `mean_acceptance_length`: 1 + accepted
+    tokens a round, the LLM's own token counted in every round. `num_verified_nodes`: sum of tree
+    sizes. `acceptance_histogram[j]`: rounds that accepted j drafted tokens.
+    `acceptance_rate_per_position[i]`: share of rounds that accepted more than i drafted tokens.
+    `overlap_ratio`: the time in which the LLM and a drafter of the run were both busy, divided by
+    the LLM's busy time for the run; at most 1. With `across` the LLM's passes for other requests
+    count in the dividend, too. `tokens_per_second`: emitted tokens a second from the end of the
+    prefill to the end. Times are milliseconds; `ttft_ms` starts when the request leaves the queue.
     """
 
     num_new_tokens: int = 0
@@ -351,8 +357,7 @@ class RunStats:
 @dataclass(frozen=True, slots=True)
 class Timed:
     """The time of a stage on the process's monotonic clock (time.perf_counter), in seconds;
-    `share`: see Span. Not part of an event: there a Span has the same times, relative to its
-    run."""
+    `share`: see Span. Events have a Span instead, whose times are relative to the run."""
 
     lane: str
     name: str

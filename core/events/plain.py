@@ -1,7 +1,7 @@
 """Dataclasses from plain values, by their annotations: the inverse of `dataclasses.asdict`.
 
 A field may be a plain value, a dict of plain values, a dataclass, or a tuple whose items are such
-values. It may also be `X | None`, where X is one of these types.
+values. A field may also be `X | None`, where X is one of these types.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    # The annotations are strings, which `get_type_hints` evaluates: once for each class.
+    # The annotations are strings. Cached, so that `get_type_hints` evaluates them once per class.
     return typing.get_type_hints(cls)
 
 

@@ -1,8 +1,8 @@
-"""Renders chat templates, which are programs that come with a model, in a separate process that is
-killed after a time limit.
+"""Renders chat templates in a separate process, which is killed after a time limit. A chat template
+is a program that comes with a model.
 
-transformers' sandbox protects files and Python's internals from a template, not time and memory:
-`{{ 9**9**9 }}` holds the GIL for hours.
+transformers' sandbox protects files and Python's internals from a template, but does not limit time
+and memory: `{{ 9**9**9 }}` holds the GIL for hours.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TemplateProcess:
 
     def start(self) -> None:
         """Starts the process unless it runs, without waiting for it."""
-        with self._lock, contextlib.suppress(OSError):  # `render` reports it
+        with self._lock, contextlib.suppress(OSError):  # `render` reports the error
             self._ensure_started()
 
     def render(

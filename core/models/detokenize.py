@@ -1,9 +1,10 @@
 """Streaming detokenization that never splits a UTF-8 character.
 
-The results of `push` and of `flush`, concatenated, are the text of the new tokens as
-`tokenizer.decode` has it: decode(prompt + new) without its beginning decode(prompt), special tokens
-skipped. One exception: for tokens of single bytes, `decode` replaces a whole run of bytes if one is
-invalid; characters of the run that were already shown stay, and each byte after them is U+FFFD.
+The results of `push` and of `flush`, concatenated, are the text of the new tokens. That text is
+`tokenizer.decode(prompt + new)` without its beginning `tokenizer.decode(prompt)`, both without
+special tokens. There is one exception, for tokens that are single bytes: if one byte is invalid,
+`decode` replaces the whole run of bytes. The Detokenizer keeps characters of the run that were
+already shown, and each byte after them becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from weakref import WeakKeyDictionary
 __all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts", "token_texts"]
 
 REPLACEMENT = "�"
-# Tokens of the prompt in the first window; doubled while the window has no text or begins within a
-# run of invalid bytes.
+# The number of prompt tokens in the first window. It is doubled while the window has no text or
+# begins within a run of invalid bytes.
 CONTEXT_TOKENS = 6
-# Most tokens that one character takes: one for each of its four bytes in UTF-8.
+# The most tokens that one character takes: one for each of its bytes in UTF-8.
 CHARACTER_TOKENS = 4
 
 
@@ -34,7 +35,8 @@ class Detokenizer:
         self.special_texts = special_texts(tokenizer)
         ids = [token_id for token_id in prompt_ids if token_id not in self.special_texts]
         prompt_text, size = self._decode(ids), CONTEXT_TOKENS
-        # If not, the window has no text or begins within a run of invalid bytes.
+        # If the prompt's text does not end with the window's, the window has no text or begins
+        # within a run of invalid bytes.
         while size < len(ids) and not _is_end(self._decode(ids[-size:]), prompt_text):
             size *= 2
         # `_shown` is the text of the window's first `_shown_tokens` tokens, without a last
@@ -62,17 +64,18 @@ class Detokenizer:
         return self._advance(text, len(REPLACEMENT))
 
     def flush(self) -> str:
-        """The rest of the text, incomplete characters as U+FFFD; called once, at the end."""
+        """The rest of the text, with incomplete characters as U+FFFD; call it once, at the end."""
         return self._advance(self._decode(self._ids))
 
     def _advance(self, text: str, held_back: int = 0) -> str:
         """The text after the shown part, without its last `held_back` characters."""
         newest = self._ids[self._shown_tokens :]
-        # If not, an invalid byte has changed the text of a run of bytes that was shown in part.
+        # False if an invalid byte has changed the text of a run of bytes that was already shown in
+        # part.
         continues = text.startswith(self._shown)
         delta = text[len(self._shown) :] if continues else self._decode(newest)
-        # The newest tokens become the window. Tokens that make their run of bytes invalid stay
-        # before them: without these, the newest tokens might decode to a character.
+        # The newest tokens become the window. Earlier tokens that make the run of bytes invalid
+        # stay before them: without these, the newest tokens might decode to a character.
         if held_back:
             self._ids = self._invalid_run + newest
             self._invalid_run = self._invalid_run or newest
@@ -112,10 +115,10 @@ def longest_token(tokenizer: Any) -> int:
 
 
 def special_texts(tokenizer: Any) -> dict[int, str]:
-    """The texts of the tokens that decoding skips, by id: special added tokens and those with a
+    """The texts of the tokens that decoding skips, by id: special added tokens, and tokens with a
     role (bos, eos, pad, ...)."""
     tokens = getattr(tokenizer, "added_tokens_decoder", {}).items()
-    # Some tokens with a role are ordinary ones, which decoding shows: these are excluded below.
+    # Some tokens with a role are ordinary tokens, which decoding shows: these are excluded below.
     texts = {token_id: str(token) for token_id, token in tokens if token.special}
     ids = getattr(tokenizer, "all_special_ids", ())
     texts |= zip(ids, getattr(tokenizer, "all_special_tokens", ()), strict=True)
@@ -127,7 +130,7 @@ def special_texts(tokenizer: Any) -> dict[int, str]:
 
 
 def control_tokens_in(tokenizer: Any, text: str) -> list[str]:
-    """The control tokens that occur in a text: special added tokens and those with a role."""
+    """The control tokens that occur in a text: special added tokens, and tokens with a role."""
     tokens = getattr(tokenizer, "added_tokens_decoder", {}).values()
     special = {str(token) for token in tokens if token.special} | {*tokenizer.all_special_tokens}
     return sorted(token for token in special if token and token in text)

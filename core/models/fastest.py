@@ -60,7 +60,7 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
         from core.models.native.forward import CompiledForward
 
         compiled_forward = CompiledForward(weights, masks)
-        # Compiles while loading rather than in the first request.
+        # Compiled now, while loading, rather than in the first request.
         compiled_forward.try_out()
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
         return None  # numba is missing or fails here: the torch pass serves as well
@@ -71,7 +71,8 @@ def streamed_forward(
     weights: LeanWeights, masks: MaskKind, stream: LayerStream, native: tuple[Any, Any]
 ) -> Forward:
     """The pass of an offloaded model. `native`: the kernels of a compiled pass of the same
-    architecture (`HfModel.kernels`) and the element type of the streamed matrices, or Nones."""
+    architecture (`HfModel.kernels`) and the element type of the streamed matrices, or (None,
+    None)."""
     kernels, element = native
     if kernels is None:
         return LeanForward(weights, masks, stream)
@@ -84,7 +85,7 @@ def streamed_forward(
 
 def compiled_of(forward: Forward) -> CompiledForward | None:
     """The pass itself if it is native, else None."""
-    # Only a compiled pass has worker threads: any other is rejected without importing numba.
+    # Only a compiled pass has worker threads: any other pass is rejected without importing numba.
     if not getattr(forward, "workers", 0):
         return None
     from core.models.native.forward import CompiledForward

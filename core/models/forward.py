@@ -34,7 +34,8 @@ class MaskKind:
     """The form in which a transformers module takes attention masks.
 
     `window` is the sliding window in tokens (0: none). `by_layer_type`: the model takes a dict of a
-    full and a sliding mask; otherwise the window, if any, goes into the one mask.
+    full and a sliding mask; otherwise the model takes one mask, which includes the window, if there
+    is one.
     """
 
     window: int = 0
@@ -61,12 +62,12 @@ class Forward(Protocol):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters, tied ones counted once."""
+        """Bytes of the parameters, tied parameters counted once."""
         ...
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         """Logits (batch, width, V) in the model's dtype. With `batch.last_only`, a pass that can
-        compute the last query's logits alone returns only these (batch, 1, V)."""
+        compute the last query's logits alone returns only these logits (batch, 1, V)."""
         ...
 
 
@@ -75,8 +76,8 @@ KeysValues = tuple[torch.Tensor, torch.Tensor]
 Write = Callable[[int, torch.Tensor, torch.Tensor], KeysValues]
 """Stores a layer's new keys and values (rows, heads, width, head size); returns KeysValues."""
 Masks = tuple[torch.Tensor | None, torch.Tensor | None]
-"""The masks that are added to the attention scores (see `additive`): that of layers with full
-attention and that of layers with a sliding window; None if every slot is attended to."""
+"""The masks that are added to the attention scores (see `additive`): first the mask of layers with
+full attention, then the mask of layers with a sliding window. None: every slot is attended to."""
 
 
 @runtime_checkable
@@ -96,8 +97,8 @@ class TensorForward(Forward, Protocol):
         *,
         last_only: bool = False,
     ) -> torch.Tensor:
-        """Logits (rows, width, V) for tokens and positions (rows, width); with `last_only`, those
-        of each row's last query alone (rows, 1, V)."""
+        """Logits (rows, width, V) for tokens and positions (rows, width); with `last_only`, only
+        the logits of each row's last query (rows, 1, V)."""
         ...
 
 
@@ -133,7 +134,7 @@ class GeneralForward:
         first = next(module.parameters())
         self.device: torch.device = first.device
         self.dtype: torch.dtype = first.dtype
-        # Looked up, not assumed: older models lack it.
+        # Looked up, since older models lack the argument.
         self._keep_argument = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._cache_argument = cache_argument(module)
         shapes = self._probe()

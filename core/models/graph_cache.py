@@ -10,8 +10,8 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# Limit on the graphs in a cache, which has one for each shape, set of rows and extent of the KV
-# cache. A full cache is cleared: a growing text does not return to its old extents.
+# The most graphs in a cache, which has one graph for each combination of shape, rows and extent of
+# the KV cache. A full cache is cleared: a growing text does not return to its old extents.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")
@@ -20,8 +20,8 @@ T = TypeVar("T")
 class GraphPool:
     """Memory shared by graphs that never run at the same time, and whether graphs are captured.
 
-    `captures` becomes False, with a warning that names the reason, once a capture fails for another
-    reason than a lack of memory.
+    `captures` becomes False once a capture fails for a reason other than a lack of memory; a
+    warning names the reason.
     """
 
     def __init__(self, *, capture: bool) -> None:
@@ -49,10 +49,12 @@ class GraphPool:
 
 
 class CachedGraph(Generic[T]):
-    """`work`, captured once. Each call runs it exactly once, so it may change its own inputs.
+    """`work`, captured once. Each call runs `work` exactly once, so `work` may change its own
+    inputs.
 
-    The first call runs it eagerly, as a warm-up. The second captures it, if the pool captures;
-    later calls replay it and return the same tensors. Work that cannot be captured stays eager.
+    The first call runs `work` eagerly, as a warm-up. The second call captures it, if the pool
+    captures; later calls replay the graph and return the same tensors. Work that cannot be captured
+    stays eager.
     """
 
     def __init__(self, work: Callable[[], T], pool: GraphPool) -> None:
@@ -62,7 +64,7 @@ class CachedGraph(Generic[T]):
 
     @property
     def is_captured(self) -> bool:
-        """Whether calls are replays: then the next one overwrites the returned tensors."""
+        """Whether calls are replays: then the next call overwrites the returned tensors."""
         return self._captured is not None
 
     def __call__(self) -> T:

@@ -20,14 +20,16 @@ from core.models.rows import Batch, BoolArray
 
 __all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"]
 
-# Queries of a row are padded to the next of these: 1 for a root, more for its token tree.
+# The number of queries of a row is padded to the next of these widths: 1 for a root alone, more for
+# a root with its token tree.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-# Slots are rounded up to a multiple of this, so that one graph serves many lengths of a text.
+# The number of slots is rounded up to a multiple of this, so that one graph serves many lengths of
+# a text.
 EXTENT = 256
 
 
 def in_few_launches(forward: TensorForward) -> Forward:
-    """The same pass, as captured graphs on a GPU."""
+    """The same pass: as captured graphs on a GPU, unchanged on a CPU."""
     return GraphedForward(forward, capture=True) if forward.device.type == "cuda" else forward
 
 
@@ -85,7 +87,7 @@ class GraphedForward:
 
     @property
     def captures(self) -> bool:
-        """Whether passes are captured; False after a failed capture."""
+        """Whether passes are captured; see `GraphPool.captures`."""
         return self._pool.captures
 
 

@@ -34,8 +34,9 @@ __all__ = ["HfModel", "feed_rows"]
 
 
 class HfModel:
-    """See LanguageModel. `module` is in eval mode on its device; with `lean` weights the pass is
-    that of `core.models.fastest`, and `module` may be None. `forward`: the pass to run instead."""
+    """See LanguageModel. `module` is in eval mode on its device; with `lean` weights,
+    `core.models.fastest` chooses the pass, and `module` may be None. `forward`: the pass to run
+    instead of the pass of `module` or `lean`."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class HfModel:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters, tied ones counted once."""
+        """Bytes of the parameters, tied parameters counted once."""
         return self._forward.weight_bytes
 
     def rename(self, name: str) -> HfModel:
@@ -143,7 +144,7 @@ class HfModel:
         return self
 
     def open_row(self) -> int:
-        # The lowest free number: the arena has a row for each number up to the largest one.
+        # The lowest free number, since the arena has a row for each number up to the largest.
         if None not in self._rows:
             self._rows.append(None)
         row = self._rows.index(None)
@@ -152,7 +153,7 @@ class HfModel:
 
     def close_row(self, row: int) -> None:
         # The slots keep their contents: the next row of this number has length 0, and masks hide
-        # what is past its length.
+        # the slots past a row's length.
         self._rows[row] = None
 
     def length(self, row: int) -> int:
@@ -179,7 +180,8 @@ class HfModel:
     @torch.inference_mode()
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
         state = self._row(row)
-        # The path first: its slots become those right after the committed tokens, then `keep`.
+        # The path's nodes move to the slots right after the committed tokens; the nodes of `keep`
+        # follow.
         order = [*nodes, *keep]
         if any(not 0 <= node < state.pending for node in order):
             raise EngineError(f"commit nodes are {order}: 0 to {state.pending - 1} are pending")
@@ -187,9 +189,9 @@ class HfModel:
         state.keep(len(nodes), keep)
 
     def pass_bytes(self, rows: int, width: int, extent: int) -> int:
-        """Bound in bytes on the memory that one pass allocates over `width` tokens of each of
-        `rows` rows, if the longest row has `extent` slots: its logits, copies of one layer's cache,
-        and a larger cache if the slots do not fit in the present one."""
+        """A bound in bytes on the memory that one pass allocates over `width` tokens of each of
+        `rows` rows; the longest row has `extent` slots. The memory holds the logits, copies of one
+        layer's cache and, if the slots do not fit in the present cache, a larger cache."""
         logits = rows * width * self.vocab_size * (4 + self.dtype.itemsize)
         cache = self.arena.copied_bytes(rows, extent)
         return logits + cache + self.arena.growth_bytes(self.rows_held, extent)
@@ -235,7 +237,8 @@ class HfModel:
 
     @property
     def rows_held(self) -> int:
-        """Rows of the arena up to this model's last one, those of other members included."""
+        """The number of arena rows up to this model's last row, including rows of other members of
+        its stack."""
         return len(self._rows) * self._placement[1]
 
     def join(

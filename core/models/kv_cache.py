@@ -17,7 +17,7 @@ from transformers.cache_utils import Cache
 from core.errors import OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
-# A cache of at most so many bytes is allocated without reading the free memory, since that takes a
+# A cache of at most this size is allocated without reading the amount of free memory, which takes a
 # system call.
 UNCHECKED_BYTES = 1 << 26
 
@@ -39,7 +39,7 @@ class SlotPlan:
 
     For each batch entry: `rows` its arena row; `starts` the first slot it writes; `counts` how many
     of the `width` queries are real. Slots 0 to `extent` - 1 are read. Padded queries write to the
-    last one, which no real query attends to.
+    last of these slots, to which no real query attends.
     """
 
     rows: tuple[int, ...]
@@ -65,7 +65,7 @@ class KVArena:
         self._dtype, self._device = dtype, device
         self._stacks: list[torch.Tensor] = []
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        # For the last plan only: all layers of a pass have the same one.
+        # For the last plan only, since all layers of a pass have the same plan.
         self._last_places: tuple[SlotPlan, torch.Tensor, torch.Tensor] | None = None
         self.rows = self.slots = 0
 
@@ -119,14 +119,14 @@ class KVArena:
         return self._bytes_of(max(self.rows, rows) * self._grown_slots(slots))
 
     def copied_bytes(self, rows: int, slots: int) -> int:
-        """Bytes of the largest layer's keys and values in `rows` rows of `slots` slots: a pass over
-        rows that are not adjacent copies them."""
+        """Bytes of the largest layer's keys and values in `rows` rows of `slots` slots: a pass
+        copies the keys and values of rows that are not adjacent."""
         cell = max(one.heads * (one.key_size + one.value_size) for one in self.shapes)
         return rows * slots * cell * self._dtype.itemsize
 
     def _grown_slots(self, slots: int) -> int:
-        # Doubled, so that a text that grows token by token causes few copies of the whole cache,
-        # and at least 256, so that a short text causes none.
+        # Doubled, so that a text that grows token by token causes few copies of the whole cache. At
+        # least 256, so that a short text causes no copy.
         return self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
 
     def _bytes_of(self, cells: int) -> int:
@@ -138,8 +138,8 @@ class KVArena:
 
     def _check_room(self, cells: int) -> None:
         num_bytes = self._bytes_of(cells)
-        # Counts the new cache alone: the old one stays until its contents are copied, so its memory
-        # is not free.
+        # Counts the new cache alone: the old cache stays until its contents are copied, so its
+        # memory is not free.
         free = available_bytes(self._device) if num_bytes > UNCHECKED_BYTES else None
         if free is not None and num_bytes > free:
             raise OutOfMemoryError(
@@ -203,7 +203,7 @@ class KVArena:
         # A chain that was accepted from its first node on is already there.
         if list(slots) == list(range(start, start + len(slots))):
             return
-        # Slots past the moved ones keep their contents: masks hide them.
+        # Slots past the moved slots keep their contents: masks hide them.
         index = torch.tensor(slots, device=self._device)
         for stack in self._stacks:
             # `index_select` copies before anything is written, so source and target may overlap.
@@ -238,8 +238,8 @@ class ArenaCache(_PassCache):
         super().__init__()
         self.arena = arena
         self.plan: SlotPlan | None = None
-        # A layer's index in the arena, by its index in the model: layers that share another's cache
-        # never call `update`.
+        # A layer's index in the arena, by its index in the model: layers that share another layer's
+        # cache never call `update`.
         self._index = {layer: i for i, layer in enumerate(layers)}
 
     def update(

@@ -43,8 +43,8 @@ class Projection:
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
     """An output head (..., inputs, outputs) in row-major order, which halves the time of products
-    with up to three tokens. A transposed (tied) head is copied; a large one, or one on a GPU or in
-    half precision, is returned unchanged."""
+    with up to three tokens. A transposed (tied) head is copied. A large head, and a head on a GPU
+    or in half precision, are returned unchanged."""
     faster = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
     return head.contiguous() if faster and head.numel() <= LARGEST_COPY else head
 
@@ -52,8 +52,9 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    In float32 and float64 it is computed from the vector norm, since |x|^2 = size mean(x^2), in a
-    third of the calls; in half precision by `F.rms_norm`, which sums in float32.
+    In float32 and float64 the result is computed from the vector norm, since |x|^2 = size
+    mean(x^2), which takes a third of the calls. In half precision `F.rms_norm` computes the result,
+    with sums in float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
@@ -72,7 +73,7 @@ class Norm:
 
 
 FIRST_POSITIONS = 1024
-"""Positions of a new rotary table; it grows by doubling."""
+"""Positions of a new rotary table; tables grow by doubling."""
 
 
 class Rotation:
@@ -130,8 +131,8 @@ def attend(
 def grouped_attention(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """`attend` for grouped queries on a GPU, where torch has no fused kernel for them with a mask:
-    query heads that share a KV head are treated as further queries of it."""
+    """`attend` for grouped queries on a GPU, where torch has no fused kernel for grouped queries
+    with a mask. Query heads that share a KV head are treated as further queries of that KV head."""
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
     # Query heads of one KV head are adjacent: (rows, KV heads, heads / KV heads x width, size).

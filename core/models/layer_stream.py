@@ -1,8 +1,8 @@
 """LayerStream: the layers of a pass in order, for a model that does not fit in memory.
 
-Some layers are resident; the others are read again in every pass, by one thread, into two
-alternating buffers: while the pass computes on one, the next layer is read into the other. Reading
-wraps around, so the first layers of the next pass are read between two passes.
+Some layers are resident; one thread reads the other layers again in every pass, into two
+alternating buffers. While the pass computes on one buffer, the next layer is read into the other.
+Reading wraps around, so the first layers of the next pass are read between two passes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 BUFFERS = 2
-# Reads with a shorter gap between them are reported as one.
+# Reads with a shorter gap between them are reported as one read.
 GAP_S = 0.002
-# Limit on the reads that are kept until a round reports them: the passes of a prompt, which may be
-# many, report none.
+# The most reads whose times are kept until a round reports them: a prompt may take many passes,
+# which report none.
 MAX_TIMES = 4096
 # Bytes to which O_DIRECT needs memory to be aligned.
 PAGE = 4096
@@ -50,7 +50,7 @@ class LayerSource(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of a layer, the same for all."""
+        """Bytes of a layer, the same for all layers."""
         ...
 
     def read(self, layer: int, into: torch.Tensor) -> None:
@@ -60,8 +60,8 @@ class LayerSource(Protocol):
 
 
 class HostLayers:
-    """See LayerSource. Layers in host memory: pinned for copies to a GPU. On a CPU reading is a
-    copy that saves no memory, for lessons and tests with a limited rate."""
+    """See LayerSource. Layers in host memory: pinned for copies to a GPU. On a CPU, reading copies
+    the layer and saves no memory; lessons and tests use this with a limited rate."""
 
     def __init__(self, layers: Sequence[torch.Tensor]) -> None:
         self.layers = layers
@@ -130,7 +130,7 @@ class CudaBuffer:
             if self._staging is None:
                 self._staging = page_aligned(source.size, self._device)
             host = self._staging
-            self._filled.synchronize()  # until the last copy has left the staging memory
+            self._filled.synchronize()  # waits until the last copy has left the staging memory
             source.read(layer, host)
         with torch.cuda.stream(self._copies):
             self._copies.wait_event(self._free)
@@ -160,7 +160,8 @@ class LayerStream:
         in 10^6 bytes/s, 0: none. `mode` is reported in `info`."""
         count, size = source.count, source.size
         num_resident = min(count, resident // size)
-        # Spread evenly: the reader would wait for a buffer during a run of resident layers.
+        # Resident layers are spread evenly, since the reader would wait for a free buffer during a
+        # run of resident layers.
         self._resident = {
             layer: _load(source, layer, device)
             for layer in range(count)
@@ -188,7 +189,7 @@ class LayerStream:
 
     @property
     def bytes(self) -> int:
-        """Size of all layers."""
+        """Bytes of all layers."""
         return self._bytes
 
     def take_times(self) -> list[tuple[float, float]]:
@@ -201,7 +202,7 @@ class LayerStream:
 
 
 def stream_of(model: object) -> LayerStream | None:
-    """The stream of an offloaded model's layers; None for any other."""
+    """The stream of an offloaded model's layers; None for any other model."""
     stream: LayerStream | None = getattr(model, "stream", None)
     return stream
 
@@ -226,8 +227,8 @@ class _LayerReader:
             for _ in range(min(BUFFERS, len(layers)))
         ]
         self._changed = threading.Condition()
-        # Counts of layers read, taken and released since `epoch` began; the n-th is in buffer n
-        # modulo the number of buffers. A new epoch begins after a pass that ended early.
+        # Counts of layers read, taken and released since the epoch began; the n-th layer read is in
+        # buffer n modulo the number of buffers. A new epoch begins after a pass that ended early.
         self._read = self._taken = self._released = self._epoch = 0
         self._error: Exception | None = None
         self._times: deque[tuple[float, float]] = deque(maxlen=MAX_TIMES)
@@ -287,12 +288,12 @@ class _LayerReader:
             epoch, number, idle = next_read
             layer = self._layers[number % len(self._layers)]
             error = None
-            if idle:  # otherwise `due` stays: the next sleep makes up for one that was too long
+            if idle:  # otherwise `due` stays: the next sleep corrects a sleep that was too long
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)
-                # Waits for the copy before this one: times are those of copies, not of launches,
-                # and the copy stream always has the next one queued.
+                # Waits for the previous copy. So the times are those of copies, not of launches,
+                # and the copy stream always has the next copy queued.
                 self._buffers[(number - 1) % len(self._buffers)].wait()
             except MODEL_FAULTS as failure:  # raised again in the pass, see `take`
                 error = failure

@@ -138,8 +138,8 @@ class LeanForward:
         stream: LayerStream | None = None,
         output: Callable[[torch.Tensor, torch.Tensor | None], Projection] = Projection,
     ) -> None:
-        """`stream`: the matrices of an offloaded model's layers; those of `weights` are then on the
-        device `meta`. `output`: makes the projections into the residual stream."""
+        """`stream`: the matrices of an offloaded model's layers; the matrices of `weights` are then
+        on the device `meta`. `output`: makes the projections into the residual stream."""
         self._weights, self._output = weights, output
         self.stream = stream
         # With one mask for all layers, every layer has the window.
@@ -251,7 +251,7 @@ MATRICES = ("qkv", "out", "gate_up", "down")
 def layer_bytes(layer: LeanLayer) -> torch.Tensor:
     """The matrices' memory (uint8), concatenated, for `with_matrices`."""
     matrices = (getattr(layer, name) for name in MATRICES)
-    # Those stored as (outputs, inputs) are transposed views of contiguous matrices.
+    # Matrices stored as (outputs, inputs) are transposed views of contiguous matrices.
     flat = [m.flatten() if m.is_contiguous() else m.t().flatten() for m in matrices]
     return torch.cat(flat).view(torch.uint8)
 
@@ -262,7 +262,8 @@ def with_matrices(layer: LeanLayer, data: torch.Tensor) -> LeanLayer:
     at = 0
     for name in MATRICES:
         matrix: torch.Tensor = getattr(layer, name)
-        # Only its shape, strides and size are read: in a stream it is on the device `meta`.
+        # Only the matrix's shape, strides and size are read: in a stream the matrix is on the
+        # device `meta`.
         part = data[at : at + matrix.nbytes].view(matrix.dtype)
         views[name] = part.as_strided(matrix.shape, matrix.stride())
         at += matrix.nbytes

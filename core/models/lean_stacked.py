@@ -54,7 +54,8 @@ class StackedForward:
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
         self._rotation = Rotation(weights.inverse, weights.rope_scale, self.dtype)
-        # (members, 1): the row of each member's token 0 in the embeddings of all.
+        # (members, 1): the row of each member's token 0 in the concatenated embeddings of all
+        # members.
         self._first = torch.arange(self._members, device=self.device)[:, None]
         self._first *= weights.embedding.shape[1]
 

@@ -1,5 +1,5 @@
 """LeanWeights from a Llama-like transformers module. The matrices of QKV, and of gate and up, are
-concatenated; the module's parameters become views of them, so that no weight is stored twice.
+concatenated; the module's parameters become views of the result, so that no weight is stored twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
 def lean_weights(module: Any) -> LeanWeights | None:
-    """The module's weights, concatenated; None if it is not supported. The module still works."""
+    """The module's weights, concatenated; None if the module is not supported. The module still
+    works afterwards."""
     if type(module).__name__ not in ARCHITECTURES or not _has_known_parts(module):
         return None
     body, config = module.model, module.config
@@ -82,8 +83,8 @@ def stored_wide(weight: torch.Tensor) -> bool:
 
 
 def lean_layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
-    """A layer's weights, concatenated; the module's parameters become views of them. `wide`: see
-    `stored_wide`."""
+    """A layer's weights, concatenated; the module's parameters become views of the result. `wide`:
+    see `stored_wide`."""
     attention, mlp = layer.self_attn, layer.mlp
     qkv, qkv_bias = _concatenate([attention.q_proj, attention.k_proj, attention.v_proj], wide)
     out, out_bias = _concatenate([attention.o_proj], wide)
@@ -138,7 +139,7 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
 @torch.no_grad()
 def _concatenate(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One matrix (inputs, all outputs) for several linears of the same inputs, and their biases;
-    each linear's weight becomes a view of it. `wide`: row-major as (inputs, outputs)."""
+    each linear's weight becomes a view of the matrix. `wide`: row-major as (inputs, outputs)."""
     weights = torch.cat([linear.weight for linear in linears])
     # (inputs, outputs) in either case; only the order in memory differs.
     matrix = weights.t().contiguous() if wide else weights.t()

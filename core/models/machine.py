@@ -5,8 +5,8 @@ of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two
 threads took 2.6 ms. So one core is left free by default.
 
 glibc gives each allocating thread its own arena, and `malloc_trim` never returns the free end of
-any arena but the first: after unloading a model of 85 MB, up to 47 MB stayed allocated. With one
-arena all of it was returned in every trial, at the same speed.
+any arena but the first. After unloading a model of 85 MB, up to 47 MB stayed allocated. With one
+arena all of this memory was returned in every trial, at the same speed.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def use_threads(count: int | None = None) -> int:
 def without_cudnn_attention() -> None:
     """Excludes cuDNN from torch's attention kernels, for this process.
 
-    cuDNN compiles a plan for each new number of slots, so for each token of a growing text: plain
-    decoding of the bundled LLM on an H200 made 27 tokens/s with it, and 174 if all passes had one
-    shape.
+    cuDNN compiles a plan for each new number of slots, so for each token of a growing text. Plain
+    decoding of the bundled LLM on an H200 made 27 tokens/s with cuDNN, and 174 if all passes had
+    one shape.
     """
     cuda: Any = torch.backends.cuda
     cuda.enable_cudnn_sdp(False)
@@ -72,9 +72,10 @@ def without_cudnn_attention() -> None:
 def shorten_switch_interval() -> None:
     """Shortens Python's switch interval: how long a thread may keep the GIL while another waits.
 
-    During a pass, which releases the GIL, a thread of the page takes it, and the round's next stage
-    waits. With the page open, plain decoding had 0.83 of its headless speed with 1 ms, 0.73 with 5,
-    0.80 with 0.5 (medians of 10 runs each, interleaved, two cores; an hour later 0.77 with 1 ms).
+    During a pass, which releases the GIL, a thread of the page takes the GIL, and the round's next
+    stage waits. With the page open, plain decoding had 0.83 of its speed without the page at 1 ms,
+    0.73 at 5 ms and 0.80 at 0.5 ms. These are medians of 10 interleaved runs each, on two cores; an
+    hour later plain decoding had 0.77 at 1 ms.
     """
     # Never longer than before: the program may have set less.
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
@@ -83,7 +84,7 @@ def shorten_switch_interval() -> None:
 class TorchAlone:
     """Limits torch to one thread while passes run on their own threads.
 
-    Between operations torch's threads spin on a core that a pass needs: on two cores with two
+    Between operations torch's threads spin on a core that a pass needs. On two cores with two
     threads, plain decoding of the bundled LLM at T = 0.8 made 170 tokens/s, and 614 with this
     limit. Used by one thread, the engine's.
     """
@@ -128,8 +129,8 @@ def release_memory() -> None:
 
 
 def trim_heap() -> None:
-    """Returns freed heap memory to the system. Without it, 140 MB stayed in the heap after a model
-    of 134 MB was unloaded."""
+    """Returns freed heap memory to the system. Without this call, 140 MB stayed in the heap after a
+    model of 134 MB was unloaded."""
     trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)
@@ -141,14 +142,14 @@ def _glibc(name: str) -> Any:
 
 
 # transformers loads the first of WEIGHT_FILES that exists, as one file or as the files of its
-# index. From a folder without them, the files of the first pattern that matches are taken.
+# index. From a folder without these files, the files of the first pattern that matches are taken.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
 
 def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
-    """Bytes of a model's weights: in memory as `dtype`; without `dtype`, in the files; 0 if they
-    are not local."""
+    """Bytes of a model's weights: in memory as `dtype`; without `dtype`, in the files; 0 if the
+    files are not local."""
     if dtype is not None:
         return parameter_count(source) * dtype.itemsize
     return sum(map(_size, weight_files(source)))
@@ -156,12 +157,12 @@ def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
 
 def parameter_count(source: str) -> int:
     """Number of parameters in a model's files, from their headers, else estimated from their size;
-    0 if they are not local."""
+    0 if the files are not local."""
     return sum(map(_stored_parameters, weight_files(source)))
 
 
 def weight_files(source: str) -> list[Path]:
-    """The files that transformers loads; none if they are not local."""
+    """The files that transformers loads; none if the model is not local."""
     folder = Path(source)
     if not folder.is_dir():
         folder = snapshot(source) or folder

@@ -1,9 +1,9 @@
-"""LanguageModel: the interface of a model to engine and drafters, in token ids and plain values.
+"""LanguageModel: the interface through which the engine and the drafters use a model.
 
 A model has rows of its KV cache, one per active request. A row holds committed tokens (slot =
 position) and, after them, pending nodes: a tree of tokens that were fed but not committed.
-`forward` adds pending nodes; `commit` commits one path of them and drops the others, unless the
-caller keeps them.
+`forward` adds pending nodes; `commit` commits one path of pending nodes and drops all others that
+the caller does not keep.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class Feed:
     """Tokens to add to one row's pending nodes.
 
     `parents[i]` is CACHED or the index of a pending node of the row; the feed's own nodes are
-    numbered after those already pending. (CACHED is not a token tree's ROOT: a round feeds the root
-    as a node, with parent CACHED.) With `last_only` only the logits of the last token are returned.
+    numbered after the nodes already pending. (CACHED is not a token tree's ROOT: a round feeds the
+    root as a node, with parent CACHED.) With `last_only` only the logits of the last token are
+    returned.
     """
 
     row: int
@@ -41,7 +42,7 @@ class Feed:
 
 def chain(row: int, token_ids: Sequence[int], first: int = 0, *, last_only: bool = False) -> Feed:
     """A feed of consecutive tokens; `first`: the number of nodes already pending."""
-    # The first token's parent is the last one in the cache, or the last pending node.
+    # The first token's parent is the last token in the cache, or the last pending node.
     parents = [CACHED if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
     return Feed(row, token_ids, parents, last_only)
 

@@ -19,7 +19,7 @@ __all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
-# Pending nodes a new row has room for; it grows by doubling.
+# The number of pending nodes for which a new row has room; a row grows by doubling.
 FIRST_PENDING = 32
 
 
@@ -47,15 +47,15 @@ class Row:
                 self.ancestors[i, :total] = False
             else:
                 self.depths[i] = self.depths[parent] + 1
-                # A node attends to what its parent attends to, and to itself: one copy of a row,
-                # whatever its depth.
+                # A node attends to its parent's ancestors, its parent and itself: one copied row,
+                # whatever the node's depth.
                 self.ancestors[i, :total] = self.ancestors[parent, :total]
             self.ancestors[i, i] = True
         self.pending = total
 
     def keep(self, num_committed: int, nodes: Sequence[int]) -> None:
-        """Commits `num_committed` nodes; of the others only `nodes` stay pending, renumbered from
-        0."""
+        """Commits `num_committed` nodes; of the other pending nodes only `nodes` stay pending,
+        renumbered from 0."""
         self.length += num_committed
         self.pending = count = len(nodes)
         if count:
@@ -73,7 +73,7 @@ class Row:
         self.depths, self.ancestors = depths, ancestors
 
     def context_needed(self, parents: Sequence[int]) -> int:
-        """Tokens of the longest path, committed ones included, if nodes with these `parents` were
+        """Tokens of the longest path, committed tokens included, if nodes with these `parents` were
         added."""
         # Without changing the row: the nodes may be refused.
         depths = [int(depth) for depth in self.depths[: self.pending]]
@@ -82,7 +82,8 @@ class Row:
         return self.length + max(depths)
 
     def fill_mask(self, mask: BoolArray) -> None:
-        """Marks in `mask` (count, extent), all False, what the last `count` nodes attend to."""
+        """Marks in `mask` (count, extent), all False, the slots to which the last `count` nodes
+        attend."""
         first = self.pending - len(mask)
         # A node attends to all committed tokens, its ancestors and itself.
         mask[:, : self.length] = True
@@ -146,10 +147,10 @@ def batch_of(
 
 def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> SlotPlan:
     counts = tuple(len(feed.token_ids) for feed in feeds)
-    # The feeds' nodes are already in the rows: those of a feed have the last slots of their row.
+    # The feeds' nodes are already in the rows: a feed's nodes have the last slots of their row.
     ends = [row.length + row.pending for row in rows]
     starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
-    # Queries are padded if counts differ: then one slot past every row's end takes what padded
-    # queries write.
+    # Queries are padded if counts differ: then one slot past every row's end takes the padded
+    # queries' keys and values.
     extent = max(ends) + (1 if min(counts) < max(counts) else 0)
     return SlotPlan(tuple(places), starts, counts, max(counts), extent)

@@ -1,5 +1,5 @@
-"""Batches models of one shape: their weights are stacked along a leading dimension and run in a
-single forward pass (`Stack`); `batched_forward` falls back to one pass a model.
+"""Batches models of one shape: their weights are stacked along a leading dimension, and a single
+forward pass runs all models (`Stack`); `batched_forward` falls back to one pass per model.
 
 A small model's pass is mostly host overhead between matrix products; a stack has this overhead once
 for all members. Row r of member m is row r x members + m of the shared KV arena.
@@ -59,19 +59,20 @@ class PassResult:
 
 
 def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) -> list[PassResult]:
-    """A pass of each model over its feeds: one for all if they form a stack, else one each."""
+    """Runs each model over its feeds: all in one pass if the models form a stack, else one pass per
+    model."""
     stack = common_stack([model for model, _ in by_model])
     if stack is None or not stack.fits([feeds for _, feeds in by_model]):
         return [_single_pass(model, feeds) for model, feeds in by_model]
     start = time.perf_counter()
-    # `forward` needs the members' order; results are in the caller's.
+    # `forward` needs the members' order; the results are in the caller's order.
     indices = [stack.members.index(model) for model, _ in by_model]
     by_index = {index: feeds for index, (_, feeds) in zip(indices, by_model, strict=True)}
     results: Sequence[LogitsOrError]
     try:
         results = stack.forward([by_index[index] for index in range(len(by_model))])
     except MODEL_FAULTS as error:
-        # The error does not tell which model failed: it is every model's result.
+        # The error does not tell which model failed, so it is the result of every model.
         results = [error] * len(by_model)
     end = time.perf_counter()
     return [PassResult(results[index], start, end, len(by_model)) for index in indices]
@@ -117,7 +118,8 @@ def batched_models_of(model: LanguageModel) -> BatchedModels | None:
 
 
 def stack_alike(models: Sequence[LanguageModel]) -> None:
-    """Stacks each group of models of one shape. Raises EngineError if one of them has open rows."""
+    """Stacks each group of models of one shape. Raises EngineError if a model to be stacked has
+    open rows."""
     remaining = [model for model in models if isinstance(model, HfModel) and model.stack is None]
     while remaining:
         first, *others = remaining
@@ -128,7 +130,7 @@ def stack_alike(models: Sequence[LanguageModel]) -> None:
 
 
 def has_shape_of(one: LanguageModel, other: LanguageModel) -> bool:
-    """Whether the two are the same model or members of one stack: their passes take equally
+    """Whether the two are the same model or members of one stack, so that their passes take equally
     long."""
     return one is other or (
         isinstance(one, HfModel)
@@ -147,8 +149,8 @@ def are_stackable(one: HfModel, other: HfModel) -> bool:
 
 
 def build_stack(models: Sequence[HfModel]) -> Stack | None:
-    """Stacks two or more models that differ only in the values of their weights; None for others.
-    Each member can still run alone."""
+    """Stacks two or more models that differ only in the values of their weights; None for other
+    models. Each member can still run alone."""
     if len(models) < 2 or not all(are_stackable(models[0], model) for model in models):
         return None
     weights = map_tensors([m.lean_weights for m in models if m.lean_weights], _stack_tensors)
@@ -157,8 +159,8 @@ def build_stack(models: Sequence[HfModel]) -> Stack | None:
 
 
 class Stack:
-    """`weights`: those of the `members`, in order, with a leading dimension. The members share one
-    KV arena."""
+    """`weights`: the weights of the `members`, in order along a leading dimension. The members
+    share one KV arena."""
 
     def __init__(self, members: Sequence[HfModel], weights: LeanWeights) -> None:
         self.members = tuple(members)
@@ -168,7 +170,7 @@ class Stack:
         self.arena = KVArena(first.arena.shapes, first.dtype, first.device)
         compiled = compiled_of(self._forward)
         for i, member in enumerate(members):
-            # Views of the stack's weights: the member's own are freed.
+            # Views of the stack's weights, so the member's own weights are freed.
             own = member_weights(weights, i)
             forward = compiled.member(i, own) if compiled else fastest(own, member.masks)
             member.join(self, self.arena, (i, len(members)), (own, forward))
@@ -192,8 +194,8 @@ class Stack:
         return compiled.drafts(draft_batch, limits, ready, self.arena)
 
     def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
-        """Whether one pass can run these feeds of each member, in the order of `members`: every
-        member has the same number of feeds, and `LanguageModel.forward` would refuse none of
+        """Whether one pass can run these feeds of each member, in the order of `members`. Every
+        member must have the same number of feeds, and `LanguageModel.forward` must refuse none of
         them."""
         # The batch is rectangular: row b of every member, for each b.
         if len({len(feeds) for feeds in by_member}) != 1:
@@ -224,7 +226,7 @@ class Stack:
         return by_model
 
     def _reserve(self, slots: int) -> None:
-        # Rows alternate between members: the arena must hold the highest row of any of them.
+        # Rows alternate between members: the arena must hold the highest row of any member.
         self.arena.reserve(max(member.rows_held for member in self.members), slots)
 
 
@@ -232,7 +234,8 @@ class Stack:
 
 
 def _shape(weights: LeanWeights) -> list[Any]:
-    """What must be equal in models of one stack, besides the values of the rotary frequencies."""
+    """The properties that must be equal in models of one stack, besides the values of the rotary
+    frequencies."""
     # Strides too: `_stack_tensors` decides by the first model whether a matrix is transposed.
     parts = [getattr(weights, f.name) for f in fields(weights) if f.name != "layers"]
     parts += [getattr(layer, f.name) for layer in weights.layers for f in fields(layer)]

@@ -14,7 +14,8 @@ from typing import Any
 __all__ = ["main"]
 
 ADDRESS_SPACE = 4 << 30  # bytes, most of which libraries reserve
-# Any error of a template is a reply: jinja's, and those of functions that it calls.
+# Any error of a template is a reply: jinja's errors, and errors of functions that the template
+# calls.
 TEMPLATE_FAULTS = (Exception,)
 
 
@@ -52,7 +53,7 @@ def _answer(value: dict[str, Any]) -> None:
 def _time_limit(seconds: float) -> Iterator[None]:
     """Ends this process if the block takes longer. The kernel does so even while the GIL is held,
     and after the parent process has ended."""
-    if not hasattr(signal, "setitimer"):  # Windows: the parent process kills this one
+    if not hasattr(signal, "setitimer"):  # Windows: the parent process kills this process
         yield
         return
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -69,7 +70,7 @@ def _limit_memory() -> None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY or hard > ADDRESS_SPACE:
-        # Some systems refuse less than what is mapped already.
+        # Some systems refuse a limit below the memory that is already mapped.
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, hard))
 

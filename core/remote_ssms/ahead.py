@@ -1,8 +1,8 @@
 """The engine's side of drafting ahead on nodes (`pipeline=ahead`): drafts made during the LLM's
 pass, and which of them the next round can use without a round trip.
 
-A draft is used if its outcome occurred and it has arrived when the round begins. Else the round
-requests it as usual, and the node continues what it has begun.
+A draft is used if its outcome occurred and the draft has arrived when the round begins. Otherwise
+the round requests the draft as usual, and the node continues the draft that it has begun.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ __all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
 @dataclass(frozen=True, slots=True)
 class AheadRun:
     """One run whose `tree` the LLM verifies. `requests`: the drafts to make, as after one committed
-    token; `weights`: of their drafters, by index; `verified`: the requests whose drafts were
-    made ahead and are in the tree; `room`: how many more tokens the text may get."""
+    token; `weights`: the weights of the drafters of `requests`, by index; `verified`: the requests
+    whose drafts were made ahead and are in the tree; `room`: how many more tokens the text may
+    get."""
 
     sequence: TokenSequence
     tree: TokenTree
@@ -39,7 +40,7 @@ class AheadRun:
 @dataclass(slots=True)
 class ReadyDrafts:
     """A node's drafts that arrived before the round: by drafter index, with the requests that they
-    serve completely. `clock`: of the message that brought them."""
+    serve completely. `clock`: of the message that brought the drafts."""
 
     clock: DraftClock
     drafts: dict[int, Draft] = field(default_factory=dict)
@@ -93,19 +94,19 @@ class AheadExchange:
         *,
         in_round: bool,
     ) -> list[AheadReply]:
-        """Stores the drafts of an answer; returns those of its replies that count: none if it does
-        not answer the last message, or if a round overtook it and has ended. `wire_s`: the last
-        measured time in transit, since the answer may have waited to be read. `in_round`: a round
-        is pending."""
+        """Stores the drafts of an answer; returns the replies that count. No reply counts if the
+        answer is not to the last message, or if a round overtook that message and has ended.
+        `wire_s`: the last measured time in transit, which limits the trip, since the answer may
+        have waited to be read. `in_round`: whether a round is pending."""
         pending = self._pending.get(node)
         # Forgotten, or replaced by a later ahead message.
         if pending is None or pending.number != message.number:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The likelihoods of this answer precede those of the round's report. The report may
-            # have come too late and been dropped: then this answer's likelihoods would be taken for
-            # those of later tokens.
+            # The likelihoods in this answer belong before the likelihoods in the round's report. If
+            # that report came too late and was dropped, the likelihoods in this answer would be
+            # taken for later tokens' likelihoods.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))
@@ -118,13 +119,14 @@ class AheadExchange:
         return [reply for reply in message.runs if reply.run in pending.runs]
 
     def overtake(self, node: int) -> None:
-        """A round is sent to the node: of an ahead answer only the SSMs' reports still count."""
+        """Call when a round is sent to the node: of a pending ahead answer, only the SSMs' reports
+        still count."""
         if node in self._pending:
             self._pending[node].is_overtaken = True
         self._drop_stored(node)
 
     def forget(self, node: int) -> None:
-        """The connection has ended: nothing that was sent before counts."""
+        """Call when the connection has ended: no earlier message counts."""
         self._pending.pop(node, None)
         self._drop_stored(node)
 
@@ -133,7 +135,7 @@ class AheadExchange:
             del self._drafts[key]
 
     def free(self, run_id: str) -> None:
-        """The run has ended; a pending answer may still name it."""
+        """Call when the run has ended; a pending answer may still name the run."""
         for pending in self._pending.values():
             pending.runs.pop(run_id, None)
         for key in [key for key in self._drafts if key[1] == run_id]:
@@ -150,12 +152,14 @@ class AheadExchange:
     def ready_drafts(
         self, node: int, sequence: TokenSequence, requests: Sequence[DraftRequest]
     ) -> ReadyDrafts | None:
-        """A node's drafts that serve all of a round's requests to it; None if one is missing."""
-        # Popped, used or not: after this round they are of an old text.
+        """A node's drafts that serve all of a round's requests to this node; None if a draft is
+        missing."""
+        # Popped even if they are not used: after this round these drafts are of an old text.
         run_drafts = self._drafts.pop((node, sequence.run_id), None)
         if run_drafts is None or not requests:
             return None
-        # The outcome that occurred: what was committed after the text that the node drafted from.
+        # The outcome that occurred: the tokens committed after the text from which the node
+        # drafted.
         committed = sequence.tokens[run_drafts.length :]
         outcomes = (one for one in run_drafts.reply.outcomes if one.token_ids == committed)
         outcome = next(outcomes, None)
@@ -180,7 +184,7 @@ class AheadExchange:
             if fitted and not fault_of(request, fitted[0], (), originals, self._vocab_size):
                 ready.drafts[reply.index] = fitted[0]
                 ready.requests.append(fitted[1])
-        # All or none: a request for the others would take a full round trip.
+        # All or none: a request for the missing drafts would take a full round trip.
         return ready if len(ready.drafts) == len(requests) else None
 
 

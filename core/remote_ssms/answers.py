@@ -32,8 +32,9 @@ LARGEST_PROBABILITY = 1.001  # 1 and a margin for rounding
 class DraftClock:
     """When a message was sent to a node and its answer received, in seconds of time.perf_counter;
     `busy_s`: time from the message's arrival on the node to the answer. `share`: the part of the
-    time that counts where nodes worked in parallel, so that their times add up to the round's.
-    Clocks of two machines are not compared: both directions are assumed to take equally long."""
+    time that counts; less than 1 if nodes worked in parallel, so that their times add up to the
+    round's. Clocks of two machines are not compared: both directions are assumed to take equally
+    long."""
 
     sent: float = field(default_factory=time.perf_counter)
     received: float = 0.0
@@ -51,13 +52,13 @@ class DraftClock:
         """Converts the node's milliseconds since it received the message to time.perf_counter."""
         # Half of the trip's time in transit, which is the part in which the node was not busy.
         one_way_s = max(0.0, self.received - self.sent - self.busy_s) / 2
-        # Bounded by the trip: the node's clock may run faster than this one.
+        # Bounded by the trip, since the node's clock may run faster than this machine's.
         return min(self.received, max(self.sent, self.sent + one_way_s + ms / 1000))
 
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
-    """The draft of a reply, one of `count` in the same answer; `name`: the engine's name of its
-    SSM."""
+    """The draft of a reply, one of `count` drafts in the same answer; `name`: the engine's name of
+    its SSM."""
     stages = local_timings(name, reply.stages, clock)
     # Without stages the entire trip counts as the way to the node.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)
@@ -79,7 +80,7 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
 
 
 def local_timings(name: str, stages: Sequence[StageTimes], clock: DraftClock) -> tuple[Timed, ...]:
-    """A node's spans on the clock of this process; none ends before its start."""
+    """A node's spans on the clock of this process; no span ends before its start."""
     return tuple(
         Timed(
             name,
@@ -96,7 +97,8 @@ def fitted_draft(
     draft: Draft, original: DraftRequest, request: DraftRequest
 ) -> tuple[Draft, DraftRequest] | None:
     """A draft made ahead for the `original` request, cut to the depth and budget of the round's
-    `request`, and the request that it serves completely; None if the trees differ."""
+    `request`, and the request that the cut draft serves completely; None if the two requests ask
+    for different trees."""
     if not same_tree(original, request, len(original.shape)):
         return None
     depth = len(request.shape)
@@ -113,7 +115,8 @@ def fitted_draft(
 
 
 def are_probabilities(likelihoods: Sequence[float]) -> bool:
-    """Whether these can be probabilities of tokens; NaN is one that was not computed."""
+    """Whether these can be probabilities of tokens; NaN stands for a probability that was not
+    computed."""
     return all(math.isnan(one) or 0 <= one <= LARGEST_PROBABILITY for one in likelihoods)
 
 
@@ -124,11 +127,11 @@ def fault_of(
     requested: Container[int],
     vocab_size: int,
 ) -> str:
-    """Why the LLM's pass or the rules cannot use a draft; empty for a valid one. `likelihoods`:
-    reported with it; `requested`: indices of the drafters in the request to the node."""
+    """Why the LLM's pass or the rules cannot use a draft; empty for a valid draft. `likelihoods`:
+    reported with the draft; `requested`: indices of the drafters in the request to the node."""
     kind = draft_kind(request.kind)
     if kind.fused or kind.by_score:
-        # Their branches are not part of the shape, which bounds the depth only.
+        # The branches of such drafts are not part of the shape, which bounds only the depth.
         request = replace(request, shape=tuple(max(2, width) for width in request.shape))
     if draft.origins and len(draft.origins) != len(draft):
         return "origins are not of its length"

@@ -30,7 +30,7 @@ __all__ = ["NodeArrivals"]
 
 class NodeArrivals:
     """`links` and `drafters` (by the engine's names) are shared with the pool. `round`: the current
-    round, None between rounds. `open_runs`: ids of runs that have had a round here and have not
+    round, None between rounds. `open_runs`: ids of runs that have had a round on nodes and have not
     ended."""
 
     def __init__(
@@ -49,8 +49,8 @@ class NodeArrivals:
         self.open_runs: set[str] = set()
 
     def poll(self, until: float | None = None, *, awaited: bool = False) -> None:
-        """Handles all arrivals; waits for a first one until `until`, on the transport's clock
-        (None: not at all). `awaited`: they are read as they come, so their round trips are
+        """Handles all arrivals; waits for the first arrival until `until`, on the transport's clock
+        (None: does not wait). `awaited`: answers are read when they come, so their round trips are
         measured exactly."""
         until = self._transport.now() if until is None else until
         for arrival in self._transport.poll(until):
@@ -119,8 +119,8 @@ class NodeArrivals:
         self, node: int, link: NodeLink, message: DraftsMessage, awaited: bool
     ) -> None:
         pending, now = self.round, self._transport.now()
-        # The drafts of a late answer are not used; the link still takes from it how much text the
-        # node has.
+        # The drafts of a late answer are not used; the link still records how much text the node
+        # has.
         late = pending is None or message.number != pending.number
         busy_s = message.busy_ms / 1000
         awaited = awaited and not late
@@ -139,7 +139,8 @@ class NodeArrivals:
         replies = self.ahead.accept(node, message, now, link.wire_s, link.ssms, in_round=in_round)
         for reply in replies:
             link.update_held(reply, is_open=reply.run in self.open_runs)
-            # Reports on drafts that a round used without a request: no round message brought them.
+            # Reports on drafts that a round used without a request: no answer to a round brought
+            # them.
             for one in reply.verified:
                 if one.ssm in link.ssms and not one.error and are_probabilities(one.likelihoods):
                     drafter = self._drafters[link.ssms[one.ssm]]

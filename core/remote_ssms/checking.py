@@ -1,5 +1,5 @@
-"""Checks node settings before an LLM is loaded, which takes long. Importable without the packages
-of requirements-cluster.txt."""
+"""Checks node settings before an LLM is loaded, since loading takes long. Importable without the
+packages of requirements-cluster.txt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_nodes(settings: NodeSettings | None) -> None:
         ("cluster", settings.cluster) if settings.cluster else ("node", settings.addresses[0])
     )
     for package in ("msgspec", "zmq", *(("ray",) if settings.cluster else ())):
-        if find_spec(package) is None:  # not imported: Ray takes seconds
+        if find_spec(package) is None:  # not imported, which takes seconds for Ray
             raise ConfigError.of(
                 field,
                 value,

@@ -1,9 +1,9 @@
 """RemotePool: the SSMs of all nodes; one message to each node in a round.
 
-`begin` sends the requests of all runs of a round, `finish` waits for the answers, for each node at
-most until its deadline; `begin_ahead` requests drafts that follow the LLM's pass, and no round
-waits for them. A round continues without a node that is late or absent; the node gets the next
-round after its answer. Drafts of nodes are proposals, so no text depends on them.
+`begin` sends the requests of all runs of a round. `finish` waits for the answers, for each node at
+most until its deadline. `begin_ahead` requests drafts that follow the LLM's pass, and no round
+waits for these drafts. A round continues without a node that is late or absent; a late node gets no
+further round until it has answered. Drafts of nodes are proposals, so no text depends on them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ from core.sequence import TokenSequence
 __all__ = ["RemotePool"]
 
 CONNECT_S = 60.0
-"""How long an engine waits for its nodes at the start, so that either may be started first."""
+"""How long an engine waits for its nodes at the start, so that the engine or the nodes may be
+started first."""
 PROGRESS_S = 1.0
-"""Time between two progress messages while it waits."""
+"""Seconds between two progress messages while the engine waits."""
 NOT_THERE = (
     "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
 )
@@ -62,7 +63,8 @@ TOO_LONG = f"nodes take texts of at most {MOST_TOKENS} tokens: rounds go on with
 
 
 class RemotePool:
-    """`addresses` names the transport's nodes, in its order. `vocab_size`: the LLM's."""
+    """`addresses` names the transport's nodes, in the transport's order. `vocab_size`: the
+    LLM's."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class RemotePool:
         return tuple(drafter.info for drafter in self.drafters.values())
 
     def place_of(self, name: str) -> int:
-        """The number of the node that serves an SSM; -1 without one."""
+        """The number of the node that serves an SSM; -1 if no node does."""
         nodes = (n for n, link in enumerate(self.links) if name in link.engine_names)
         return next(nodes, -1)
 
@@ -96,8 +98,8 @@ class RemotePool:
     def connect(
         self, other_names: Collection[str], wait_s: float = CONNECT_S, say: Say | None = None
     ) -> RemotePool:
-        """Waits for the welcome of every node, and names its SSMs; returns itself. `other_names`:
-        those of other drafters. Raises NodeError naming the node."""
+        """Waits for the welcome of every node, and names the nodes' SSMs; returns the pool.
+        `other_names`: the names of other drafters. Raises NodeError, which names the node."""
         until = self._transport.now() + wait_s
         silent: NodeLink | None = None  # connected, and without a welcome since the last report
         while waiting := [link for link in self.links if not link.ready]:
@@ -123,7 +125,7 @@ class RemotePool:
         names = {*other_names}
         for link in self.links:
             for one in link.served_ssms:
-                # As `load_models` names SSMs here.
+                # As `load_models` names SSMs of this process.
                 base = one.name.replace(":", "-")
                 name, number = base, 2
                 while name in names:
@@ -138,7 +140,7 @@ class RemotePool:
                 self.drafters[name] = RemoteSsm(info)
 
     def poll(self) -> None:
-        """Handles what has arrived; does not wait. For the time between rounds."""
+        """Handles all messages that have arrived; does not wait. Called between rounds."""
         self._arrivals.poll()
 
     def close(self) -> None:
@@ -186,7 +188,8 @@ class RemotePool:
         """The answers by run id, when all nodes have answered or their deadlines have passed."""
         pending = self._arrivals.round
         assert pending is not None, "begin comes first"
-        # Without `awaited`: these arrived while local SSMs drafted, so their trips are not exact.
+        # Not `awaited`: these answers arrived while local SSMs drafted, so their measured trips are
+        # not exact.
         self._arrivals.poll()
         waiting = [link for link in self.links if link.pending_number == pending.number]
         while waiting:
@@ -198,7 +201,7 @@ class RemotePool:
                 for link in waiting
                 if link.pending_number == pending.number and now < link.round_ends_at
             ]
-        # From here on an answer is a late one.
+        # From here on an answer is late.
         self._arrivals.round = None
         answers = pending.answers(self.drafters, self._vocab_size, self._transport.now())
         for run in pending.runs:
@@ -238,7 +241,8 @@ class RemotePool:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 
     def _ready(self, node: int, runs: Sequence[RemoteRun]) -> list[tuple[RemoteRun, ReadyDrafts]]:
-        """The runs for which this node's drafts were made ahead: no request to it is needed."""
+        """The runs for which this node's drafts were made ahead, so that they need no request to
+        this node."""
         own = self.links[node].engine_names
         ready_runs = []
         for run in runs:

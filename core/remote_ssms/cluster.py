@@ -1,7 +1,8 @@
 """Nodes that Ray places, watches and restarts: one actor on each machine that offers `drafts`.
 
-Ray passes SSM names and keys to the actors, protected by its own token, and restarts an actor whose
-process ends. Messages of rounds use the actor's own socket: one Ray call takes as long as a round.
+Ray passes SSM names and keys, protected by Ray's own token, to the actors, and restarts an actor
+whose process ends. Messages of rounds use the actor's own socket: one Ray call takes as long as a
+round.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def _exit_after(thread: threading.Thread) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlacedNodes:
-    """`addresses`: HOST:PORT of each. `actors`: their handles; Ray ends an actor when its last
-    handle is deleted."""
+    """`addresses`: HOST:PORT of each node. `actors`: the nodes' handles; Ray ends an actor when its
+    last handle is deleted."""
 
     addresses: tuple[str, ...]
     keys: CurveKeys
@@ -112,14 +113,15 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
             cluster,
             f"no machine offers {RESOURCE} (ray start --resources '{{\"{RESOURCE}\": 1}}')",
         )
-    # One actor a machine, with at least one SSM.
+    # One actor per machine, with at least one SSM.
     machines = machines[: len(ssms)]
     actors = []
     try:
         for number, machine in enumerate(machines):
             host = machine["NodeManagerAddress"]
-            # Bound to its machine, so that a restart keeps the address that engines use. By the
-            # machine's address, since Ray gives a machine that comes back another id.
+            # The actor is bound to its machine, so that a restart keeps the address that engines
+            # use. It is bound by the machine's address, since Ray gives a machine that comes back
+            # another id.
             on_machine = {f"node:{host}": 0.001}
             find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)

@@ -22,8 +22,8 @@ __all__ = ["connect_nodes"]
 
 
 def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
-    """The SSMs' names; `bundled` is replaced by the names of the bundled SSMs, so that nodes can
-    divide them, and not by their folders, which differ between machines."""
+    """The SSMs' names; `bundled` is replaced by the names of the bundled SSMs, so that the SSMs can
+    be divided among nodes. Their folders would differ between machines."""
     names: list[str] = []
     for ssm in ssms:
         folders = expand_bundled(ssm) if ssm == BUNDLED else ()

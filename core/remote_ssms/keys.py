@@ -41,8 +41,8 @@ class CurveKeys:
 
 
 def write_keys(path: str) -> None:
-    """Writes a new key file that its owner alone can read. Raises ConfigError if it exists
-    or cannot be created."""
+    """Writes a new key file that its owner alone can read. Raises ConfigError if the file exists or
+    cannot be created."""
     secrets = [zmq.curve_keypair()[1].decode() for _ in range(2)]
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -69,7 +69,7 @@ def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | Non
         keys = CurveKeys(match[1].encode(), match[2].encode())
         # Raises for a key that is not valid Z85, which the pattern does not exclude.
         _ = keys.node_public, keys.engine_public
-    except ConfigError:  # a ValueError too, which would be wrapped below
+    except ConfigError:  # it is a ValueError, which is wrapped below
         raise
     except (OSError, zmq.ZMQError, ValueError) as error:
         raise ConfigError.of(field, path, f"{ALLOWED} ({error})") from error

@@ -1,6 +1,6 @@
 """The socket of a node: a ROUTER in front of a NodeServer, with CURVE if there are keys.
 
-One thread serves engines. Another one checks their keys, so that an engine can connect while the
+One thread serves engines. Another thread checks their keys, so that an engine can connect while the
 node drafts.
 """
 
@@ -26,12 +26,12 @@ __all__ = ["NodeListener", "check_bindable"]
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
-"""How often `serve` checks whether to end."""
+"""Interval in milliseconds at which `serve` checks whether to end."""
 
 
 def check_bindable(address: str) -> None:
-    """Raises ConfigError for an address that cannot be bound. It is released again, so that no
-    engine connects before the node can answer."""
+    """Raises ConfigError for an address that cannot be bound. The address is released again, so
+    that no engine connects before the node can answer."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         set_limits(socket, address, QUEUED)
         _bind(socket, address)
@@ -74,11 +74,12 @@ class NodeListener:
         # to a closed connection that still has unread frames, where libzmq 4.3.5 aborts
         # (`!_io_error` in stream_engine_base.cpp).
         router.heartbeat_ivl = 0
-        # No limit, for the same abort: an engine's heartbeat after a frame that the queue has no
-        # room for would be answered later, perhaps on a closed connection.
+        # No limit on received frames, because of the same abort: if the queue has no room for a
+        # frame, the heartbeat after that frame is answered later, perhaps on a closed connection.
         router.rcvhwm = 0
         if keys is not None:
-            # Before the socket accepts anything: without it every key would be accepted.
+            # Before the socket accepts connections: without the thread that checks keys, every key
+            # would be accepted.
             _admit_engines(self._context, keys.engine_public)
             router.curve_server = True
             router.curve_secretkey = keys.node_secret
@@ -99,7 +100,7 @@ class NodeListener:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its SSMs."""
+        """The names of the node's SSMs."""
         return self._server.names
 
     def serve(self, is_over: Callable[[], bool]) -> None:
@@ -129,7 +130,7 @@ class NodeListener:
 
 def _admit_engines(context: zmq.Context[Any], engine_public: bytes) -> None:
     """Starts a thread that answers ZAP (RFC 27) until the context ends: 200 for the engine's key in
-    the key file, 400 for any other. A handshake of CURVE waits for this answer."""
+    the key file, 400 for any other key. A handshake of CURVE waits for this answer."""
     handler = context.socket(zmq.REP)
     handler.linger = 0
     handler.bind(ZAP_ADDRESS)

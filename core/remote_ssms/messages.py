@@ -3,8 +3,8 @@
 An engine sends hello, round, ahead and free; a node answers with welcome, drafts, ahead_drafts or
 refused. A round message holds the tokens committed since the last message and the round's draft
 requests, so that a round is one message each way; an ahead message is sent during the LLM's pass.
-Messages are data only: decoding runs no code of the sender, and refuses whatever is not exactly one
-of these structs within these bounds.
+Messages are data only: decoding runs no code of the sender, and refuses anything but one of these
+structs within these bounds.
 """
 
 from __future__ import annotations
@@ -68,23 +68,24 @@ MOST_MESSAGE_TOKENS = LARGEST_FRAME // 8
 """Limit on the tokens of all runs in a message: a token takes at most 5 bytes, so the rest fits
 into the frame."""
 MOST_OUTCOMES = 16
-"""Outcomes of one verification for which a node sends drafts made ahead."""
+"""The most outcomes of one verification for which a node sends drafts made ahead."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 Position = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
-# Drafts are padded to an LLM's vocabulary; the largest of today's have 262,144 tokens.
+# Drafts are padded to an LLM's vocabulary; today's largest vocabularies have 262,144 tokens.
 VocabularySize = Annotated[int, Meta(ge=0, le=1 << 20)]
 Index = Annotated[int, Meta(ge=0, le=255)]
 NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
-# As torch writes it; with ON_NODE in it, it would be taken for the device of another node.
+# A device as torch writes it. The pattern excludes ON_NODE: a device with ON_NODE in it would be
+# taken for a device of another node.
 Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[NumNodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# The bounds refuse NaN, too, which satisfies none. They have a margin for rounding.
+# The bounds also refuse NaN, which satisfies no bound. The limits have a margin for rounding.
 Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
@@ -92,7 +93,7 @@ Milliseconds = Annotated[float, Meta(ge=-1e7, le=1e7)]
 Duration = Annotated[float, Meta(ge=0, le=1e7)]
 Temperature = Annotated[float, Meta(ge=0.01, le=100)]
 Scores = Annotated[list[float], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# Their values are checked with the tree that they are part of.
+# The values in these lists are checked together with the tree to which they belong.
 Integers = Annotated[list[int], Meta(max_length=MAX_TREE_NODES)]
 Floats = Annotated[list[float], Meta(max_length=MAX_TREE_NODES)]
 Likelihoods = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
@@ -110,7 +111,8 @@ class _Message(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class HelloMessage(_Message, tag="hello"):
-    """First message of an engine. `tokenizer`: its `vocabulary_hash`; `vocab_size`: the LLM's."""
+    """First message of an engine. `tokenizer`: the `vocabulary_hash` of its tokenizer;
+    `vocab_size`: the LLM's."""
 
     version: Count
     tokenizer: Hash
@@ -118,8 +120,8 @@ class HelloMessage(_Message, tag="hello"):
 
 
 class RunSettings(_Message):
-    """What a run's drafts depend on besides its text. Noise is a function of seed and position, so
-    the seed is enough."""
+    """The settings on which a run's drafts depend, besides its text. Noise is a function of seed
+    and position, so the seed is enough."""
 
     temperature: float
     top_k: Count
@@ -144,7 +146,8 @@ class StopLimitsMessage(_Message):
 
 
 class DraftRequestMessage(_Message):
-    """See `core.drafters.base.DraftRequest`. `weight`: of an SSM in a tree drafted by several."""
+    """See `core.drafters.base.DraftRequest`. `weight`: of an SSM in a tree drafted by several
+    SSMs."""
 
     ssm: Name
     index: Index
@@ -157,13 +160,13 @@ class DraftRequestMessage(_Message):
 
 class RunRequest(_Message):
     """One run's part of a round. `tokens`: its text from position `start` on, which the node may
-    not have yet; `settings`: None if it has the run. `audition`: the number of last tokens on which
-    the SSMs `to_score` are scored (0: no audition). `top_k`: the number of likeliest tokens to
-    report for each node."""
+    not have yet; `settings`: None if the node already has the run. `audition`: the number of last
+    tokens on which the SSMs `to_score` are scored (0: no audition). `top_k`: the number of
+    likeliest tokens to report for each node."""
 
     run: Name
-    # Sent in every message, although the node usually knows it, so that a gap or another text is
-    # noticed.
+    # Sent in every message, although the node usually knows the position, so that a gap or another
+    # text is noticed.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -250,7 +253,8 @@ class TopRow(_Message):
 
 class DraftReply(_Message):
     """See `core.trees.draft.Draft`. `temperature`: of the SSM's scores; `likelihoods`: of the
-    text's tokens since its last report, the newest last. An `error` says why the SSM failed."""
+    text's tokens since the SSM's last report, the newest last. An `error` says why the SSM
+    failed."""
 
     ssm: Name
     index: Index
@@ -277,8 +281,8 @@ class Audition(_Message):
 
 class RunReply(_Message):
     """One run's drafts. `length`: the number of tokens of its text that the node now has. `need`:
-    if text is missing, so that nothing was drafted, the position from which the text is to be sent;
-    else -1."""
+    -1, or the position from which the text must be sent again; then text is missing, and nothing
+    was drafted."""
 
     run: Name
     length: Position
@@ -296,8 +300,8 @@ class DraftsMessage(_Message, tag="drafts"):
 
 
 class OutcomeDrafts(_Message):
-    """Drafts after one outcome of the LLM's pass: the tokens committed in it, and its probability
-    by the SSM that predicted it."""
+    """Drafts after one outcome of the LLM's pass. `token_ids`: the tokens that the outcome commits;
+    `probability`: by the SSM that predicted the outcome."""
 
     token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_SPECULATION_LENGTH + 1)]
     probability: Probability
@@ -334,7 +338,7 @@ class AheadDraftsMessage(_Message, tag="ahead_drafts"):
 
 class RefusedMessage(_Message, tag="refused"):
     """A message was not served, for this `reason`. `number`: the number of the refused message, 0
-    if it had none."""
+    if the message had none."""
 
     number: Count
     reason: Text

@@ -14,21 +14,20 @@ from core.remote_ssms.messages import AheadReply, RunReply, ServedSsm, WelcomeMe
 __all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
 LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
-"""A round waits for a node DEADLINE_TRIPS times its median round trip, within these bounds; an
-engine may lower the second one for each round. See `NodeLink.deadline_s`."""
+"""A round waits for a node DEADLINE_TRIPS times its median round trip, within these bounds; the
+engine may set the upper bound for each round. See `NodeLink.deadline_s`."""
 DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
-"""Time between two hellos to a node that was refused."""
+"""Seconds between two hellos to a node that was refused."""
 GIVE_UP_S = 60.0
-"""Time after a round's message from which on no answer to it is expected and a new hello is
-sent."""
+"""Seconds after a round's message at which its answer is given up and a new hello is sent."""
 MEDIAN_TRIPS = 32
 """The number of last round trips in the median."""
 
 
 @dataclass(eq=False)
 class NodeLink:
-    """Times are seconds; `_at` and `_since` on the transport's clock.
+    """Times are in seconds; times named `_at` or `_since` are on the transport's clock.
 
     `ssms`: the engine's names of the node's SSMs, by the node's names; `served_ssms`: these SSMs.
     `is_connected`: the connection is up; `ready`: rounds may be sent; `refusal`: why the node may
@@ -36,11 +35,12 @@ class NodeLink:
     the last hello was sent. `process_id`: the identity of the node's process, `starts`: the number
     of its processes so far.
 
-    `held_tokens`: by run id, tokens of the text that the node has confirmed. `pending_number`: the
-    round that it has not answered yet, 0: none; `sent_at`: when that was sent, `round_deadline_s`:
-    the longest wait for it. `trips`: the last round trips, `wire_s`: the last measured time in
-    transit, both ways. `missing_since`: since when it has not answered in time, None while it does;
-    `away_s`: how long it was last missing; `notified_runs`: ids of open runs with a note that it is
+    `held_tokens`: by run id, the number of tokens of the text that the node has confirmed.
+    `pending_number`: the number of the round that the node has not answered yet, 0 for none;
+    `sent_at`: when that round was sent; `round_deadline_s`: the longest wait for its answer.
+    `trips`: the last round trips; `wire_s`: the last measured time in transit, both ways.
+    `missing_since`: since when the node has not answered in time, None while it does; `away_s`: how
+    long it was last missing; `notified_runs`: ids of open runs with a note that the node is
     missing.
     """
 
@@ -93,7 +93,7 @@ class NodeLink:
 
     @property
     def free(self) -> bool:
-        """Whether it is ready and has no pending round."""
+        """Whether the node is ready and has no pending round."""
         return self.ready and not self.pending_number
 
     def on_welcome(self, message: WelcomeMessage) -> None:
@@ -110,26 +110,26 @@ class NodeLink:
         if message.process_id != self.process_id:
             self.process_id = message.process_id
             self.starts += 1
-            # Another process, without texts.
+            # Another process has no texts.
             self.held_tokens.clear()
         self.ready, self.refusal = True, ""
 
     def begin_round(self, number: int, now: float) -> None:
-        """A round is about to be sent."""
+        """Records that a round is about to be sent."""
         self.pending_number, self.sent_at, self.round_deadline_s = number, now, self.deadline_s
 
     def on_connect(self) -> None:
-        """The handshake has succeeded."""
+        """Records that the handshake has succeeded."""
         self.is_connected, self.handshake_failed = True, False
 
     def on_disconnect(self) -> None:
-        """The connection has ended, perhaps within its handshake."""
+        """Records that the connection has ended, perhaps within its handshake."""
         self.handshake_failed, self.is_connected = not self.is_connected, False
         self.mark_lost()
 
     def mark_lost(self, reason: str = "") -> None:
         """The node gets no rounds until its next welcome, and no answer is expected. `reason`: why
-        it is refused, empty if it is not."""
+        the node is refused, empty if it is not."""
         # An answer that may never come must not keep `free` False for ever.
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
@@ -146,12 +146,13 @@ class NodeLink:
     def accept_answer(
         self, number: int, now: float, busy_s: float, *, awaited: bool, late: bool = False
     ) -> bool:
-        """Records the round trip of an answer; False if it does not answer the pending round.
-        `busy_s`: the node's time on it.
+        """Records the round trip of an answer; returns False if it does not answer the pending
+        round. `busy_s`: the time that the node spent on the answer.
 
-        `awaited`: it was read when it came, so its trip is exact. `late`: it was read in a later
-        round; the median tolerates that its trip is too long. Any other answer was read after local
-        SSMs had drafted: its trip counts as at most `busy_s` plus the last time in transit.
+        `awaited`: the answer was read when it came, so its trip is exact. `late`: the answer was
+        read in a later round; its trip is too long, which the median tolerates. Any other answer
+        was read after local SSMs had drafted: its trip counts as at most `busy_s` plus the last
+        time in transit.
         """
         # An answer to a round that was given up, or of a process before the last welcome.
         if not number or number != self.pending_number:
@@ -168,7 +169,7 @@ class NodeLink:
 
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
         """Records how much of a run's text the node has. `is_open`: the run has not ended; a late
-        answer may name one that has."""
+        answer may name a run that has."""
         # The node lacks text before the sent tokens: the next round sends the whole text.
         if reply.need >= 0:
             self.held_tokens.pop(reply.run, None)
@@ -176,17 +177,18 @@ class NodeLink:
             self.held_tokens[reply.run] = reply.length
 
     def begin_absence(self, now: float) -> None:
-        """A round went on without its answer."""
+        """Records that a round went on without the node's answer."""
         if self.missing_since is None:
             self.missing_since = now
 
     def end_absence(self, now: float) -> None:
-        """It answered in time."""
+        """Records that the node answered in time."""
         if self.missing_since is not None:
             self.away_s, self.missing_since = now - self.missing_since, None
 
     def missing_reason(self, *, late: bool, why: str = "") -> str:
-        """Why a round went on without its answer; `why`: the node's reason to refuse the round."""
+        """Why a round went on without the node's answer; `why`: the node's reason to refuse the
+        round."""
         if late:
             return f"did not answer within {self.round_deadline_s * 1000:.0f} ms"
         if why or self.refusal:
@@ -198,8 +200,8 @@ class NodeLink:
         return "is not there"
 
     def notes_for(self, run_id: str, missing: str) -> list[str]:
-        """The notes for a run with requests to this node: one when it goes missing, and one when it
-        is back. `missing`: why it did not answer, empty if it did."""
+        """The notes for a run with requests to this node: one when the node goes missing, and one
+        when it is back. `missing`: why the node did not answer, empty if it did."""
         # One note for each absence, not one in every round.
         if missing and run_id not in self.notified_runs:
             self.notified_runs.add(run_id)

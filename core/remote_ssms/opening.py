@@ -24,8 +24,8 @@ from core.remote_ssms.server import NodeServer
 __all__ = ["open_node"]
 
 CLIENT = b"warm-up"
-# Draft kinds with temperatures: the two of the presets, and CoSine's, which is not one compiled
-# call.
+# Draft kinds with temperatures: the two kinds of the presets, and CoSine's kind, whose drafts are
+# not one compiled call.
 KINDS = (("topk", 0.0), ("coupled", 0.8), ("fused", 0.8))
 
 
@@ -37,8 +37,8 @@ def open_node(
     device: str = "auto",
     say: Say | None = None,
 ) -> NodeListener:
-    """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any free one; the
-    rest as for `load_ssms`. Raises what `load_ssms` raises, and ConfigError for an address that
+    """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any free port; the
+    rest as for `load_ssms`. Raises the errors of `load_ssms`, and ConfigError for an address that
     cannot be bound."""
     check_bindable(address)  # before the SSMs are loaded, which takes long
     models, tokenizer = load_ssms(ssms, dtype, device, say)
@@ -49,7 +49,8 @@ def open_node(
 
 
 def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
-    """Compiles and allocates what a first round would wait for, with an engine's messages."""
+    """Handles messages as from an engine, so that the first round does not wait for compiling and
+    allocating."""
     server.handle(CLIENT, encode(HelloMessage(VERSION, tokenizer_hash, vocab_size)))
     for number, (kind, temperature) in enumerate(KINDS, 1):
         settings = RunSettings(

@@ -21,9 +21,10 @@ __all__ = ["NodeAnswers", "NodeRound", "PendingRound"]
 
 @dataclass(slots=True)
 class NodeAnswers:
-    """A run's results from all nodes: drafts and errors by drafter index; `auditions`:
-    log-probabilities by SSM, and the time they took; the round trip to each node with a request;
-    `notes`: sentences for the user. `ahead`: requests whose drafts arrived before the round."""
+    """A run's results from all nodes. `drafts`, `errors`: by drafter index. `auditions`:
+    log-probabilities by SSM, which took `audition_ms`. `trips`: the round trip to each node with a
+    request. `notes`: sentences for the user. `ahead`: requests whose drafts arrived before the
+    round."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
     errors: dict[int, NodeError] = field(default_factory=dict)
@@ -36,9 +37,10 @@ class NodeAnswers:
 
 @dataclass(slots=True)
 class NodeRound:
-    """One node's part of a round. `ready`: drafts that arrived before the round; `runs`: those with
-    requests for this node; `clock`: times of the message with these requests and of its answer,
-    None if none was sent; `message`: the answer; `refusal`: why the node refused the round."""
+    """One node's part of a round. `ready`: drafts that arrived before the round; `runs`: the runs
+    with requests for this node; `clock`: times of the message with these requests and of its
+    answer, None if no message was sent; `message`: the answer; `refusal`: why the node refused the
+    round."""
 
     link: NodeLink
     ready: list[tuple[RemoteRun, ReadyDrafts]]
@@ -49,12 +51,13 @@ class NodeRound:
 
     def record_outcome(self, number: int, now: float) -> tuple[str, str]:
         """Records in the link whether the node answered round `number`. Returns `NodeTrip.state`,
-        and why there was no answer in time, empty if there was."""
+        and why there was no answer in time, empty if there was one."""
         link = self.link
         if self.message is not None:
             link.end_absence(now)
             return "in_time", ""
-        # `late`: the node was sent this round. `absent`: it was not, or its connection ended since.
+        # `late`: this round was sent to the node. `absent`: it was not sent, or the connection has
+        # ended since.
         state = "late" if link.pending_number == number else "absent"
         link.begin_absence(now)
         return state, link.missing_reason(late=state == "late", why=self.refusal)
@@ -78,10 +81,10 @@ class NodeRound:
         return trip
 
     def reply(self, run: RemoteRun) -> RunReply | None:
-        """The node's reply to one run, None without one."""
+        """The node's reply to one run, None if there is none."""
         if self.message is None:
             return None
-        # The last one, if a faulty node sends several replies to one run.
+        # The last reply, if a faulty node sends several replies to one run.
         replies = (one for one in reversed(self.message.runs) if one.run == run.sequence.run_id)
         return next(replies, None)
 
@@ -115,7 +118,7 @@ class NodeRound:
         vocab_size: int,
     ) -> None:
         """Adds the node's drafts and auditions to the run's `answer`; drafts that were not
-        requested are ignored, faulty ones become errors."""
+        requested are ignored, faulty drafts become errors."""
         reply, link = self.reply(run), self.link
         if reply is None or self.clock is None:
             return

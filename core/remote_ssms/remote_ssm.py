@@ -17,7 +17,7 @@ __all__ = ["RemoteSsm"]
 
 class RemoteSsm:
     """See Drafter. RemotePool requests its drafts, for all SSMs of a node and all runs in one
-    message; that message also brings the tokens committed since the last one, so `commit` sends
+    message; that message also brings the tokens committed since the last message, so `commit` sends
     nothing."""
 
     def __init__(self, info: ModelInfo) -> None:
@@ -45,7 +45,7 @@ class RemoteSsm:
         """See the class."""
 
     def close(self, sequence: TokenSequence) -> None:
-        """Leaves the text on the node to its other SSMs, until RemotePool.free."""
+        """Sends nothing: the text stays on the node for its other SSMs, until RemotePool.free."""
         self._temperatures.pop(sequence.run_id, None)
         self._likelihoods.pop(sequence.run_id, None)
 

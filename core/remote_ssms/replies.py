@@ -54,7 +54,8 @@ def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: 
 
 
 def fault_text(error: BaseException) -> str:
-    """A model's error for a message. A path in it may have characters that are no Unicode text."""
+    """A model's error for a message. A path in the error may have characters that are no Unicode
+    text."""
     return one_line(f"{type(error).__name__}: {error}", MOST_TEXT - len("..."))
 
 
@@ -101,11 +102,12 @@ def ahead_reply(
 
 
 def frame_of(answer: DraftsMessage | AheadDraftsMessage) -> tuple[bytes, bool]:
-    """The answer as a frame of at most LARGEST_FRAME bytes, and whether it is a refusal instead.
+    """The answer as a frame of at most LARGEST_FRAME bytes, and whether the frame is a refusal
+    instead.
 
-    An answer that is larger is sent without what no text depends on: first without the likeliest
-    tokens of each tree node, which are only displayed, then without the drafts for likely outcomes,
-    which the next round requests."""
+    A larger answer loses parts on which no text depends. First it loses the likeliest tokens of
+    each tree node, which are only displayed; then the drafts for likely outcomes, which the next
+    round requests. If the answer is still too large, the frame is a refusal."""
     frame = encode(answer)
     if len(frame) > LARGEST_FRAME:
         for reply in _draft_replies(answer):

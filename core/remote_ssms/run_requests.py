@@ -44,9 +44,9 @@ class RemoteRun:
 def requests_of(
     link: NodeLink, runs: Sequence[Run], part_of: Callable[[NodeLink, Run], Part | None]
 ) -> tuple[list[Run], list[Part]]:
-    """The runs with requests to a node, and their parts of its message: at most MOST_RUNS, and at
-    most MOST_MESSAGE_TOKENS of new text unless the first run alone has more. The other runs follow
-    in later rounds, when the node has these texts."""
+    """The runs with requests to a node, and their parts of its message. There are at most MOST_RUNS
+    runs, with at most MOST_MESSAGE_TOKENS tokens of new text unless the first run alone has more.
+    The other runs follow in later rounds, when the node has these texts."""
     own_runs: list[Run] = []
     parts: list[Part] = []
     tokens = 0
@@ -57,8 +57,8 @@ def requests_of(
         text = part.text if isinstance(part, AheadRequest) else part
         tokens += len(text.tokens)
         if len(parts) == MOST_RUNS or (parts and tokens > MOST_MESSAGE_TOKENS):
-            # In order: this run fits into the next message, when the node has the texts before
-            # it.
+            # Runs are taken in order: this run fits into the next message, when the node has the
+            # earlier texts.
             break
         own_runs.append(run)
         parts.append(part)
@@ -66,7 +66,8 @@ def requests_of(
 
 
 def is_too_long(sequence: TokenSequence) -> bool:
-    """Whether a run's text is longer than nodes take: from then on they draft nothing for it."""
+    """Whether a run's text is longer than nodes take: from then on nodes draft nothing for the
+    run."""
     return len(sequence.tokens) > MOST_TOKENS
 
 
@@ -123,7 +124,8 @@ def _draft_requests(
 
 
 def _stop_limits(request: DraftRequest) -> StopLimitsMessage | None:
-    # A rule that has no form as numbers is not sent: the node drafts the full shape.
+    # A stop rule that cannot be expressed in numbers is not sent: the node then drafts the full
+    # shape.
     limits = None if request.stop is None else request.stop.limits(request.name)
     if limits is None:
         return None

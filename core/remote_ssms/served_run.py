@@ -31,8 +31,9 @@ __all__ = [
 
 @dataclass(eq=False)
 class ServedRun:
-    """`request`: the current one; `last_used`: when it came, in seconds on the server's clock.
-    `open_ssms`: SSMs with a row for the run; `drafts`: those not committed yet, by SSM."""
+    """`request`: the run's current request; `last_used`: when the request came, in seconds on the
+    server's clock. `open_ssms`: SSMs with a row for the run; `drafts`: the drafts not committed
+    yet, by SSM."""
 
     sequence: TokenSequence
     request: RunRequest
@@ -43,7 +44,7 @@ class ServedRun:
     def holds(self, start: int, tokens: Sequence[int]) -> bool:
         """Whether these tokens, from position `start` on, continue the text."""
         text = self.sequence.tokens
-        # They may overlap the text: an engine repeats tokens that no answer has confirmed.
+        # The tokens may overlap the text: an engine repeats tokens that no answer has confirmed.
         overlap = text[start:]
         return start <= len(text) <= start + len(tokens) and overlap == [*tokens[: len(overlap)]]
 
@@ -127,8 +128,8 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
         if not can_begin_ahead(draft.kind, run.sequence.speculation.combine):
             raise ConfigError.of("draft", draft.kind, "a kind that can be begun ahead")
     draft_requests = [draft_request(draft, run.sequence) for draft in request.drafts]
-    # The requests by number of committed tokens, from 1: a draft after more tokens is less deep, as
-    # it has to fit into the text.
+    # The requests by number of committed tokens, from 1: a draft after more tokens is less deep,
+    # since the draft has to fit into the text.
     return AheadPlan(
         run.sequence,
         tree,
@@ -147,7 +148,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
 def _tree_of(request: AheadRequest, vocab_size: int) -> TokenTree:
     token_ids, parents = request.token_ids, request.parents
     count = len(token_ids)
-    # A message bounds sizes only; the passes index arrays by these ids and parents.
+    # Decoding a message checks only sizes, but the passes index arrays by these ids and parents.
     if max(token_ids, default=0) >= vocab_size:
         raise ConfigError.of("token_ids", max(token_ids), f"ids from 0 to {vocab_size - 1}")
     if len(parents) != count or any(

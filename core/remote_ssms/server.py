@@ -1,8 +1,8 @@
 """NodeServer: answers messages with drafts of one node's SSMs. One frame in, at most one out.
 
-It keeps the text of each run, so that a round message brings only the tokens committed since the
-last message. If text is missing, `RunReply.need` reports it and the engine sends it again: a
-restarted node costs time, nothing else. The socket is `core.remote_ssms.listener`'s.
+The server keeps the text of each run, so that a round message brings only the tokens committed
+since the last message. If text is missing, `RunReply.need` reports this, and the engine sends the
+text again. So a restarted node costs only time. The socket is in `core.remote_ssms.listener`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = ["NodeServer"]
 # dropped first.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
-"""Time without a request after which a run is freed: its engine may have ended."""
+"""Seconds without a request after which a run is freed: its engine may have ended."""
 Clock = Callable[[], float]
 
 
@@ -91,15 +91,15 @@ class NodeServer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its SSMs."""
+        """The names of the node's SSMs."""
         return tuple(self._models)
 
     def handle(
         self, client: bytes, frame: bytes, interrupted: CancelSignal | None = None
     ) -> bytes | None:
         """Serves one message of a client; returns the answer, None if the message has none.
-        Drafting ahead stops once `interrupted` is set, as another message waits; then no drafts are
-        sent."""
+        Drafting ahead stops once `interrupted` is set, which means that another message waits; then
+        no drafts are sent."""
         try:
             message = to_node(frame)
         except MessageError as error:
@@ -132,7 +132,7 @@ class NodeServer:
         # A larger frame would end the connection, in this round and in every later one.
         frame, is_refused = frame_of(answer)
         if is_refused:
-            self._free_all(client)  # else the likelihoods of this answer would be missing
+            self._free_all(client)  # since likelihoods of this answer would be missing
         return frame
 
     def forget_unused(self) -> None:
@@ -207,8 +207,8 @@ class NodeServer:
     def _ahead(
         self, client: bytes, message: AheadMessage, interrupted: CancelSignal
     ) -> AheadDraftsMessage | None:
-        """The drafts for likely outcomes; None if `interrupted`: the round that interrupts uses
-        what was begun."""
+        """The drafts for likely outcomes; None if `interrupted`: the round that interrupts uses the
+        drafts that were begun."""
         received_at = time.perf_counter()
         pool = self._pools[self._clients[client]]
         texts = [request.text for request in message.runs]
@@ -264,8 +264,9 @@ class NodeServer:
         keep_drafts: bool = False,
     ) -> tuple[list[ServedRun], list[RunReply]]:
         """The runs of a message with their texts brought up to date, and replies to the other runs,
-        whose text is missing or whose request is invalid. `keep_drafts`: drafts after a text
-        without new tokens are kept, since they are being verified; else they are dropped."""
+        whose text is missing or whose request is invalid. `keep_drafts`: if a text has no new
+        tokens, the drafts after it are kept, since they are being verified; otherwise they are
+        dropped."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
         runs: list[ServedRun] = []
@@ -295,7 +296,7 @@ class NodeServer:
         keep_drafts: bool,
     ) -> ServedRun | None:
         """The run with its text brought up to date and committed in its SSMs; None if the text
-        before `start` is missing. A new run may replace the least recently used one that is not
+        before `start` is missing. A new run may replace the least recently used run that is not
         `in_message`. Raises ConfigError for invalid settings."""
         key = (client, request.run)
         run = self._runs.get(key)
@@ -314,7 +315,7 @@ class NodeServer:
             others = [one for one in self._runs if one not in in_message]
             self._free(min(others, key=lambda one: self._runs[one].last_used))
         vocab_size = self._clients[client]
-        # Rows are by run id, and two clients may use the same one.
+        # Rows are by run id, and two clients may use the same id.
         run_id = f"{client.hex()}:{request.run}"
         sequence = sequence_from(
             run_id, request.settings, request.tokens, vocab_size, self._tokenizer
@@ -376,7 +377,7 @@ class _RoundDrafting:
         return self._replies
 
     def _draft_together(self, pooled: Sequence[tuple[ServedRun, PooledRequest]]) -> None:
-        """One tree of all SSMs of this node for each run."""
+        """Drafts one tree for each run, with all of the run's SSMs on this node."""
         results = self._pool.draft_together([pool_request for _, pool_request in pooled])
         for (run, pool_request), drafts in zip(pooled, results, strict=True):
             if isinstance(drafts, BaseException):

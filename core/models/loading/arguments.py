@@ -58,8 +58,8 @@ def add_model_arguments(p: Parser) -> None:
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """The SSMs to load in this process: those of `--ssm`; by default those that come with the LLM,
-    or none with nodes."""
+    """The SSMs to load in this process: the SSMs of `--ssm`; by default the SSMs that come with the
+    LLM, but none if nodes or a cluster are named."""
     if args.ssm is not None:
         return list(args.ssm)
     return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []

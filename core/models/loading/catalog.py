@@ -1,5 +1,5 @@
 """Locations of models: the bundled family, folders, the hub and its local cache; comparison of
-their vocabularies. Reads no weights.
+models' vocabularies. Reads no weights.
 
 Without a network the hub's client would retry for 23 s for every file of every model; one short
 request beforehand avoids that.
@@ -63,7 +63,7 @@ ALLOWED = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id is allowed"
 @dataclass(frozen=True, slots=True)
 class Family:
     """Hub ids of an LLM and SSMs with one tokenizer that work together. `note`: the paper that
-    measured them, or their use."""
+    measured these models, or their use."""
 
     llm: str
     ssms: tuple[str, ...]
@@ -109,7 +109,7 @@ PARAMETERS = MappingProxyType(
 
 
 def bundled_folder() -> Path:
-    """The folder of the bundled family, next to that of the package `core`."""
+    """The folder of the bundled family, next to the folder of the package `core`."""
     return Path(__file__).resolve().parents[3] / BUNDLED
 
 
@@ -119,8 +119,8 @@ def bundled_llm() -> Path:
 
 
 def family_folder(llm: str) -> Path:
-    """The folder of SSMs and counts that come with SpecScope for this LLM: SmolLM2's for its name,
-    else the bundled family's."""
+    """The folder of SSMs and counts that come with SpecScope for this LLM: SmolLM2's for the name
+    `smollm2`, else the bundled family's."""
     return bundled_folder() / SMOLLM2 if llm == SMOLLM2 else bundled_folder()
 
 
@@ -160,8 +160,8 @@ def cached_models() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """`name`: a folder, a GGUF file or a hub id. `local`: it is read without a request to the hub.
-    `file`: the GGUF file from which the folder `name` was dequantized."""
+    """`name`: a folder, a GGUF file or a hub id. `local`: whether the model is read without a
+    request to the hub. `file`: the GGUF file from which the folder `name` was dequantized."""
 
     name: str
     local: bool
@@ -189,7 +189,7 @@ def locate(name: str) -> ModelSource:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is that of a folder or file, existing or not, rather than a hub id."""
+    """Whether a name is the path of a folder or file, existing or not, rather than a hub id."""
     path = _expand_user(name)
     # A hub id has at most one slash.
     if path.startswith((".", "/")) or path.count("/") > 1 or path.endswith(GGUF_SUFFIX):
@@ -198,9 +198,9 @@ def is_path(name: str) -> bool:
 
 
 def is_gguf(name: str) -> bool:
-    """Whether a path is read as a GGUF file: an existing file of any name, or a missing one with
+    """Whether a path is read as a GGUF file: an existing file of any name, or a missing file with
     the suffix of GGUF files."""
-    # A file of another kind and a missing one are refused where the header is read.
+    # A file of another kind and a missing file are refused when the header is read.
     path = Path(_expand_user(name))
     return not path.is_dir() and (path.exists() or path.suffix == GGUF_SUFFIX)
 
@@ -222,7 +222,7 @@ def _expand_user(name: str) -> str:
 
 def hub_failures() -> tuple[type[Exception], ...]:
     """Errors of the hub's client if it gets no answer or there is no such model."""
-    # Its errors derive from those of its HTTP library, which differs between versions.
+    # The client's errors derive from errors of its HTTP library, which differs between versions.
     http_error: Any = vars(hub_errors)["HTTPError"]
     return (http_error, OSError)
 
@@ -240,7 +240,8 @@ def _check_folder(folder: Path, name: str) -> None:
 
 def _must_use_cache(hub_id: str) -> bool:
     """Whether a hub id is read from the local cache, because the hub gives no answer or shows no
-    such model. Raises ModelLoadError if it is not in the cache either, or is no valid hub id."""
+    such model. Raises ModelLoadError if the model is not in the cache either, or if the id is not
+    valid."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:
@@ -259,11 +260,12 @@ def _must_use_cache(hub_id: str) -> bool:
 
 def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> None:
     """Raises VocabMismatchError if two tokenizers differ in the token of an id (the message names
-    the first), or in the id of bos or eos.
+    the first such id), or in the id of bos or eos.
 
     Models may pad their embeddings differently: only ids of tokens are compared.
     """
-    # The tokenizers' settings may differ: models exchange ids only, made by the LLM's tokenizer.
+    # The tokenizers' settings may differ: models exchange only ids, which the LLM's tokenizer
+    # makes.
     llm_tokens, ssm_tokens = _by_id(llm), _by_id(ssm)
     for token_id in sorted(llm_tokens.keys() | ssm_tokens.keys()):
         if llm_tokens.get(token_id) != ssm_tokens.get(token_id):

@@ -89,9 +89,10 @@ def module_without_weights(config: Any) -> Any:
 
 
 def fingerprint_of_files(source: ModelSource, module: Any, meta: Any, dtype: torch.dtype) -> str:
-    """The fingerprint of the entire model, one weight in memory at a time. `module`: any part of
-    it, for its configuration; `meta`: `module_without_weights`. Empty if the files are not
-    safetensors or name the weights differently."""
+    """The fingerprint of the entire model, computed with one weight in memory at a time. `module`:
+    the model or a part of it, whose configuration is digested; `meta`: the result of
+    `module_without_weights`. Empty if the files are not safetensors or name the weights
+    differently."""
     if not (files := _safetensors_files(source)):
         return ""
     checkpoint, fingerprint = Checkpoint(files, dtype), Fingerprint(module)

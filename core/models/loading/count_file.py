@@ -14,15 +14,15 @@ from core.errors import ModelLoadError, one_line
 
 __all__ = ["FILE", "read_counts", "rows_as_bytes"]
 
-# In the LLM's folder, or in that of the SSMs that come with it.
+# In the LLM's folder, or in the folder of the SSMs that come with it.
 FILE = "draft_table.counts"
 _NAME = "rows"
 # Numbers of a row: seven token ids, seven weights, a hash, a context's length. As in
 # `core.drafters.count_table`, which `core.models` may not import.
 _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
-# A weight is stored times 4, plus the candidate's origin, 0 to 3. The drafter halves larger weights
-# before they overflow int32.
+# A stored weight is the weight times 4 plus the candidate's origin, 0 to 3. The drafter halves
+# weights above 2^24, so that none overflows int32.
 _LARGEST_WEIGHT = (1 << 24) * 4 + 3
 # The bytes of 4 million rows, which are more than any table has.
 _LARGEST = 1 << 28
@@ -30,7 +30,7 @@ _LARGEST = 1 << 28
 
 def read_counts(folder: Path, vocab_size: int) -> np.ndarray | None:
     """The rows (n, 16) int32 of the file in `folder`, None without a file. Raises ModelLoadError
-    for other contents, and for token ids that the LLM does not have."""
+    for a file with other contents or with token ids that the LLM does not have."""
     path = folder / FILE
     if not path.is_file():
         return None

@@ -17,7 +17,7 @@ __all__ = ["context_length_of", "load_warnings"]
 # Context length of a model without a limit, and the largest context length of any model.
 UNLIMITED, LARGEST = 1 << 20, (1 << 31) - 1
 # Configuration fields for the number of positions. transformers maps some other names to the first
-# of these.
+# of these fields.
 POSITION_FIELDS = (
     "max_position_embeddings",
     "max_target_positions",
@@ -28,7 +28,7 @@ POSITION_FIELDS = (
     "max_seq_len",
     "seq_length",
 )
-# Type of rotary embedding whose frequencies depend on the largest position of a pass: one token
+# A type of rotary embedding whose frequencies depend on the largest position of a pass. One token
 # past the switch changes the keys of all tokens of all rows. The frequencies of type `dynamic`
 # change past max_position_embeddings, where the context ends anyway. See `switch_position`.
 SWITCHING_ROPE = "longrope"
@@ -65,8 +65,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 
 
 def context_length_of(module: Any) -> int:
-    """The largest number of tokens for a transformers module: the least of three limits, those of
-    its configuration, of its tables of learned positions and of `switch_position`."""
+    """The largest number of tokens for a transformers module. It is the least of three limits: of
+    its configuration, of its tables of learned positions, and of `switch_position`."""
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
     return configured_length if switch is None else min(configured_length, switch)
@@ -75,7 +75,7 @@ def context_length_of(module: Any) -> int:
 def _configured_context(module: Any) -> int:
     config = module.config.get_text_config()
     fields = (getattr(config, name, None) for name in POSITION_FIELDS)
-    # Of the fields only the first one that is set counts, of the position tables each one.
+    # Of the fields, only the first that is set counts; of the position tables, each one counts.
     lengths = [value for value in fields if isinstance(value, int) and value > 0][:1]
     tables = [
         part.num_embeddings
@@ -91,8 +91,8 @@ def _is_position_table(name: str) -> bool:
 
 
 def switch_position(config: Any) -> int | None:
-    """The most tokens for which rotary frequencies stay as they are; None if they never change at
-    such a switch."""
+    """The most tokens for which rotary frequencies of type SWITCHING_ROPE stay the same; None for
+    other types."""
     limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.
@@ -118,7 +118,7 @@ def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def load_warnings(module: Any) -> tuple[str, ...]:
-    """Differences between a loaded LLM here and in `generate`, for the user."""
+    """Warnings for the user: differences between this engine and `generate` for a loaded LLM."""
     warnings = []
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())

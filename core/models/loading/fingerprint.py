@@ -11,10 +11,11 @@ import torch
 
 __all__ = ["Fingerprint", "fingerprint_of", "identity_of"]
 
-# Of a weight with more values, at least this many are digested, and fewer than twice as many.
+# Of a weight with more values than this, at least this many values are digested, and fewer than
+# twice as many.
 FINGERPRINT_VALUES = 256
 # Integer types by bytes of a value. A weight's values are added up as integers of the same bits:
-# the sum, unlike that of floats, is the same in any order.
+# the sum, unlike a sum of floats, is the same in any order.
 BITS = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
 # Configuration fields that do not change a text, or that depend on device and dtype.
 NOT_IDENTITY = (
@@ -46,9 +47,9 @@ def identity_of(module: Any) -> str:
 
 
 class Fingerprint:
-    """A digest of the module's `identity_of` and of each weight, in the order of the state dict:
-    its name, its shape, the sum of all its values' bit patterns as integers, and a few hundred of
-    its values. Digesting all values would take seconds per gigabyte."""
+    """A digest of the module's `identity_of` and of its weights, in the order of the state dict.
+    For each weight it includes the name, the shape, the sum of all values' bit patterns as
+    integers, and a few hundred values. Digesting all values would take seconds per gigabyte."""
 
     def __init__(self, module: Any) -> None:
         self._digest = hashlib.sha256(identity_of(module).encode())

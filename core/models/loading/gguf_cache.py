@@ -1,10 +1,11 @@
 """GGUF files as model folders: dequantized once by transformers, cached as safetensors.
 
 The cache is keyed by a hash of the file and of the versions of the packages that read it. A folder
-is written under a temporary name and renamed when complete; an incomplete one is written again.
-Every tensor is stored in the narrowest of bfloat16, float16 and float32 that holds its values
-exactly, so a float32 load gives the same values as transformers' own load of the file. Dequantizing
-a file removes the folders that other versions wrote of it, if nothing has used them for a month.
+is written under a temporary name and renamed when it is complete; an incomplete folder is written
+again. Every tensor is stored in the narrowest of bfloat16, float16 and float32 that holds its
+values exactly. So a float32 load gives the same values as transformers' own load of the file.
+Dequantizing a file removes the folders that other versions of the packages wrote for it, if they
+have not been used for a month.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ CACHE_VARIABLE = "SPECSCOPE_CACHE"
 FORMAT = 1  # of a cache folder; folders of another format are written again
 RECORD = "dequantized.json"
 WEIGHTS = "model.safetensors"
-# Cached files of up to this many bytes are compared by size and hash, larger ones by size.
+# Cached files of up to this many bytes are compared by size and hash, larger files by size only.
 SMALL_FILE = 16 << 20
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
-# Numbers in the largest table that a file's metadata may describe.
+# The most numbers in a table that a file's metadata may describe.
 LARGEST_BUFFER = 1 << 26
 # Memory that dequantizing takes besides the float32 weights, in bytes for each value of the largest
 # tensor: for its dequantization and for the comparison with narrower copies.
@@ -89,26 +90,26 @@ def dequantize_file(file: Path, say: Say) -> Path:
     cache. Raises ModelError if the file cannot be loaded or does not fit."""
     header = read_header(file)
     if not _is_recorded(file):
-        _check_memory(file, header)  # before minutes of hashing what cannot be dequantized
+        _check_memory(file, header)  # before hashing a file that cannot be dequantized
     say("hashing the GGUF file")  # seconds for gigabytes
     entry = _entry_of(_digest(file))
     sweep_parts(entry.parent)
     try:
         if (folder := _complete_folder(entry)) is not None:
-            with contextlib.suppress(OSError):  # a folder that cannot be written is read as well
+            with contextlib.suppress(OSError):  # a read-only folder serves as well
                 os.utime(folder / RECORD)  # the time of its last use
             return folder
         entry.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(entry.with_suffix(".lock"), say, "dequantizes it"):
-            # Another process may have written it meanwhile.
+            # Another process may have written the folder meanwhile.
             return _complete_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
         raise write_error(str(file), "dequantized", error) from error
 
 
 def _entry_of(digest: str) -> Path:
-    """The folder of a file's cache entry, named by a hash of the file and of the versions that
-    read it: installations of other versions have entries of their own."""
+    """The folder of a file's cache entry, named by a hash of the file and of the versions that read
+    it. So installations of other versions have entries of their own."""
     key = f"{digest} {json.dumps(_versions())}"
     return cache_folder() / "gguf" / hashlib.sha256(key.encode()).hexdigest()
 
@@ -181,8 +182,8 @@ def _record_of(folder: Path) -> dict[str, Any]:
 
 
 def _is_recorded(file: Path) -> bool:
-    """Whether a file of this name was dequantized. Then it may be in the cache, and need no memory
-    to be dequantized."""
+    """Whether a file of this name was dequantized. If so, the file may be in the cache and need no
+    memory for dequantizing."""
     records = (cache_folder() / "gguf").glob(f"*/*/{RECORD}")
     return any(_record_of(record.parent).get("file") == file.name for record in records)
 
@@ -195,7 +196,7 @@ def _complete_folder(entry: Path) -> Path | None:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Whether every file has the size, and every small one the hash, that was recorded."""
+    """Whether every file has its recorded size, and every small file its recorded hash."""
     try:
         files = _record_of(folder)["files"].items()
         return all(_size_and_hash(folder / name) == mark for name, mark in files)
@@ -219,7 +220,7 @@ def _size_and_hash(file: Path) -> list[Any]:
 def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
     partial = entry.with_suffix(".part")
     folder = partial / shown_name(str(file))
-    _remove(partial)  # left by a killed process: this one holds the lock
+    _remove(partial)  # left by a killed process, since this process holds the lock
     try:
         folder.mkdir(parents=True)
         warnings = _dequantize(file, header, folder, say)
@@ -246,8 +247,8 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
 
 
 def _remove_unused(entry: Path, digest: str) -> None:
-    """Removes those other entries of the file with this digest that nothing has used for UNUSED_S.
-    Errors are ignored."""
+    """Removes other entries of the file with this digest, if they have not been used for UNUSED_S
+    seconds. Errors are ignored."""
     for record in entry.parent.glob(f"*/*/{RECORD}"):
         other = record.parents[1]
         with contextlib.suppress(OSError, NotImplementedError, Timeout):
@@ -373,11 +374,11 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
 
 
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
-    """The module's weights by name, tied ones once, each in the narrowest dtype that holds its
-    values. They replace the module's parameters one by one: memory may not suffice for a second
-    copy."""
+    """The module's weights by name, tied weights once, each in the narrowest dtype that holds its
+    values. The narrowed weights replace the module's parameters one by one, since memory may not
+    suffice for a second copy."""
     weights: dict[str, torch.Tensor] = {}
-    for name, weight in module.named_parameters():  # tied ones under their first name
+    for name, weight in module.named_parameters():  # tied weights under their first name
         weight.data = weights[name] = narrow_exactly(weight.data)
     buffers = module.state_dict().keys() - dict(module.named_parameters(remove_duplicate=False))
     return weights | {name: narrow_exactly(module.get_buffer(name)) for name in sorted(buffers)}

@@ -1,8 +1,8 @@
 """A GGUF file's header, read with bounds before transformers reads the file.
 
 Every count and length is checked against the size of the file and against limits far above the
-largest models, so that no number in the file determines how much memory or time is spent, here or
-in transformers. Reads no weights.
+largest models. So no number in the file determines how much memory or time is spent, here or in
+transformers. Reads no weights.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LONGEST_IN_MESSAGE = 80  # characters of a name or text of the file in a message
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
     """`tensors`: names; `types`: number of tensors by storage type; `parameters`: values in all
-    tensors; `largest`: values in the largest one."""
+    tensors; `largest`: values in the largest tensor."""
 
     architecture: str
     parameters: int
@@ -129,7 +129,7 @@ class _HeaderReader:
         if not isinstance(architecture, str):
             self._refuse("general.architecture is missing")
         if metadata.get("split.count", 0) not in (0, 1):
-            # An array, which is no number of files either, is None here.
+            # None if the count is an array, which is no number of files.
             count = metadata["split.count"]
             number = "several" if count is None else _brief(count)
             self._raise_unsupported(f"it is one part of a model split into {number} files")
@@ -145,8 +145,8 @@ class _HeaderReader:
         return GgufHeader(architecture, sum(values), max(values), types, names)
 
     def _check_count(self, count: int, noun: str, most: int, smallest: int) -> None:
-        """Refuses a file that claims more than `most` things, or more than fit in it if each takes
-        at least `smallest` bytes."""
+        """Refuses a file that claims more than `most` items, or more items than fit in the file if
+        each takes at least `smallest` bytes."""
         if count > most:
             self._refuse(f"it claims {count} {noun}; at most {most} are read")
         if count > self.size // smallest:
@@ -237,7 +237,8 @@ class _HeaderReader:
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
-        # Checked before dequantizing, which could take minutes until it meets such a type.
+        # Checked now, since dequantizing could take minutes until it meets a type that is not
+        # implemented.
         for name in types:
             kind = self.gguf.GGMLQuantizationType[name]
             # Dequantizing one block of zeros shows whether the type is implemented.

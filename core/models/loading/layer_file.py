@@ -1,9 +1,9 @@
 """A cache file of an LLM's layers, which are read again in every pass.
 
-`KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB,
-so that O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms
-and biases, which stay in memory; its metadata holds a record (a layer's size, each layer's SHA-256,
-and the writer's further entries) and a SHA-256 of record, norms and biases. KEY is a hash of the
+`KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB.
+So O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms and
+biases, which stay in memory; its metadata holds a record (a layer's size, each layer's SHA-256, and
+the writer's further entries) and a SHA-256 of record, norms and biases. KEY is a hash of the
 weights' files, the configuration and the layout.
 """
 
@@ -41,8 +41,9 @@ RECORD, DIGEST = "layers", "sha256"
 
 class FileLayers:
     """A LayerSource over a file of `write_layers`. `record`: see `read_record`. `direct`: whether
-    reads bypass the page cache. Raises ModelLoadError for a file of another size, and for a layer
-    with another hash at its first read, which is in the pass that ends loading."""
+    reads bypass the page cache. Raises ModelLoadError for a file of the wrong size. The first read
+    of a layer raises ModelLoadError for a wrong hash; loading ends with a pass that reads every
+    layer."""
 
     def __init__(self, file: Path, record: Mapping[str, Any]) -> None:
         self._path, self._hashes = file, list(record["sha256"])
@@ -142,8 +143,8 @@ def write_layers(
     hashes: list[str] = []
     size = 0
     vectors: dict[str, torch.Tensor] = {}
-    # The record comes last: a layer file without one is written again.
-    record_file.unlink(missing_ok=True)  # of a layer file that was deleted
+    # The record comes last: a layer file without a record is written again.
+    record_file.unlink(missing_ok=True)  # the record of a layer file that was deleted
     try:
         with partial.open("wb") as out:
             for layer, layer_vectors in layers:
@@ -156,7 +157,7 @@ def write_layers(
         text = json.dumps({"size": size, "sha256": hashes, **extra_record()})
         save_file(vectors, partial, metadata={RECORD: text, DIGEST: _digest(text, vectors)})
         rename_durably(partial, record_file)
-    except SafetensorError as error:  # for example of a full disk
+    except SafetensorError as error:  # for example, the disk is full
         raise OSError(str(error)) from error
     finally:  # after an error or a cancellation, frees the disk space
         partial.unlink(missing_ok=True)
@@ -164,8 +165,7 @@ def write_layers(
 
 def rename_durably(partial: Path, target: Path) -> None:
     """Renames a complete file, or a folder with its contents. After a power cut the target exists
-    with all its data or not at all, and the target of a later call exists only if this target
-    does."""
+    with all its data or not at all. The target of a later call exists only if this target does."""
     for path in (partial, *partial.rglob("*")):
         if path.is_dir():
             _sync_folder(path)

@@ -1,8 +1,8 @@
 """From names to loaded models: dtype, device, memory, tokenizer and vocabulary checks.
 
 Names are `bundled`, `smollm2`, a local folder, a GGUF file, or a hub id (read from the local cache
-if the hub does not answer). Never `trust_remote_code`; pickled weights only through torch's
-weights-only loader.
+if the hub does not answer). `trust_remote_code` is never set, and pickled weights are read only by
+torch's weights-only loader.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class LoadedModels:
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """The LLM's info, then the SSMs' in their fixed order, with those on drafter nodes last."""
+        """The LLM's info, then the infos of the SSMs in their fixed order; SSMs on drafter nodes
+        are last."""
         return (self.llm.info, *(ssm.info for ssm in self.ssms.values()), *self.remote)
 
     @property
@@ -114,9 +115,9 @@ def load_models(
     offload: Offload | None = None,
     ranks: RankSplit | None = None,
 ) -> LoadedModels:
-    """Loads and checks everything; `ssms` may be empty, `bundled` among them means all SSMs that
-    are bundled for this LLM. With `offload` the LLM's layers are streamed in each pass; with
-    `ranks` it is divided among processes, of which this one is the first.
+    """Loads and checks everything. `ssms` may be empty; the name `bundled` in it means all SSMs
+    that are bundled for this LLM. With `offload` the LLM's layers are streamed in each pass. With
+    `ranks` the LLM is divided among processes, of which this process is the first.
 
     Tokenizers and memory are checked before weights are read. Raises ModelLoadError,
     UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError, and errors of `say`.
@@ -142,7 +143,7 @@ def load_models(
         check_embedding(tokenizer, model)
         by_name = _load_sources(sources, tokenizer, dtype, torch_device, say)
         warnings = load_warnings(model._module) + recorded_warnings(llm_source.name)
-        # The folder of what comes with the LLM besides its weights.
+        # The folder of the files that come with the LLM besides its weights.
         extras_folder = family_folder(llm) if llm == SMOLLM2 else Path(llm_source.name)
         counts = read_counts(extras_folder, model.vocab_size)
         eos_ids = _eos_ids(model, tokenizer)
@@ -181,16 +182,16 @@ def load_ssms(
 def _load_sources(
     sources: Sequence[ModelSource], tokenizer: Any, dtype: str, torch_device: torch.device, say: Say
 ) -> dict[str, LanguageModel]:
-    """The SSMs by name; those of one shape are stacked."""
+    """The SSMs by name; SSMs of one shape are stacked."""
     by_name: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
         say_of_model = _with_role(say, f"SSM {number} of {len(sources)}", str(source))
         model = load_one(source, "ssm", dtype, torch_device, say_of_model)
         check_embedding(tokenizer, model)
-        # A colon is for names of user-defined drafters (`is_own`).
+        # Only names of user-defined drafters have a colon (`is_own`).
         name = _unique_name(model.info.name.replace(":", "-"), {*by_name, *RESERVED_NAMES})
         by_name[name] = model.rename(name)
-    # Possible only before any row is open.
+    # Stacking is possible only before any row is open.
     stack_alike(list(by_name.values()))
     return by_name
 
@@ -220,7 +221,7 @@ def load_one(
     offload: Offload | None = None,
     ranks: RankSplit | None = None,
 ) -> HfModel:
-    """One model, in eval mode, its tree pass checked."""
+    """One model in eval mode, whose tree pass has been checked."""
     say("configuration")
     config = read_config(source)
     torch_dtype = dtype_of(dtype, source.name, device)
@@ -263,10 +264,10 @@ def _device_need(
     device: torch.device,
     ranks: RankSplit | None,
 ) -> Need:
-    """Memory that an LLM takes on the device. Streamed: embedding, head, two buffers, and the
-    resident layers (all layers where the device is the CPU from whose memory they are streamed).
-    Over ranks: one rank's part on a GPU; on a CPU the parts of all ranks, each with an
-    embedding."""
+    """The memory that an LLM takes on the device. A streamed LLM takes its embedding, its head, two
+    buffers and the resident layers; if it is streamed from the CPU's memory to the CPU, all layers.
+    An LLM over ranks takes one rank's part on a GPU; on a CPU it takes the parts of all ranks, each
+    with an embedding."""
     if (offload is None and ranks is None) or need.bytes == 0:
         return need
     config = read_config(source)

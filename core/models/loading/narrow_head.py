@@ -1,10 +1,10 @@
-"""A head over the first token ids only: most of a small model's pass is its head, and BPE numbers
-tokens in the order of merges, so that most tokens of a text have low ids.
+"""A head over the first token ids only, since most of a small model's pass is its head. BPE numbers
+tokens in the order of merges, so most tokens of a text have low ids.
 
-`draft_vocab_size` in config.json is the number of these ids. The checkpoint is an ordinary one,
-which transformers loads with its full head. For a token without a logit the drafter's probability q
-is 0, which every verification rule allows. After FR-Spec (arXiv 2502.14856), which takes the most
-frequent ids.
+`draft_vocab_size` in config.json is the number of these ids. The checkpoint is an ordinary
+checkpoint, which transformers loads with its full head. For a token without a logit the drafter's
+probability q is 0, which every verification rule allows. The idea is from FR-Spec (arXiv
+2502.14856), which takes the most frequent ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIELD = "draft_vocab_size"
 
 class NarrowHead(nn.Module):
     """A tied head of the first `size` tokens: a view of the input `embeddings`, so that it follows
-    their changes, and its gradients are theirs."""
+    their changes and its gradients are added to theirs."""
 
     bias = None
 

@@ -1,8 +1,9 @@
-"""Loads an LLM whose layers do not fit in memory: they are read one at a time, packed for the pass,
-and written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads them.
+"""Loads an LLM whose layers do not fit in memory. Each layer is read, packed for the pass, and
+written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads it.
 
 transformers itself reads only a small model: embedding, head and one layer for each kind of
-attention. This model is checked like any other, and its first layer is the pattern of all layers.
+attention. This model is checked like any other model, and its first layer is the pattern of all
+layers.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ class _LayerPacker:
             del state
             yield pad_to_blocks(self._bytes(layer)), _vectors(i, layer)
             del layer
-            trim_heap()  # without it 10 MB of each 30 MB layer were not returned
+            trim_heap()  # without trimming, 10 MB of each 30 MB layer were not returned
         for name, weight in after_layers:
             fingerprint.add(name, weight)
         self.fingerprint = fingerprint.text
@@ -215,10 +216,10 @@ class _LayerPacker:
         return torch.from_numpy(array.view(np.uint8))
 
     def _element(self) -> Any:
-        """The element type of packed matrices, as without offloading."""
+        """The element type of packed matrices, the same as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
-        # Reads every layer once before any is packed: the model has one format for all.
+        # Reads every layer once before any layer is packed, since all layers have one format.
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
         half = self._lean.embedding.dtype == torch.bfloat16 or (
             is_half(self._lean.head)
@@ -235,8 +236,8 @@ class _LayerPacker:
         if self._native:
             from core.models.native.packing import storage_type_of
 
-            # The layout if all weights are exact in bfloat16. Whether they are depends on the files
-            # alone, whose hashes are in the key.
+            # The layout for weights that are exact in bfloat16. Whether they are exact depends only
+            # on the files, whose hashes are in the key.
             layout = np.dtype(storage_type_of(self._lean, True)).str
         else:
             layout = f"lean {stored_wide(self._lean.embedding)}"
@@ -302,8 +303,8 @@ def _restore_config(module: Any, config: Any) -> None:
 
 
 def _check_pass(model: HfModel) -> None:
-    """Raises ModelLoadError unless a pass gives finite logits. It is also the first to read every
-    layer of a layer file, which checks their hashes."""
+    """Raises ModelLoadError unless a pass gives finite logits. This pass is also the first to read
+    every layer of a layer file, which checks the layers' hashes."""
     row = model.open_row()
     try:
         logits = model.forward([chain(row, [1, 2], last_only=True)])[0]

@@ -120,7 +120,7 @@ def resolve_llm(llm: str) -> str:
 
 def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
     """For `bundled`: the folders of all SSMs that come with SpecScope for this LLM; for the name of
-    one of them: its folder; any other name unchanged."""
+    one of these SSMs: its folder; any other name unchanged."""
     if ssm == BUNDLED:
         return tuple(map(str, bundled_ssms(llm)))
     return (next((str(path) for path in bundled_ssms(llm) if path.name == ssm), ssm),)

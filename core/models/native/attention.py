@@ -78,7 +78,7 @@ def _dispatch(
     signature: Any,
     arguments: Any,
 ) -> None:
-    """Calls the function for this number of vectors: one is generated for each."""
+    """Calls the function for this number of vectors; a function is generated for each number."""
     seen, weights, keys_or_values, operand = (
         context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (2, 3, 4, 5)
     )
@@ -141,8 +141,8 @@ class _SlotLoop:
 
 
 def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
-    """The function that `key_products` calls: a vector of slots at a time. Past the end of `seen`
-    the last slot is repeated; the weights written there are never read."""
+    """The function that `key_products` calls; it processes a vector of slots at a time. Past the
+    end of `seen` the last slot is repeated; the weights written there are never read."""
     name = f"key_products_{count}_{kind.name}"
     # Emitted once for each module.
     if name in module.globals:
@@ -185,14 +185,14 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
 
 def _sum_vectors(builder: Any, vector: Callable[[int], Any], indices: range) -> Any:
     """Horizontal sums of `lanes` vectors as one vector: element j is the sum of vector j's
-    elements, each in the same order. Adds two vectors at a time, so that no lane is idle."""
+    elements, always in the same order. Adds two vectors at a time, so that no lane is idle."""
     if len(indices) == 1:
         return vector(indices[0])
     each = len(indices) // 2
     two = [_sum_vectors(builder, vector, half) for half in (indices[:each], indices[each:])]
-    # Each of the two consists of blocks of `each` partial sums, one for each of its vectors. Pairs
-    # of blocks are added: at first within 128 bits, as moving data between 128-bit lanes takes
-    # longer.
+    # Each of the two vectors consists of blocks of `each` partial sums: one partial sum for each of
+    # the vectors from which it was made. Pairs of blocks are added, at first within 128 bits, since
+    # moving data between 128-bit lanes takes longer.
     apart = 2 if each == 1 else 1
     lanes = two[0].type.count
     lower = [block for block in range(lanes // each) if block // apart % 2 == 0]
@@ -209,7 +209,7 @@ def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
 
 def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
     """The function that `value_sums` calls. With few vectors, even and odd slots have separate
-    accumulators, so that a multiply-add does not wait for the one before."""
+    accumulators, so that a multiply-add does not wait for the previous one."""
     name = f"value_sums_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
@@ -255,7 +255,7 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
     builder.position_at_end(end)
     sums_out = loop.phis(builder)
     _add_incoming(sums_out, (so_far[0], remainder), (with_last, last))
-    # Even and odd sums are added last, in one order.
+    # The sums of even and odd slots are added last, in a fixed order.
     for other in so_far[1:]:
         sums_out = [builder.fadd(*two) for two in zip(sums_out, other, strict=True)]
     for one, place in zip(sums_out, places, strict=True):

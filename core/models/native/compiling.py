@@ -92,8 +92,8 @@ def entry(function: F) -> F:
 
 
 class _FallbackCache(FunctionCache):
-    """numba's cache on disk, where it can be used: what cannot be read is compiled, and what cannot
-    be written is compiled again at the next start."""
+    """numba's cache on disk, as far as it works. A function that cannot be read is compiled; a
+    function that cannot be written is compiled again at the next start."""
 
     def load_overload(self, sig, target_context):
         try:
@@ -131,7 +131,7 @@ def inline(function: F) -> F:
 def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
     # `nogil`: other threads run Python during a pass. `error_model`: as in NumPy, a division by 0
-    # gives infinity, so that it needs no check.
+    # gives infinity, so that divisions need no check.
     compiled = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
     return cast(F, compiled(function))
 
@@ -156,9 +156,9 @@ def registers() -> tuple[int, int]:
     """(float32 lanes of a vector register, most tokens multiplied together without tiles).
 
     Without AVX-512 there are 16 registers of 8 lanes, filled by six tokens' sums of half a block;
-    with it 32 registers of 16. With (16, 12), 6 to 24 tokens of the bundled LLM took 0.9 of the
-    time that they took with (8, 6): medians of three interleaved runs on a Zen 4; more than 12 at
-    once was not tried.
+    with it there are 32 registers of 16 lanes. With (16, 12), 6 to 24 tokens of the bundled LLM
+    took 0.9 of the time that they took with (8, 6). These are medians of three interleaved runs on
+    a Zen 4; more than 12 tokens at once were not tried.
     """
     return (16, 12) if "avx512f" in cpu_features() else (8, 6)
 
@@ -207,7 +207,7 @@ def internal_function(module: Any, name: str, arg_types: Sequence[Any]) -> Any:
 
 @intrinsic
 def as_float32(typing, storage_type):
-    """A stored number as float32; a bfloat16 (uint16) is its upper half."""
+    """A stored number as float32; a bfloat16 (uint16) is the upper half of that float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         # Decided at compile time: float32 needs no conversion.
@@ -230,7 +230,7 @@ def round_like(typing, like, x):
             return arguments[1]
         bits, one = ir.IntType(32), ir.IntType(32)(1)
         value = builder.bitcast(arguments[1], bits)
-        # Adding 0x7FFF + the lowest remaining bit carries exactly where rounding goes up.
+        # Adding 0x7FFF + the lowest remaining bit carries exactly if rounding goes up.
         odd = builder.and_(builder.lshr(value, bits(16)), one)
         nearest = builder.add(value, builder.add(odd, bits(0x7FFF)))
         return builder.trunc(builder.lshr(nearest, bits(16)), ir.IntType(16))

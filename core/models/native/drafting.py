@@ -91,8 +91,8 @@ def compute_utilities(logits, noise, noise_at, temperature, utilities):
 
 @exact
 def largest(utilities, width, ids, values):
-    """The `width` largest utilities, descending, the lower id first among equals, into `ids` and
-    `values`; returns how many."""
+    """Writes the `width` largest utilities into `values` and their token ids into `ids`,
+    descending, the lower id first among equals. Returns how many there are."""
     count = 0
     for i in range(utilities.shape[0]):
         value = utilities[i]
@@ -114,7 +114,7 @@ def softmax_moments(utilities, highest, calibration_temperature):
     variance under these weights; and the plain sum of the utilities."""
     total, first, second, plain_sum = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
     for i in range(utilities.shape[0]):
-        # NaN if any utility is; the comparisons below would hide it.
+        # NaN if any utility is NaN, which the comparisons below would hide.
         plain_sum += utilities[i]
         # -inf would give 0 x inf = NaN in the moments.
         below = max(utilities[i] - highest, MIN_UTILITY)
@@ -168,9 +168,9 @@ def write_frontier(batch, i, g, level, inputs, t, extent):
 
 @exact
 def next_pass(batch, g, inputs, level, row):
-    """Writes the inputs of the next pass: at level 0 the unread texts, of which only the last
-    token's logits are computed; at later levels the frontiers. `row`: rows of logits so far.
-    Returns the pass's sizes, as in `slice_inputs`; no tokens if every draft has ended."""
+    """Writes the inputs of the next pass: at level 0 the unread texts, at later levels the
+    frontiers. `row`: the number of rows of logits so far. Returns the pass's sizes, as in
+    `slice_inputs`; no tokens if every draft has ended."""
     n, members = batch.requests.shape[0], inputs.first.shape[0] - 1
     total, extent, num_logits, t, i = 0, 0, 0, 0, 0
     for each in range(n):
@@ -219,8 +219,8 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
     far = FAR if noise_at < 0 else FAR_COUPLED
     path_score = 1.0 if parent == ROOT else g.path_scores[i, parent]
     for k in range(num_children):
-        # log(score_k / score_0), at most 0; `values` are descending, so all after the first that is
-        # too small are too small as well.
+        # log(score_k / score_0), at most 0; `values` are descending, so every child after the first
+        # that is too small is also too small.
         below = (g.values[k] - g.values[0]) / calibration_temperature
         if below < -far:
             break
@@ -234,8 +234,8 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
 
 @exact
 def select_frontier(batch, i, g, level, before):
-    """The nodes from `before` on that may have children at `level` become the frontier; returns how
-    many, 0 if the level is not worth a pass."""
+    """The nodes from `before` on that may have children at `level` become the frontier; returns the
+    number of these nodes, or 0 if the level is not worth a pass."""
     if level >= batch.widths.shape[1] or batch.widths[i, level] == 0:
         return 0
     width, total = 0, 0.0
@@ -243,7 +243,7 @@ def select_frontier(batch, i, g, level, before):
         token, expands = g.nodes[i, node, TOKEN], g.scores[i, node] >= batch.min_score[i]
         for end in range(batch.ends_at[i], batch.ends_at[i + 1]):
             expands = expands and batch.ends[end] != token
-        # End-of-text nodes and improbable ones stay in the draft, but get no children.
+        # End-of-text nodes and improbable nodes stay in the draft, but get no children.
         if expands:
             g.frontier[i, width] = node
             width += 1
@@ -254,7 +254,7 @@ def select_frontier(batch, i, g, level, before):
 
 @exact
 def absorb_logits(batch, g, level, logits, outputs):
-    """Adds the children that a pass's logits give, for every draft that was in it, and selects the
+    """Adds the children that a pass's logits give, for every draft in that pass, and selects the
     next frontier."""
     for i in range(batch.requests.shape[0]):
         if g.width[i] == 0:

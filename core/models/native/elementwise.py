@@ -1,7 +1,7 @@
 """RMSNorm, rotary embedding, attention, gates, and the barrier of a pass's threads.
 
-The order of every sum is independent of the rest of the batch, so a node's logits are the same bits
-alone or in a tree, in one request or in many, on one thread or on several.
+The order of every sum is independent of the rest of the batch. So a node's logits are bitwise the
+same alone or in a tree, in one request or in many, on one thread or on several.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -37,13 +37,13 @@ __all__ = [
     "rotate_head",
 ]
 
-# e^x = 2^n e^r with |r| <= ln 2 / 2; the polynomial is that of the Cephes library.
+# e^x = 2^n e^r with |r| <= ln 2 / 2; the polynomial is from the Cephes library.
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-# Between these, n is an exponent of float32 (-126 to 127).
+# Between these bounds, n is an exponent of float32 (-126 to 127).
 LOWEST, HIGHEST = -87.0, 88.0
-# KV slots of a tile of attention: with 64 dimensions in float32 its keys take 16 KiB, half of the
-# L1 cache, and are read by up to MAX_HEAD_TOKENS tokens while they are in it.
+# KV slots of a tile of attention: with 64 dimensions in float32 a tile's keys take 16 KiB, half of
+# the L1 cache. Up to MAX_HEAD_TOKENS tokens read the keys while they are in the cache.
 SLOTS = 64
 # Polls of the barrier before a thread yields its core.
 SPINS = 2000
@@ -70,7 +70,7 @@ def rms_norm(x, weight, eps, y):
     size, total = weight.shape[0], np.float32(0)
     for i in range(size):
         total += x[i] * x[i]
-    # One division a vector instead of one an element.
+    # One division per vector instead of one per element.
     scale = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
     for i in range(size):
         y[i] = x[i] * scale * weight[i]
@@ -92,8 +92,8 @@ def attend(q, keys, values, bases, views, weights, to):
 
     q (tokens, size), flat; `bases` (tokens,): offset of each token's row of slots; `views`: the
     slots that each token attends to (tokens, extent), their counts, extent; `to`: (array, row
-    stride). Slots are processed in tiles, each for all tokens: its keys and values stay in the L1
-    cache.
+    stride). Slots are processed in tiles, each tile for all tokens, so that its keys and values
+    stay in the L1 cache.
     """
     seen, counts, extent = views
     # `weights` (tokens, stride): a row has `extent` elements and room for a vector, see
@@ -128,13 +128,14 @@ def attend(q, keys, values, bases, views, weights, to):
 
 @reassociate
 def query_key_products(q, keys, base, seen, weights):
-    """weights[j] = q k of slot seen[j]; the memory after `weights` has room for a vector more."""
+    """weights[j] = q k of slot seen[j]; the memory after `weights` has room for one more vector."""
     size, lanes = q.shape[0], vector()
     # Full vectors first, then the remaining dimensions one at a time.
     in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, in_vectors, step):
         count = min(MAX_VECTORS, (in_vectors - begin) // lanes)
-        # The last argument, `begin`: dimensions from 0 on overwrite the weights, later ones add.
+        # The last argument, `begin`: dimensions from 0 on overwrite the weights, later dimensions
+        # add.
         key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
     for i in range(in_vectors, size):
         for j in range(seen.shape[0]):
@@ -163,7 +164,7 @@ def softmax_inplace(weights, scale):
     """weights = softmax(scale weights)."""
     highest, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
     for j in range(slots):
-        # Unscaled: the scale is positive, so the maximum is the same weight.
+        # Unscaled, since the scale is positive: the largest weight is the same.
         highest = max(highest, weights[j])
     for j in range(slots):
         # At most e^0, so nothing overflows.
@@ -177,7 +178,7 @@ def softmax_inplace(weights, scale):
 
 @exact
 def barrier_wait(arrived, workers, stage):
-    """Waits until every thread has reached this stage; returns the number of the next."""
+    """Waits until every thread has reached this stage; returns the number of the next stage."""
     if workers > 1:
         arrive(arrived)
         polls = 0
@@ -225,7 +226,8 @@ def add_residual(x, back, bias):
 @exact
 def apply_gate(wide, bias, active, part):
     """active = silu(gate) up, of one vector; a block of `wide` is half a block of gates and half a
-    block of ups. `part`: (index, count) of the threads, which divide the blocks."""
+    block of ups. `part`: (index of this thread, number of threads); the threads divide the
+    blocks."""
     blocks = wide.shape[0] // BLOCK
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         at, middle, to = b * BLOCK, b * BLOCK + HALF_BLOCK, b * HALF_BLOCK

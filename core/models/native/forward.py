@@ -44,7 +44,8 @@ from core.models.rows import Batch
 
 __all__ = ["CompiledForward", "DraftResult", "Ready"]
 
-# Bytes of weights for each thread: starting a thread takes as long as reading these.
+# The fewest bytes of weights for each thread: starting a thread takes as long as reading these
+# bytes.
 MIN_BYTES_PER_THREAD = 1 << 22
 # Written to the barrier's count when a thread fails: more arrivals than any thread waits for.
 ABANDONED = 1 << 62
@@ -58,7 +59,7 @@ Reduce = Callable[[torch.Tensor], object]
 
 class DraftResult(NamedTuple):
     """Drafts; the logits (rows, V), float32, from which their tokens were chosen; and the start and
-    end of each pass (time.perf_counter), without the choice of children after it."""
+    end of each pass (time.perf_counter), without the choice of children after the pass."""
 
     outputs: DraftOutputs
     logits: torch.Tensor
@@ -66,10 +67,10 @@ class DraftResult(NamedTuple):
 
 
 class CompiledForward:
-    """See Forward. With stacked models, row r of the arena belongs to member r modulo their number.
-    Arithmetic is float32; a bfloat16 model keeps weights, keys and values in bfloat16 and rounds
-    activations to it where weights are multiplied in pairs or tiles. Weights are copied into the
-    kernel's layout here: later changes to them have no effect."""
+    """See Forward. With stacked models, row r of the arena belongs to member r modulo the number of
+    members. Arithmetic is float32; a bfloat16 model keeps weights, keys and values in bfloat16, and
+    rounds activations to bfloat16 if weights are multiplied in pairs or tiles. Weights are copied
+    into the kernel's layout here: later changes to them have no effect."""
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class CompiledForward:
 
     def with_streamed_layers(self, mbps: float) -> CompiledForward:
         """The same pass of one model with its layers copied from its own memory at a limited rate,
-        as if they did not fit. Shares everything else."""
+        as if they did not fit. The new pass shares everything else with this one."""
         one, matrices, layers = copy.copy(self), self._weights.matrices, self._shape.layers
         # The layers' matrices come first and are equally long; the head alone stays in `_weights`.
         end = self._head_offset
@@ -175,8 +176,8 @@ class CompiledForward:
 
     def over_ranks(self, reduce: Reduce) -> CompiledForward:
         """The same pass of a model whose layers are divided among ranks: `reduce` adds up the
-        products of all ranks after each half of a layer. Releases the unpacked weights except the
-        embedding; shares everything else."""
+        products of all ranks after each half of a layer. The new pass releases the unpacked weights
+        except the embedding, and shares everything else with this one."""
         one, lean = copy.copy(self), self._lean
         one._reduce = reduce
         one._lean = replace(lean, layers=(), head=lean.head.to("meta"))
@@ -210,7 +211,7 @@ class CompiledForward:
         inputs, places = pack_inputs(batch, self._shape.members)
         self._check(inputs.tokens)
         extent = len(inputs.full) // len(inputs.tokens)
-        # Positions are at most their slots (siblings share one), and slots are below `extent`.
+        # A position is at most its slot (siblings share a position), and slots are below `extent`.
         self._reach(extent)
         with_padding = np.empty((len(inputs.logits_indices), self._shape.outputs), np.float32)
         self._run(inputs, arena, with_padding)
@@ -240,8 +241,8 @@ class CompiledForward:
         inputs = empty_inputs(limits, self._shape.members)
         passes: list[tuple[float, float]] = []
         row = 0
-        # `draft_step` reads the last pass's logits and writes the next one's inputs; no tokens: all
-        # drafts have ended.
+        # `draft_step` reads the last pass's logits and writes the next pass's inputs. Without
+        # tokens, all drafts have ended.
         while (
             sizes := self._draft_step(draft_batch, result, inputs, flat, outputs, len(passes), row)
         )[0]:
@@ -264,9 +265,9 @@ class CompiledForward:
             self._pool.run(task, inputs, arena, logits)
 
     def _segments(self) -> Generator[Segment]:
-        """The calls of a pass; see `steps` of the kernel. Either one call for all layers and the
-        head; or one for each layer, if layers are streamed, or for each half of a layer, if layers
-        are divided among ranks, and then one for the head."""
+        """The calls of a pass; see `steps` of the kernel. If layers are streamed, each layer has a
+        call; if layers are divided among ranks, each half of a layer has a call. In both cases, the
+        last call is for the head. Otherwise one call runs all layers and the head."""
         layers = self._shape.layers
         if self._reduce is not None:
             yield from self._halves()
@@ -315,7 +316,7 @@ class CompiledForward:
 
 
 class _WorkerPool:
-    """The threads that run a pass together: the caller's and those of an executor."""
+    """The threads that run a pass together: the caller's thread and the threads of an executor."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -331,9 +332,9 @@ class _WorkerPool:
         arena: KVArena,
         logits: Array,
     ) -> None:
-        """Runs a pass. Only one runs at a time: passes share buffers, and two at once would
-        deadlock at a barrier. `model`: shape, parts of an activation, calls, and the reduction
-        between calls."""
+        """Runs a pass. Only one pass runs at a time: passes share buffers, and two passes at once
+        would deadlock at a barrier. `model`: shape, parts of an activation, calls, and the
+        reduction between calls."""
         shape, parts, segments, reduce = model
         tokens, back = len(inputs.tokens), round_up(shape.hidden, BLOCK)
         sizes = tokens, len(inputs.full) // tokens, self.workers

@@ -33,9 +33,9 @@ class ModelSizes(NamedTuple):
     units; `outputs`: outputs of the head; `normed_heads`: whether query and key heads have norms.
 
     A member's matrices are stored one after another: for each layer QKV, attention output, gate and
-    up interleaved, down; then the head. So are its vectors: for each layer both norms, the norms of
-    query and key heads, the biases of the four matrices; then the last norm. Outputs are padded to
-    whole blocks, MLP units to half blocks.
+    up interleaved, down; then the head. Its vectors are stored likewise: for each layer both norms,
+    the norms of query and key heads, the biases of the four matrices; then the last norm. Outputs
+    are padded to whole blocks, MLP units to half blocks.
     """
 
     members: int
@@ -104,7 +104,7 @@ class BatchInputs(NamedTuple):
     """
 
     # int64, but `full` and `near` bool. Here and below numba compiles the kernels for these element
-    # types, and anew for any other.
+    # types, and compiles them again for any other type.
     tokens: Any
     positions: Any
     rows: Any
@@ -132,9 +132,9 @@ class SharedBuffers(NamedTuple):
 class Workspace(NamedTuple):
     """One thread's buffers, for up to n tokens that attend to `extent` slots. `x`, `h` (n, hidden):
     residual stream and normed input; `x_bf16`: activations as bfloat16, aligned to cache lines;
-    `head` (size,), `q` (t, size), `bases` (t,), `weights` (t, extent and a vector): attention of
-    one head for up to t = MAX_HEAD_TOKENS tokens; `full`, `near`: (slots (n, extent), counts (n,))
-    of `list_slots`."""
+    `head` (size,), `q` (t, size), `bases` (t,), `weights` (t, extent + lanes of a vector):
+    attention of one head for up to t = MAX_HEAD_TOKENS tokens; `full`, `near`: (slots (n, extent),
+    counts (n,)) of `list_slots`."""
 
     # float32, but `x_bf16` uint16, `bases` and counts int64, slots int32.
     x: Any
@@ -150,10 +150,10 @@ class Workspace(NamedTuple):
 
 class ProductArgs(NamedTuple):
     """One step of y = x w: some rows of x times `inputs` rows of one block of w. `x`, `w`, `y`:
-    offsets; `x_step`, `y_step`: row strides; `first`: 1 to overwrite y, 0 to add to it; `ahead`,
-    `pace`: offset of the weights to prefetch, and how many of them per input; `tile`: tokens that
-    share an AMX tile. Offsets and strides count elements, which hold several weights in
-    pairs and tiles."""
+    offsets; `x_step`, `y_step`: row strides; `first`: 1 to overwrite y, 0 to add to y; `ahead`,
+    `pace`: offset of the weights to prefetch, and their number per input; `tile`: tokens that share
+    an AMX tile. Offsets and strides count elements, which hold several weights in pairs and
+    tiles."""
 
     x: int
     x_step: int
@@ -171,15 +171,16 @@ class DraftBatch(NamedTuple):
     """n draft requests, grouped by member.
 
     `requests` (n, 6): member; row of the KV arena; length of the text; number of its tokens in the
-    KV cache; offset in `text` of its other tokens; size of the vocabulary to propose from. `widths`
-    (n, levels): children of each node by level, 0 below the draft's depth. `ends_at` (n + 1,):
-    where each draft's end-of-text tokens begin in `ends`; nodes with these get no children.
+    KV cache; offset in `text` of the remaining tokens; size of the vocabulary to propose from.
+    `widths` (n, levels): children of each node by level, 0 below the draft's depth. `ends_at` (n +
+    1,): where each draft's end-of-text tokens begin in `ends`; nodes with these tokens get no
+    children.
 
     Coupled drafts: `noise_at` (n, levels): offset of a level's Gumbel noise in `noise`, -1 for
-    other drafts; `temperature` (n,): that of sampling. `calibration_temperature` (n,): scores are
-    softmax(utilities / it). `min_score` (n,): the least score of a node that may have children.
-    `step_scores` (n, levels): `scores` of `core.speculation_length.base.StopLimits`, 0 to draft
-    every level.
+    other drafts; `temperature` (n,): the sampling temperature. `calibration_temperature` (n,): a
+    score is the softmax of the utilities divided by this temperature. `min_score` (n,): the least
+    score of a node that may have children. `step_scores` (n, levels): `scores` of
+    `core.speculation_length.base.StopLimits`, 0 to draft every level.
     """
 
     # int64.
@@ -188,7 +189,7 @@ class DraftBatch(NamedTuple):
     widths: Any
     ends: Any
     ends_at: Any
-    # float64, its offsets int64.
+    # `noise` is float64, `noise_at` int64.
     noise: Any
     noise_at: Any
     # float32, as torch divides logits.
@@ -209,7 +210,7 @@ class DraftOutputs(NamedTuple):
     and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of unread
     tokens. `ids`, `values`: the largest utilities of one choice. `utilities`, flat: (rows of
     logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows, 3): the
-    utilities' mean and variance under the scores, and their sum, NaN if one of them is.
+    utilities' mean and variance under the scores, and their sum, NaN if one utility is NaN.
     """
 
     # Tokens, indices and counts are int64; scores, utilities and moments float64.

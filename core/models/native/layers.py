@@ -48,7 +48,7 @@ __all__ = [
 MAX_HEAD_TOKENS = 16
 """The largest number of tokens for which one head's attention is computed together."""
 WHOLE_LAYERS, ATTENTION_HALF, GATED_HALF = 0, 1, 2
-"""What one call of the kernel runs; see `run`."""
+"""The parts that one call of the kernel runs; see `run`."""
 
 
 @inline
@@ -105,8 +105,8 @@ def add_residual_rows(shape, w, bias_at, at, span, s, x):
 
 @inline
 def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
-    """Writes keys and values to their slots. Every thread writes all of them, the same bits, which
-    saves a barrier."""
+    """Writes keys and values to their slots. Every thread writes all of them, with the same bits,
+    which saves a barrier."""
     keys, values, slots = store
     size, normed_size = shape.size, shape.size if shape.normed_heads else 0
     norm, none = stretch(w.vectors, at.k_norm, normed_size), stretch(w.vectors, at.k_norm, 0)
@@ -230,7 +230,7 @@ def embed(shape, w, member, tokens, x):
 @inline
 def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
     """x = a member's embeddings in the first call of a pass. In later calls with one half of a
-    layer: x += the product that the call before left in `s.back`."""
+    layer: x += the product that the previous call left in `s.back`."""
     zero = np.int64(0)
     if steps[0] == 0 and steps[2] != GATED_HALF:
         embed(shape, w, member, stretch(inputs.tokens, span[0], span[1]), x)
@@ -238,17 +238,17 @@ def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
         at = layout(shape, w_at, v_at)
         add_residual_rows(shape, w, at.out_bias, at, span, s, x)
     elif steps[2] == ATTENTION_HALF:
-        # The last call ended with the MLP of the layer before. Its vectors begin one layer's length
-        # earlier: `v_end` of a layout at 0.
+        # The previous call ended with the MLP of the previous layer. That layer's vectors begin one
+        # layer's length earlier; the length is `v_end` of a layout at 0.
         at = layout(shape, w_at, v_at - layout(shape, zero, zero).v_end)
         add_residual_rows(shape, w, at.down_bias, at, span, s, x)
 
 
 @inline
 def run_layers(shape, w, inputs, span, s, store, views, workspace, part, steps, w_at, v_at, stage):
-    """The layers of `steps` for one member's tokens; returns the offsets after them, and the
-    barrier's stage. `views`: the slots that tokens attend to in layers with full attention, and in
-    those with a window."""
+    """The layers of `steps` for one member's tokens; returns the offsets after these layers, and
+    the barrier's stage. `views`: the slots that tokens attend to in layers with full attention, and
+    in layers with a window."""
     half = steps[2]
     for layer in range(steps[0], min(steps[1], shape.layers)):
         at, rows = layout(shape, w_at, v_at), layer * store[2][0]
@@ -300,7 +300,8 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
     # Always int64: numba would compile every callee again for another type.
     zero = np.int64(0)
     stage, num_outputs, w_at = zero, zero, zero
-    # `w.matrices` begins with those of the first step, `w.vectors` with those of layer 0.
+    # `w.matrices` begins with the matrices of the first step, `w.vectors` with the vectors of layer
+    # 0.
     v_at = steps[0] * layout(shape, zero, zero).v_end
     for m in range(shape.members):
         span = (inputs.first[m], inputs.first[m + 1] - inputs.first[m])
@@ -326,8 +327,8 @@ def kernel() -> Callable[..., None]:
 
 def source_hash_of(folder: Path) -> int:
     """A hash of all compiled sources. numba's disk cache checks the file of the cached function and
-    the values that it closes over, but no other file: this hash, closed over, covers the other
-    files."""
+    the values that the function closes over, but no other file. This hash, closed over, covers the
+    other files."""
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 
@@ -336,15 +337,15 @@ def _compile_kernel(source_hash: int) -> Any:
     def run(shape, w, inputs, store, s, logits, steps, workspace, part):
         """A pass, as one of several threads (`part`: index, count). `shape`: ModelSizes; `w`:
         PackedWeights; `s`: SharedBuffers; `workspace`: this thread's Workspace; `store`: keys and
-        values (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots);
-        `logits` (logits_indices, outputs) is the result.
+        values (layers, rows, heads, slots, size), to which new keys and values are added, and
+        (rows, slots); `logits` (logits_indices, outputs) is the result.
 
         `steps`: (first, end, half). The steps are the layers, then the head. A pass of one model
         may be several calls over successive steps: `w.matrices` then begins with the matrices of
         the call's first step, and the residual stream stays in the workspace. With ATTENTION_HALF
         and GATED_HALF a call ends with that half's product in `s.back`; the caller adds the
-        products of the other ranks to it, and the next call begins by adding it to the residual
-        stream. The head's call is then an ATTENTION_HALF."""
+        products of the other ranks to `s.back`, and the next call begins by adding `s.back` to the
+        residual stream. The head's call is then an ATTENTION_HALF."""
         _ = source_hash
         run_members(shape, w, inputs, store, s, logits, steps, workspace, part)
 

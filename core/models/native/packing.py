@@ -1,8 +1,8 @@
 """Packing: LeanWeights to the native pass's memory layout.
 
 Weights whose values are all exact in bfloat16 are stored in 16 bits, whatever their dtype: half the
-memory traffic, no rounding. Where the processor multiplies pairs of bfloat16 (AVX512_BF16, AMX),
-the weights of two inputs are adjacent.
+memory traffic, no rounding. If the processor multiplies pairs of bfloat16 (AVX512_BF16, AMX), the
+weights of two inputs are adjacent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Array = npt.NDArray[Any]
 
 
 def shape_of(weights: LeanWeights) -> ModelSizes:
-    """Sizes of one model, or of stacked ones (`core.models.stacking`)."""
+    """Sizes of one model, or of stacked models (`core.models.stacking`)."""
     members = _members(weights)
     one = members[0]
     layer = one.layers[0]
@@ -68,7 +68,7 @@ def pack_weights(
     positions: int,
     head_type: type[Any] | None = None,
 ) -> PackedWeights:
-    """Packs one model, or stacked ones. `windowed`: for each layer, whether it has the sliding
+    """Packs one model, or stacked models. `windowed`: for each layer, whether it has the sliding
     window; `positions`: length of the rotary tables. With `head_type` only the head's matrix is
     packed, in this element type: the matrices of the layers are streamed."""
     shape, members = shape_of(weights), _members(weights)
@@ -96,10 +96,10 @@ def pack_weights(
 
 
 def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
-    """Element type of weights (see `weight_formats`). `half`: whether all are exact in bfloat16.
-    If so, tiles or pairs are used if the processor multiplies them and the numbers of inputs are
-    multiples of a tile's or a pair's; pairs only for bfloat16 models, since products of pairs round
-    activations to bfloat16."""
+    """Element type of weights (see `weight_formats`). `half`: whether all weights are exact in
+    bfloat16. Only then are tiles or pairs used. The processor must support them, and each matrix's
+    number of inputs must be a multiple of the number of inputs in a tile or pair. Pairs are used
+    only for bfloat16 models, since products of pairs round activations to bfloat16."""
     if not half:
         return np.float32
     shape, is_bfloat16 = shape_of(weights), weights.embedding.dtype == torch.bfloat16
@@ -185,8 +185,8 @@ def _matrices_of_layer(layer: LeanLayer, shape: ModelSizes) -> Iterator[torch.Te
 
 
 def _vectors(weights: LeanWeights, shape: ModelSizes) -> list[Array]:
-    """Norms and biases, in order; zeros where the model has none."""
-    # One layout for all models; the kernel skips head norms where the model has none.
+    """Norms and biases, in order; zeros in place of vectors that the model does not have."""
+    # One layout for all models; the kernel skips head norms if the model has none.
     zeros = torch.zeros(shape.size)
     vectors = []
     # The order of `layers.layout`.
@@ -227,7 +227,7 @@ def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     """A matrix (inputs, outputs) as (blocks, inputs, BLOCK), interleaved if int16. In pairs and
-    tiles as pairs (blocks, inputs / 2, BLOCK), with the first of two inputs in the lower half."""
+    tiles: the pairs (blocks, inputs / 2, BLOCK), with the first of two inputs in the lower half."""
     half = storage_type is not np.float32
     # As 16 bits: numpy has no bfloat16.
     entries = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())

@@ -1,7 +1,7 @@
 """Products of a few vectors with a blocked matrix, bound by memory bandwidth.
 
-The matrix is read once, block by block: each block is multiplied with all vectors in
-registers or AMX tiles while the next one is prefetched. Sums are in order of inputs.
+The matrix is read once, block by block: each block is multiplied with all vectors in registers or
+AMX tiles while the next block is prefetched. Sums are in order of inputs.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -60,7 +60,7 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
         split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, x_bf16)
     rows, inputs, w_at = select_operand(w, x, x_bf16), inputs // each, w_at // each
     blocks, tile = step // BLOCK, configure_tiles(w, next_token_count(n, w))
-    # Threads have disjoint blocks, so no two write the same outputs.
+    # Threads have disjoint blocks, so no two threads write the same outputs.
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
@@ -68,7 +68,7 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
             # stretch.
             walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
-            # The first stretch overwrites y, later ones add to it.
+            # The first stretch overwrites y; later stretches add to y.
             to, first = y_at + b * BLOCK, int(i == 0)
             stretch = ProductArgs(
                 begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile
@@ -79,8 +79,8 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
 
 @exact
 def split_bfloat16(x, inputs, parts, to):
-    """Rounds x (n, inputs), flat, to bfloat16; with three parts also what the first rounding
-    leaves, and what the second one leaves: the three parts sum to x. `to` (n, parts, inputs)."""
+    """Rounds x (n, inputs), flat, to bfloat16; with three parts also the remainder of the first
+    rounding, and the remainder of the second. The three parts sum to x. `to` (n, parts, inputs)."""
     for begin in range(0, x.shape[0], inputs):
         row, split = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
         high, middle, low = split[:inputs], split[inputs : 2 * inputs], split[2 * inputs :]
@@ -117,7 +117,7 @@ def next_token_count(remaining, w):
     """How many of the remaining tokens to multiply next."""
     if remaining <= most(w):
         return remaining
-    # Two groups of nearly equal size instead of a full one and a small one.
+    # Two groups of nearly equal size, instead of a full group and a small group.
     if remaining <= 2 * most(w):
         return (remaining + 1) // 2
     return most(w)
@@ -130,7 +130,7 @@ def width_of(count, w):
 
 
 MAX_UNROLLED = 16
-"""With at most so many accumulators, a loop that is unrolled twice fits the registers."""
+"""The most accumulators with which a loop that is unrolled twice fits the registers."""
 
 
 def _format_field(name: str) -> Any:
@@ -152,7 +152,7 @@ broad = _format_field("broad")
 inputs_of = _format_field("inputs")
 """Weights that an element of w holds: 1 except in pairs and tiles."""
 parts_of = _format_field("parts")
-"""bfloat16 parts that x is split into for w; 0: x stays float32."""
+"""The number of bfloat16 parts into which x is split for w; 0: x stays float32."""
 
 
 @intrinsic
@@ -169,8 +169,8 @@ def select_operand(typing, w, x, x_bf16):
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
     """y[t] += sum over i of x[t, i] w[i], for `tokens` rows (1 to `most`) and the outputs of one
-    block, of half a block with more than `broad` rows; with `at.first` = instead of +=. Sums are in
-    registers or tiles. `at`: a ProductArgs."""
+    block, or of half a block if there are more than `broad` rows; = instead of += if `at.first`.
+    Sums are in registers or tiles. `at`: a ProductArgs."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = kind_of(signature.args[2].dtype)

@@ -1,4 +1,4 @@
-"""Products of a few vectors with a block of weights in AMX tiles, as LLVM IR: one instruction
+"""Products of a few vectors with a block of weights in AMX tiles, as LLVM IR. One instruction
 multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
 A float32 input is split into three bfloat16 with 8 bits of mantissa each, in three rows of a tile;
@@ -28,7 +28,8 @@ __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 # outputs; x, for each tile of tokens; weights, for each half of a block's outputs.
 SUM_REGISTERS, ROW_REGISTERS, HALF_REGISTERS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
-"""Bytes of a block's outputs, and of its weights for two inputs; half of that is a tile's row."""
+"""Bytes of a block's outputs, and of its weights for two inputs; half of these bytes are a tile's
+row."""
 
 
 @intrinsic
@@ -42,7 +43,7 @@ def configure_tiles(typing, w, tokens):
             return _int64(0)
         count, one = arguments[1], _int64(1)
         fits = builder.icmp_signed("<=", count, _int64(kind.most // 2))
-        # More tokens than fit one tile are divided evenly between two.
+        # If the tokens do not fit in one tile, they are divided evenly between two tiles.
         half = builder.lshr(builder.add(count, one), one)
         tile = builder.select(fits, count, half)
         tile = builder.select(builder.icmp_signed(">", tile, one), tile, one)
@@ -123,7 +124,7 @@ def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
         for half, number in enumerate(HALF_REGISTERS):
             begin = builder.gep(weights, [_int64(half * LINE)])
             builder.call(load, [_byte(number), begin, _int64(ROW)])
-            # Each weight tile is used for all tokens before the next is loaded.
+            # Each weight tile is used for all tokens before the next weight tile is loaded.
             for i in range(num_tiles):
                 if half == 0:
                     begin = builder.gep(rows[i], [offset])
@@ -146,7 +147,7 @@ def _sum_parts(
     builder: Any, kind: WeightFormat, begin: Any, to: Any, tokens: Any, first: Any
 ) -> None:
     """Adds up each token's outputs over its bfloat16 parts, the largest part first; writes the
-    totals to y if `first`, else adds them to it."""
+    totals to y if `first`, else adds them to y."""
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)
     zero = ir.Constant(vector, [0.0] * TILE)

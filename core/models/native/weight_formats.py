@@ -1,12 +1,13 @@
 """Storage formats of weights and how each is multiplied: a `WeightFormat` for each element type.
 
 Formats: float32; bfloat16 (the upper 16 bits of a float32); bfloat16 interleaved, so that one load
-gives two vectors of outputs by a shift and a mask; bfloat16 in pairs, the weights of two successive
-inputs for one output, which AVX512_BF16 multiplies directly and AMX in tiles (`tiles`).
+gives two vectors of outputs by a shift and a mask; bfloat16 in pairs, which are the weights of two
+successive inputs for one output. AVX512_BF16 multiplies pairs directly; AMX multiplies them in
+tiles (`tiles`).
 
 All pairs have the same memory layout; the array's type selects the instruction: uint32 AVX512_BF16,
-int32 AMX with float32 activations, int64 AMX with bfloat16 ones. An int64 holds the pairs of two
-outputs.
+int32 AMX with float32 activations, int64 AMX with bfloat16 activations. An int64 holds the pairs of
+two outputs.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -38,10 +39,10 @@ TILE = 16
 class WeightFormat:
     """`w_type`, `x_type`: LLVM types of an element of w and of x; an element holds the weights, or
     the values of x, of `inputs` inputs. `align`: bytes of an element of w. `parts`: the number of
-    bfloat16 that x is split into, 0 if it stays float32. `most`: tokens multiplied together; with
-    up to `broad` of them a whole block of outputs at once, with more half a block. `vectors`
-    (builder, place, lanes, count) loads vectors of weights, `multiply_add` (builder, sums, x, w)
-    accumulates; tiles have neither."""
+    bfloat16 into which x is split, 0 if it stays float32. `most`: the most tokens multiplied
+    together. Up to `broad` tokens are multiplied with a whole block of outputs at once, more tokens
+    with half a block. `vectors` (builder, place, lanes, count) loads vectors of weights,
+    `multiply_add` (builder, sums, x, w) accumulates; tiles have neither."""
 
     name: str
     w_type: Any
@@ -56,7 +57,7 @@ class WeightFormat:
 
     @property
     def tiles(self) -> bool:
-        """Whether AMX multiplies it (`core.models.native.tiles`)."""
+        """Whether AMX multiplies this format (`core.models.native.tiles`)."""
         return self.vectors is None
 
 
@@ -84,8 +85,8 @@ def kind_of_array(storage_type: type[Any]) -> WeightFormat:
 
 
 def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> WeightFormat:
-    """Pairs for AMX: x is rounded to bfloat16 (`parts` 1) or split into three that sum to it.
-    Tokens fill up to two tiles."""
+    """Pairs for AMX: x is rounded to bfloat16 (`parts` 1) or split into three bfloat16 that sum to
+    x. Tokens fill up to two tiles."""
     most = 2 * (TILE // parts)
     return WeightFormat(name, element, element, inputs, 2 * inputs, parts, most, most)
 

@@ -30,7 +30,7 @@ PassBuffers = tuple[tuple[Array, Array, tuple[int, int]], SharedBuffers, tuple[W
 """KV arena (keys, values, (rows, slots)); buffers that threads share; a workspace per thread."""
 
 # Buffers for up to CACHED_TOKENS tokens are reused: allocating them takes a twentieth of a pass of
-# one token. They grow in steps of STEP slots, since a text grows token by token.
+# one token. The buffers grow in steps of STEP slots, since a text grows token by token.
 CACHED_TOKENS, STEP = 64, 512
 
 
@@ -70,7 +70,8 @@ def allocate_buffers(
     shape: ModelSizes, parts: int, sizes: tuple[int, int, int], arena: KVArena
 ) -> PassBuffers:
     """Uninitialized buffers of a pass over `arena`. `sizes`: tokens, slots attended to, threads.
-    `parts`: bfloat16 values that an activation is split into (see `WeightFormat`)."""
+    `parts`: the number of bfloat16 values into which an activation is split (see
+    `WeightFormat`)."""
     tokens, extent, workers = sizes
     workspaces = tuple(_workspace(shape, parts, tokens, extent) for _ in range(workers))
     return _kv_arrays(arena), _shared_buffers(shape, tokens), workspaces
@@ -94,8 +95,7 @@ def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Works
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
     # Full tiles are loaded, also past the last token.
     x_bf16 = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
-    # `key_products` writes whole vectors, so `weights` has room for one vector more than for the
-    # slots.
+    # `key_products` writes whole vectors, so `weights` has room for the slots and one more vector.
     head_tokens = min(MAX_HEAD_TOKENS, tokens)
     full, near = (
         (np.empty(tokens * extent, np.int32), np.empty(tokens, np.int64)) for _ in range(2)
@@ -131,10 +131,10 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     order = [row for member in range(members) for row in range(member, rows, members)]
     counts = np.array([batch.plan.counts[row] for row in order])
     ends = np.cumsum(counts)
-    # Index of each token within its row: 0, 1, ..., for each row anew.
+    # Index of each token within its row; counting begins with 0 in each row.
     nodes = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
     places = np.repeat(np.array(order) * width, counts) + nodes
-    # No padding, and the rows are grouped already.
+    # True if there is no padding and the rows are already grouped.
     is_identity = len(places) == rows * width and (members == 1 or rows == members)
 
     def gather(part: Array) -> Array:

@@ -83,8 +83,8 @@ class LeaderLink:
         self._socket.connect(address)
 
     def receive(self) -> ToFollower:
-        """The next message. Raises ValueError for one that cannot be read, RuntimeError if the
-        leader has ended."""
+        """The next message. Raises ValueError for a message that cannot be read, RuntimeError if
+        the leader has ended."""
         # A killed leader closes no connection: the rendezvous is checked at intervals.
         while not self._socket.poll(POLL_MS):
             self._rendezvous.check()
@@ -123,8 +123,8 @@ class _Follower:
                 model.close_row(row)
             case CommitRow(row, nodes, keep):
                 model.commit(row, nodes, keep)
-            # Run for this rank's part of the sums and of the KV cache; the logits are dropped,
-            # since only rank 0 needs them.
+            # The pass runs for this rank's part of the sums and of the KV cache. Its logits are
+            # dropped, since only rank 0 needs them.
             case RunPass(number, feeds):
                 model.forward([Feed(f.row, f.token_ids, f.parents, f.last_only) for f in feeds])
                 assert self.group is not None
@@ -176,7 +176,7 @@ def follow() -> int:
     except (*MODEL_FAULTS, KeyboardInterrupt) as error:
         kind = ExchangeFailed if isinstance(error, ExchangeError) else RankFailed
         leader.send(kind(f"{type(error).__name__}: {error}"[:2000]))
-        if ENDS_WITH_INPUT not in os.environ:  # else the leader reports it
+        if ENDS_WITH_INPUT not in os.environ:  # else the leader reports the error
             print(f"rank {rendezvous.rank}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     finally:

@@ -1,7 +1,7 @@
 """RankGroup: this process's rank, and the collectives of a pass, which are counted.
 
-transformers divides a model over torch's default process group, of which a process has one: so it
-has at most one RankGroup at a time.
+transformers divides a model over torch's default process group. A process has only one default
+group, so it has at most one RankGroup at a time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RankGroup:
 
     def __init__(self, rendezvous: Any, device: torch.device, timeout_s: float) -> None:
         """`rendezvous`: a Rendezvous. `timeout_s`: how long a collective waits for another rank,
-        and this call for all of them. Raises RuntimeError after that time."""
+        and how long this call waits for all ranks. Raises RuntimeError after that time."""
         self._dist = dist = torch_distributed()
         self.rank, self.count, self.device = rendezvous.rank, rendezvous.count, device
         self._traffic = PassTraffic()
@@ -77,7 +77,8 @@ class RankGroup:
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        # Used where it can be; gloo exchanges the tensors that do not fit.
+        # None if the ranks cannot share memory. gloo exchanges tensors that do not fit into the
+        # shared memory.
         self._shared_memory: SharedMemory | None = None
         if rendezvous.folder is not None and device.type == "cpu" and is_ordered():
             self._shared_memory = SharedMemory(rendezvous.folder, self.rank, self.count, timeout_s)
@@ -132,8 +133,8 @@ class RankGroup:
         return float(values)
 
     def count_collective(self, num_bytes: int, start: float) -> None:
-        """Counts a collective that began at `start` (time.perf_counter) and ends now. On a GPU the
-        time is that of its launch."""
+        """Counts a collective that began at `start` (time.perf_counter) and ends now. On a GPU only
+        the launch is timed."""
         seconds, so_far = time.perf_counter() - start, self._traffic
         self._traffic = PassTraffic(
             so_far.collectives + 1, so_far.bytes + num_bytes, so_far.seconds + seconds
@@ -145,7 +146,7 @@ class RankGroup:
         return traffic
 
     def end(self) -> None:
-        """Leaves the group; another one may be made. Idempotent."""
+        """Leaves the group; another group may be made. Idempotent."""
         if self._shared_memory is not None:
             self._shared_memory.close()
             self._shared_memory = None

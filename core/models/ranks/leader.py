@@ -1,5 +1,5 @@
 """RankedModel: an LLM over ranks as a LanguageModel. This process is rank 0: it sends each call to
-the followers and makes it on its own shard."""
+the followers and runs the call on its own shard."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def _end_ranks(followers: Followers, group: RankGroup | None, *, at_once: bool) 
 
 class RankedModel(HfModel):
     """See LanguageModel. After an error of a rank every call that needs the ranks raises RankError
-    until all rows are closed; opening the next row restarts the ranks, if they are local, which
-    takes as long as loading."""
+    until all rows are closed. If the ranks are local, opening the next row then restarts them,
+    which takes as long as loading."""
 
     def __init__(self, start: Callable[[], _RunningRanks]) -> None:
         """`start`: starts the ranks and reads the model; its errors are raised here."""
@@ -131,7 +131,7 @@ class RankedModel(HfModel):
 
     def close_row(self, row: int) -> None:
         with self._on_all_ranks():
-            # Here first: rows are closed after the ranks have failed, too.
+            # On this rank first, since rows are also closed after the ranks have failed.
             super().close_row(row)
             if self._error is None:
                 self._send(CloseRow(row))
@@ -145,7 +145,8 @@ class RankedModel(HfModel):
             self._send(RunPass(self._passes, to_send))
             logits = super().forward(feeds)
         self._last = self._running.group.take_traffic()
-        # Unread reports would fill a follower's connection, and sending would block it.
+        # Unread reports would fill a follower's connection, until the follower blocks while
+        # sending.
         self._running.followers.receive()
         return logits
 
@@ -158,8 +159,8 @@ class RankedModel(HfModel):
 
     @contextmanager
     def _on_all_ranks(self) -> Iterator[None]:
-        """A call that all ranks make. An error or interrupt within it ends the followers: their KV
-        caches may differ from rank 0's, and later tokens would be wrong."""
+        """A call that all ranks make. An error or interrupt within the call ends the followers:
+        their KV caches may differ from rank 0's, and later tokens would be wrong."""
         try:
             yield
         except MODEL_FAULTS as error:

@@ -40,7 +40,7 @@ __all__ = [
 FORMAT = 2
 """Version of these messages; a follower of another version is refused."""
 LONGEST = 1 << 26
-"""Limit on the bytes of a message; a longer one is refused."""
+"""Limit on the bytes of a message; a longer message is refused."""
 
 
 class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -126,8 +126,8 @@ class ShardReady(_RankMessage, tag="ready"):
 
 
 class PassDone(_RankMessage, tag="done"):
-    """A pass has ended. `number`: of the pass, since the report may be read during a later one.
-    Its traffic: see PassTraffic."""
+    """A pass has ended. `number` is the pass's number, since the report may be read during a later
+    pass. The other fields: see PassTraffic."""
 
     number: int
     collectives: int

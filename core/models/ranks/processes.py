@@ -67,7 +67,7 @@ class Followers:
         # By rank, the latest message of each kind: reports of passes arrive at any time.
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
         self.local = True
-        # If a process cannot be started, those before it are ended.
+        # If a process cannot be started, the processes started before it are ended.
         with ExitStack() as on_failure:
             on_failure.callback(self.end)
             self._open(split)
@@ -96,7 +96,7 @@ class Followers:
         return range(1, self.count)
 
     def send_all(self, message: ToFollower) -> None:
-        """Sends a message to each follower. Raises RankError if one has ended."""
+        """Sends a message to each follower. Raises RankError if a follower has ended."""
         self.check()
         data = encode(message)
         for rank in self.ranks:
@@ -106,8 +106,8 @@ class Followers:
                 raise self.error_of(error) from error
 
     def wait_for_all(self, kind: type[Reply]) -> dict[int, Reply]:
-        """The message of this kind from each follower, in a step of loading. Raises RankError if
-        one has ended, has failed, or takes longer than LOADING_S."""
+        """The message of this kind from each follower, in a step of loading. Raises RankError if a
+        follower has ended, has failed, or takes longer than LOADING_S."""
         replies = self.collect(kind, LOADING_S)
         missing = [rank for rank in self.ranks if rank not in replies]
         if missing:
@@ -118,7 +118,7 @@ class Followers:
 
     def collect(self, kind: type[Reply], wait_s: float) -> dict[int, Reply]:
         """The latest message of this kind from each follower that sends one within `wait_s`. Raises
-        RankError if one has ended or failed."""
+        RankError if a follower has ended or failed."""
         replies: dict[int, Reply] = {}
         until = time.monotonic() + wait_s
         while True:
@@ -161,7 +161,7 @@ class Followers:
         )
 
     def end(self) -> None:
-        """Ends the processes; kills those that do not end within END_S. Idempotent."""
+        """Ends the processes; kills processes that do not end within END_S. Idempotent."""
         if self._is_closed():
             return
         for rank in self.ranks:
@@ -191,15 +191,15 @@ class Followers:
         return bool(self._context.closed)
 
     def _failure(self) -> RankError | None:
-        """An error that names the first rank that has failed or ended, other than by another rank's
-        failure; None if there is none."""
+        """An error that names the first rank that has failed or ended, unless another rank's
+        failure caused that; None if there is no such rank."""
         for rank in self.ranks:
             # A rank's own report is more precise than its exit status.
             reply = self._replies[rank].get(RankFailed)
             if isinstance(reply, RankFailed):
                 return RankError(f"rank {rank} of the LLM failed ({reply.error})")
         for rank, process in self._processes.items():
-            # A rank that ends by another one's failure is not the cause.
+            # A rank that ends because of another rank's failure is not the cause.
             if rank not in self._exchange_failures() and (code := process.poll()) is not None:
                 how = f"by signal {-code}" if code < 0 else f"with code {code}"
                 return RankError(f"rank {rank} of the LLM (process {process.pid}) has ended {how}")

@@ -40,7 +40,8 @@ MEETING_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Rank `rank` of `count`; `store` is torch's. `folder`: private to the ranks of one machine."""
+    """Rank `rank` of `count`; `store` is torch's. `folder`: a private folder of ranks on one
+    machine, else None."""
 
     store: Any
     rank: int
@@ -52,7 +53,7 @@ class Rendezvous:
         self.store.set(ADDRESS_KEY, address)
 
     def check(self) -> None:
-        """Raises RuntimeError if the store is empty, because the leader has ended."""
+        """Raises RuntimeError if the store is empty, which means that the leader has ended."""
         if not self.store.check([ADDRESS_KEY]):
             raise RuntimeError("the store of the ranks is empty")
 
@@ -112,8 +113,8 @@ def _whole_number(variable: str, least: int, most: int | None = None) -> int:
 
 
 def _check_address(*, must_be_local: bool) -> None:
-    """Raises ConfigError for a MASTER_ADDR in brackets and, with `must_be_local`, for one that is
-    not an address of this machine: torch would wait until its timeout."""
+    """Raises ConfigError for a MASTER_ADDR in brackets and, with `must_be_local`, for an address
+    that is not this machine's: torch would wait until its timeout."""
     address = os.environ["MASTER_ADDR"]
     if address.startswith("["):
         raise ConfigError.of("MASTER_ADDR", address, "an IPv6 address without brackets")
@@ -122,13 +123,13 @@ def _check_address(*, must_be_local: bool) -> None:
     try:
         family, kind, _, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
-            # Port 0, any free one: only the address is checked.
+            # Port 0 means any free port: only the address is checked.
             probe.bind(where)
     except OSError as error:
         raise ConfigError.of("MASTER_ADDR", address, "an address of rank 0's machine") from error
 
 
 def device_of_rank(device: torch.device, local_rank: int) -> torch.device:
-    """The device of a rank: for CUDA the GPU of the number that the rank has on its machine, else
+    """The device of a rank: for CUDA, the GPU with the rank's number on its machine; else
     `device`."""
     return torch.device("cuda", local_rank) if device.type == "cuda" else device

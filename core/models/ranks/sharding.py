@@ -49,7 +49,7 @@ __all__ = ["RankForward", "check_split", "checked_shard", "read_shard"]
 
 def check_split(config: Any, name: str, split: RankSplit) -> None:
     """Checks by the configuration alone that a model can be divided. Raises ConfigError for a
-    number of ranks that does not divide it, UnsupportedModelError for a model that cannot be
+    number of ranks that does not divide the model, UnsupportedModelError for a model that cannot be
     divided."""
     kind = architecture_of(config)
     if getattr(config, "quantization_config", None) is not None:
@@ -105,9 +105,9 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
 def checked_shard(
     module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
-    """The shard as a LanguageModel. Called on every rank: each makes the same passes in the same
-    order. `barrier` returns when all ranks have called it; the timeout of collectives does not
-    apply to it, since ranks take different times to read and compile. Raises the errors of
+    """The shard as a LanguageModel. Called on every rank: each rank makes the same passes in the
+    same order. `barrier` returns when all ranks have called it; the timeout of collectives does not
+    apply to the barrier, since ranks take different times to read and compile. Raises the errors of
     `checked_model`."""
     barrier()
     if split.split == "pp":
@@ -137,7 +137,7 @@ def _sharded_model(
     model: HfModel, module: Any, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
     """This rank's model with this project's pass. Raises UnsupportedModelError if its logits differ
-    from those of transformers' passes; rank 0 has the logits, and decides for all."""
+    from the logits of transformers' passes. Rank 0 has the logits, and decides for all ranks."""
     # The reference is computed first: `_local_weights` replaces the parameters that transformers
     # divided.
     paths = tree_logits(model)
@@ -148,7 +148,7 @@ def _sharded_model(
     forward = _forward(weights, model.masks, model.vocab_size, group, compiled)
     sharded = HfModel(module, model.info, model.masks, None, forward)
     tree = [logits for logits, _ in tree_logits(sharded)]
-    # One decision for all: a rank that went on alone would wait for collectives of the others.
+    # One decision for all: a rank that went on alone would wait for collectives of the other ranks.
     worst = 0.0
     if group.rank == 0:
         worst = max(difference(p, t) for p, t in zip(plain, tree, strict=True))
@@ -158,7 +158,7 @@ def _sharded_model(
             f"ranks and one through transformers differ by {worst:.2g}): without --llm-ranks it "
             "may be allowed"
         )
-    # A compiled pass has packed copies of the weights: free the originals.
+    # A compiled pass has packed copies of the weights, so the originals are freed.
     if compiled_of(forward.inner):
         module.model.layers = torch.nn.ModuleList()
         module.lm_head.weight = torch.nn.Parameter(weights.head.to("meta").t(), requires_grad=False)
@@ -168,7 +168,7 @@ def _sharded_model(
 @torch.no_grad()
 def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
     """This rank's heads, MLP units and outputs of the head. Replaces the module's distributed
-    parameters by plain ones."""
+    parameters by plain parameters."""
     from torch.distributed.tensor import DTensor
 
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()
@@ -202,7 +202,7 @@ def _set(part: Any, name: str, value: torch.Tensor) -> None:
 
 def outputs_of(total: int, count: int, rank: int) -> tuple[int, int]:
     """The range [first, end) of a rank's outputs of the head, divided as torch divides tensors: the
-    last ranks may have fewer."""
+    last ranks may have fewer outputs."""
     # ceil(total / count)
     each = -(-total // count)
     return min(total, rank * each), min(total, (rank + 1) * each)
@@ -216,7 +216,7 @@ def _forward(
     compiled: CompiledForward | None,
 ) -> RankForward:
     """The compiled pass if every rank has one, else the pass in torch calls."""
-    # The two make different collectives: ranks with different passes would deadlock.
+    # The two passes make different collectives: ranks with different passes would deadlock.
     num_compiled = group.all_reduce(
         torch.tensor([float(compiled is not None)], device=group.device)
     )
@@ -235,14 +235,15 @@ class SummedProjection(Projection):
         self._group, self._own_bias = group, bias
 
     def residual(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        # x + sum over ranks r of y_r W_r + bias: the bias once, not once a rank.
+        # x + sum over ranks r of y_r W_r + bias: the bias is added once, not once per rank.
         total = self._group.all_reduce(torch.mm(y, self.matrix)).add_(x)
         return total if self._own_bias is None else total.add_(self._own_bias)
 
 
 class RankForward:
-    """See Forward. `inner` computes this rank's logits; `logits` returns those of all ranks on rank
-    0, and this rank's on any other. `vocabulary`: outputs of the undivided head."""
+    """See Forward. `inner` computes this rank's logits; `logits` returns the logits of all ranks on
+    rank 0, and only this rank's logits on any other rank. `vocabulary`: outputs of the undivided
+    head."""
 
     def __init__(self, inner: Forward, vocabulary: int, group: RankGroup) -> None:
         self.inner, self._group, self._vocabulary = inner, group, vocabulary

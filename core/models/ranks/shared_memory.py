@@ -1,8 +1,8 @@
 """Collectives of ranks on one machine, in shared memory.
 
 A collective of gloo takes 0.4 ms between two processes, whatever its size: they wake each other
-through the kernel. A divided pass has two for each layer, so here the ranks poll each other's
-counters instead. Needs a processor whose stores become visible in program order (x86-64).
+through the kernel. A divided pass has two collectives for each layer, so here the ranks poll each
+other's counters instead. Needs a processor whose stores become visible in program order (x86-64).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import torch
 __all__ = ["CAPACITY", "SharedMemory", "is_ordered"]
 
 CAPACITY = 1 << 22
-"""Bytes of the largest tensor that is exchanged here."""
+"""Bytes of the largest tensor that is exchanged in shared memory."""
 PADDING = 64  # a counter has a cache line of its own
 SPIN_S, PAUSE_S = 0.0005, 0.00005
 """A rank polls for SPIN_S without a pause; then it sleeps PAUSE_S between two polls, so that other
 threads of its process run."""
 ALIVE_S = 0.05
-"""Interval of checks that the other process is alive."""
+"""Seconds between two checks that the other process is alive."""
 
 
 def is_ordered() -> bool:
@@ -103,9 +103,10 @@ class SharedMemory:
     def _slots_of(self, part: torch.Tensor) -> list[torch.Tensor]:
         key = self._step % 2, part.dtype, part.shape
         if key not in self._slots:
-            # After the counters come the slots of even steps by rank, then those of odd steps.
+            # After the counters come the slots of even steps by rank, then the slots of odd steps.
             first = self._count * (PADDING + key[0] * CAPACITY)
-            # Reused by later passes: inference tensors could not be written outside inference mode.
+            # Ordinary tensors, since later passes reuse them: inference tensors could not be
+            # written outside inference mode.
             with torch.inference_mode(mode=False):
                 self._slots[key] = [
                     torch.frombuffer(
