@@ -185,7 +185,7 @@ def _model(row: Fields, name: str) -> dict[str, Any]:
     }
 
 
-# -- its end --
+# -- the end of a run --
 
 
 def encode_end(event: EndEvent) -> dict[str, Any]:
