@@ -108,7 +108,7 @@ class Sink:
                 self._write(connection, units)
             return []
         except BAD_VALUES:
-            self._models = {}  # some keys may be those of rows that were just rolled back
+            self._models = {}  # some keys may belong to rows that were just rolled back
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
                 # A bad unit must not undo the others: each is written under a savepoint of its own.
@@ -154,7 +154,7 @@ class Sink:
                 store_regret(connection, unit)
 
     def _start(self, connection: sqlite3.Connection, unit: RunStart) -> None:
-        # Should the insertion fail, rounds must not go to an earlier run of the same id.
+        # If the insertion fails, rounds must not go to an earlier run with the same id.
         self._runs.pop(unit.run_id, None)
         row = encode_start(unit.event, unit.owner, self.process, self._model_id)
         run = connection.execute(RUNS.insert(), row).lastrowid
@@ -184,7 +184,7 @@ class Sink:
         """Records that the unit is missing; False if its run was deleted, so that nothing is
         lost."""
         # A refused start has no row to mark (an earlier run may have its id); a measurement is no
-        # event, so none is missing.
+        # event, so no event is missing.
         if isinstance(unit, RunStart | Measurement):
             return True
         run = self._runs.get(unit.run_id, -1)

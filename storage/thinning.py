@@ -30,8 +30,8 @@ __all__ = [
 
 MOST_KEPT = 10**9
 """The largest number of runs that `write_retention` may be called with."""
-# Seconds after which a transaction ends: a recording writer waits for at most this and the time of
-# ROUNDS_AT_ONCE rounds.
+# Seconds after which a transaction ends. A recording writer waits at most this long plus the time
+# for ROUNDS_AT_ONCE rounds.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
 PAGES_AT_ONCE = 256
@@ -62,8 +62,8 @@ def write_retention(connection: sqlite3.Connection, keep: int | None) -> None:
 
 
 def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
-    """Thins for PORTION_S; returns the number of runs that this call finished; None if there was
-    nothing to do."""
+    """Thins for PORTION_S seconds. Returns the number of runs that this call finished; None if
+    there was nothing to do."""
     num_thinned = 0
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -77,7 +77,7 @@ def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
 
 
 def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
-    """The key of the oldest run to thin."""
+    """The key of the oldest run to thin; None if there is none."""
     older, values = "1", tuple[object, ...]()
     if keep:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
@@ -119,8 +119,8 @@ WITHIN = "run = ? AND round BETWEEN ? AND ?"
 
 
 def _replace_tokens_by_counts(connection: sqlite3.Connection, rounds: RoundRange) -> None:
-    """Replaces each draft's tokens by three numbers: its nodes, its nodes with a score, and the sum
-    of the scores.
+    """Replaces each draft's tokens by three numbers: how many nodes it proposed, how many of these
+    nodes had a score, and the sum of the scores.
 
     The rows are deleted and inserted, since SQLite does not shrink the pages of updated rows.
     """
@@ -190,7 +190,8 @@ def release_pages(connection: sqlite3.Connection) -> bool:
     if mode != INCREMENTAL or free <= PAGES_LEFT:
         return False
     pages = min(PAGES_AT_ONCE, free - PAGES_LEFT)
-    # Not `execute`, which frees a single page: SQLite frees one for each step of the statement.
+    # Not `execute`, which frees a single page: SQLite frees one page for each step of the
+    # statement.
     connection.executescript(f"PRAGMA incremental_vacuum({pages})")
     return True
 
