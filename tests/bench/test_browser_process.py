@@ -1,4 +1,4 @@
-"""The browser's process: its answers, its errors, and its end, at its client's end or earlier."""
+"""The browser's process: its answers, its errors, and its end, with its client or earlier."""
 
 from __future__ import annotations
 
