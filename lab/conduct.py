@@ -55,7 +55,7 @@ def conduct(
     num_done = total - len(todo)
     yield StudyBegun(num_done, total)
     for cell in todo:
-        # `go` before each attempt: the reason of the interruption may still be there.
+        # `go` is called before each attempt, since the cause of an interruption may persist.
         for attempt in range(MAX_ATTEMPTS):
             if not go():
                 yield StudyEnded(False, "stopped", num_done, total)

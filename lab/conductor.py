@@ -205,9 +205,8 @@ class Conductor:
             self._end(study, state, reason)
 
     def _warm(self, study: Study) -> None:
-        """Makes an uncounted short run of each of the first configurations. Without these runs, the
-        first passes of an engine would be slower, a length policy would have no measured times, and
-        `auto` would not be resolved."""
+        """Makes an uncounted short run of each of the first configurations: an engine's first
+        passes are slower, and only runs give a length policy measured times and resolve `auto`."""
         warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
         # One configuration with `auto` must run, since its run fixes the study's node count.
         with_auto = [one for one in others if depends_on_timings(one.speculation)]

@@ -48,7 +48,7 @@ checked alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 TEMPERATURE = "temperature"
-"""The one field of SamplingParams among the axes: each of its values has a baseline of its own."""
+"""The only field of SamplingParams that can be an axis; each of its values has its own baseline."""
 FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
@@ -173,8 +173,8 @@ def baselines(axes: Sequence[Axis]) -> tuple[Configuration, ...]:
 
 
 def grid_of(study: Study) -> Grid:
-    """The grid from which a study was made; points that are not in the study are among the refused.
-    ConfigError for a study that was not made from a grid.
+    """The grid from which a study was made; points that are not in the study are among the refused
+    points. Raises ConfigError for a study that was not made from a grid.
 
     Numbers on an axis are sorted; other values stay in their order.
     """
@@ -227,7 +227,7 @@ def _in_order(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def point_name(point: Mapping[str, Any]) -> str:
-    """`speculation_length=4, expansion=1,1,3`."""
+    """A point's name, such as `speculation_length=4, expansion=1,1,3`."""
     return ", ".join(f"{field}={value_text(value)}" for field, value in point.items())
 
 

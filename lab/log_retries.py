@@ -1,5 +1,5 @@
-"""Writes to a log that another process may hold locked for a while, with retries: measured cells,
-and final states of studies."""
+"""Writes measured cells and final states of studies to the log, with retries: another process may
+lock the log for a while."""
 
 from __future__ import annotations
 

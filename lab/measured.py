@@ -33,9 +33,9 @@ __all__ = ["Measured", "measure_run"]
 class Measured:
     """One finished run of a cell.
 
-    `accepted_by`: (drafter, accepted tokens that it proposed), in drafter order; A token that two
-    drafters proposed counts for both. A token of a fused draft counts for the SSM that proposed it.
-    `rejected_at[d]`: the number of rounds whose path ended with a rejection after d accepted
+    `accepted_by`: pairs (drafter, accepted tokens that it proposed), in drafter order. A token that
+    two drafters proposed counts for both. A token of a fused draft counts for the SSM that proposed
+    it. `rejected_at[d]`: the number of rounds whose path ended with a rejection after d accepted
     tokens. `accepted_per_round`: in order of the rounds; `drafted_per_round`: the depth of each
     round's tree. `auto_nodes`: the number that `max_tree_nodes=auto` resolved to; None if it was
     not used or does not depend on measured times (lab.budgets). `idle`: why nothing was drafted

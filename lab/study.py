@@ -159,7 +159,8 @@ class Study:
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Study:
-        """The inverse of `to_plain`. ConfigError for values that are no study of this version."""
+        """The inverse of `to_plain`. Raises ConfigError for values that are no study of this
+        version."""
         try:
             sampling = values["sampling"]
             return cls(

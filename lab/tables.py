@@ -282,7 +282,7 @@ def _pooled_depth(results: Iterable[Measured]) -> float | None:
 
 
 def _draft_share(results: Iterable[Measured]) -> float | None:
-    """The share of the drafters in the time in which drafters and LLM worked."""
+    """Drafting time as a share of drafting and verification time."""
     all_stats = [result.stats for result in results]
     busy_ms = sum(stats.draft_ms + stats.verify_ms for stats in all_stats)
     return sum(stats.draft_ms for stats in all_stats) / busy_ms if busy_ms else None

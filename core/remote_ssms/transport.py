@@ -18,7 +18,7 @@ class Arrival:
     change: str = ""
 
 
-# Has a clock of its own, so that tests need neither sockets nor waiting.
+# A transport has its own clock, so that tests need neither sockets nor waiting.
 class Transport(Protocol):
     """Sends frames to nodes and receives frames from them. A node is identified by its number. Used
     by one thread at a time."""

@@ -28,8 +28,8 @@ REOPEN_S = 5.0
 """Time after which a connection that is down is opened again. libzmq reconnects on its own, but
 never after it has received a frame that is too long or of another protocol."""
 QUEUED = 16
-"""The largest number of frames that wait for a node. Few do, since a round is sent only after the
-answer to the preceding round."""
+"""The largest number of frames that wait for a node. Few frames wait, since a round is sent only
+after the answer to the preceding round."""
 EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_DISCONNECTED
@@ -78,7 +78,7 @@ class ZmqTransport:
         # Rounded up: `poll` takes an integer, and 0 would spin until the deadline.
         ready = dict(self._poller.poll(int(wait_ms) + (wait_ms % 1 > 0)))
         arrivals: list[Arrival] = []
-        # Changes first, so that a link is up when its frames are handled.
+        # Changes first, so that a connection counts as up when its frames are handled.
         for node, monitor in enumerate(self._monitors):
             if monitor in ready:
                 arrivals += self._changes(node, monitor)
@@ -150,7 +150,7 @@ class ZmqTransport:
                 socket.curve_serverkey = self._keys.node_public
                 socket.curve_secretkey = self._keys.engine_secret
                 socket.curve_publickey = self._keys.engine_public
-            # Before the connection, or its first event would be missed.
+            # Opened before the connection, whose first event would otherwise be missed.
             monitor = socket.get_monitor_socket(EVENTS)
             socket.connect(f"tcp://{address}")
             self._sockets.append(socket)

@@ -33,12 +33,13 @@ class RoundTime:
 
 
 AUDITION_WINDOW = 48
-"""The text's last tokens that an audition for a router reads. An audition for a length policy reads
-fewer: a longer window errs less often, at little cost (see `SsmDrafter.audition`)."""
+"""An audition for a router reads this many of the text's last tokens. These are more than for a
+length policy, since a router may compare SSMs repeatedly: a longer window errs less often, at
+little cost (see `SsmDrafter.audition`)."""
 
 CHAIN_DEPTH = 4
 """SSMs are compared by a chain of this depth, whatever the length policy. `credit` predicts how
-many of its tokens are accepted, the engine predicts its time."""
+many of the chain's tokens are accepted, the engine predicts the chain's time."""
 
 TimeOfRound = Callable[[str], RoundTime]
 """The name of the SSM that drafts -> the predicted time of the round."""

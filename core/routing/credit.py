@@ -2,14 +2,14 @@
 text.
 
 An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens (newer
-ones count more). Its score is the expected number of committed tokens per second with it as the
+tokens count more). Its score is the expected number of committed tokens per second with it as the
 only drafter. The score depends on the SSM's credit and measured time, not on the length policy.
 SSMs that draft report log-probabilities from their catch-up pass at no cost. All SSMs are scored in
 an audition, one batched pass over the last tokens. Auditions take place at the start, then as often
 as 2 % of the decoding time allows, and at once when the routed SSMs suddenly predict the text worse
 (a change of domain).
 
-Credits come from the last audition, where all SSMs read the same tokens in the same context.
+Credits come from the last audition, in which all SSMs read the same tokens in the same context.
 Catch-up passes only decide when the next audition is due. They are not compared with auditions of
 other SSMs, which score other tokens, read in other contexts.
 """
@@ -26,11 +26,11 @@ from core.speculation_length.cost_model import TINY_MS
 
 __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
-# A token's weight, relative to that of the next newer token.
+# A token's weight, relative to the weight of the next newer token.
 FORGETTING = 0.95
 # Auditions, including the audition on the prompt, may take this share of the decoding time. An
 # audition after a drop may exceed this share, since a short text would otherwise end before the
-# router follows its change. The next regular audition then comes later.
+# router follows the change. The next regular audition then comes later.
 SHARE = 0.02
 # The least number of rounds between two switches without a change of domain, so that noise does not
 # make two SSMs alternate.
@@ -68,7 +68,7 @@ def credit_of(log_probs: Sequence[float]) -> float:
 def noise_of(one: Sequence[float], other: Sequence[float]) -> float:
     """Standard error of `credit_of(one) - credit_of(other)`; infinite without a token. `one`,
     `other`: two SSMs' log-probabilities of the same tokens."""
-    # Differences token by token: tokens that both SSMs find hard to predict cancel.
+    # Differences are taken token by token: a token's difficulty for both SSMs cancels out.
     differences = [max(FLOOR, a) - max(FLOOR, b) for a, b in zip(one, other, strict=True)]
     if not differences:
         return math.inf
@@ -168,8 +168,8 @@ class CreditRouter:
         return {n: self._value(n, credit_of(log_probs.get(n, ()))) for n in self._names}
 
     def _value(self, name: str, credit: float) -> float:
-        """Tokens per second of a chain of CHAIN_DEPTH tokens, each accepted with probability
-        r = exp(`credit`) if its parent is: (1 + r + ... + r^CHAIN_DEPTH) / time."""
+        """Tokens per second of a chain of CHAIN_DEPTH tokens, each accepted with probability r =
+        exp(`credit`) if its parent is accepted: (1 + r + ... + r^CHAIN_DEPTH) / time."""
         rate = math.exp(credit)
         tokens = sum(rate**depth for depth in range(CHAIN_DEPTH + 1))
         return 1000 * tokens / self._times.ms(name)

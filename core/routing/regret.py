@@ -46,9 +46,10 @@ class RoutingTrial:
 @dataclass(frozen=True, slots=True)
 class Regret:
     """`routed`: the choice that was made. `alone`: each SSM as the only drafter, in order;
-    `fixed`: the best of `alone`. `group`: the best fixed group, with as many SSMs as were routed at
-    once; None if at most one SSM was, or if there are more than MOST_GROUPS such groups. `oracle`:
-    the best SSM in each round. `depth`: the largest number of tokens in a draft."""
+    `fixed`: the best of `alone`. `group`: the best fixed group whose size is the largest number of
+    SSMs that were routed at one position. None if this size is below 2, or if there are more than
+    MOST_GROUPS such groups. `oracle`: the best SSM in each round. `depth`: the largest number of
+    tokens in a draft."""
 
     depth: int
     routed: RoutingTrial

@@ -60,11 +60,11 @@ FREE = Grant()
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The next round. `group`: indices of the requests that the LLM verifies; `next_group`: indices
-    of the requests for which SSMs draft during that pass; None: requests with `pipeline=across`
-    take turns, and half of them are verified. `grants`: one per request. `load`: the load of the
-    group's pass, for the length policies; None if each request counts its own costs. `reason`: a
-    sentence for the user. `decision`: `more`, `fewer`, `plain` or `drafts`; empty if nothing has
-    changed."""
+    of the requests for which SSMs draft while the LLM verifies `group`; None: requests with
+    `pipeline=across` take turns, and half of them are verified. `grants`: one per request. `load`:
+    the load of the group's pass, for the length policies; None if each request counts its own
+    costs. `reason`: a sentence for the user. `decision`: `more`, `fewer`, `plain` or `drafts`;
+    empty if nothing has changed."""
 
     group: tuple[int, ...]
     grants: tuple[Grant, ...]
@@ -111,9 +111,9 @@ class BatchCosts(Protocol):
         ...
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
-        """Whether free memory allows a pass over `width` tokens of each of `requests` requests,
-        the longest of which takes `extent` slots of the KV cache. If one pass fits, so does every
-        pass in which none of the three numbers is larger."""
+        """Whether free memory allows a pass over `width` tokens of each of `requests` requests.
+        `extent`: slots of the KV cache that the longest request takes. If one pass fits, so does
+        every pass in which none of the three numbers is larger."""
         ...
 
 

@@ -20,12 +20,12 @@ TABLE = 64
 # A new line starts from the table's values for these numbers of nodes per request, each added PRIOR
 # times.
 PRIOR, PRIOR_NODES = 2, (0, 2, 4)
-# A pass that takes longer counts as this many times its prediction.
+# The time of a pass counts as at most this many times its prediction.
 OUTLIER = 2.0
 
 
 def size_class(requests: int) -> int:
-    """Batches of 1, 2, 3-4, 5-8, 9-16, ... requests: 0, 1, 2, ..."""
+    """The class of a batch: 0 for 1 request, 1 for 2 requests, 2 for 3 to 4, 3 for 5 to 8, ..."""
     return (requests - 1).bit_length()
 
 

@@ -83,7 +83,8 @@ class SpeculationControl:
         idle = busy < IDLE or not before.length
         # -1: fewer; 1: more; 0: no step.
         signal = -1 if grows else int(queue == 0 and (idle or self._quiet > QUIET))
-        # Another signal, or no draft to limit: the count of rounds begins again.
+        # The count of rounds begins again if the signal has changed or if there is no draft to
+        # limit.
         if signal != self._signal or not most.length:
             self._signal, self._rounds = signal, 0
         self._rounds += 1

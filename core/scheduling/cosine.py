@@ -24,7 +24,6 @@ from core.scheduling.control import SpeculationControl, SpeculationLimit
 
 __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths", "trim_to_memory"]
 
-# Assumed values: the paper names these limits without values.
 # Nodes of all drafts in one pass, at most.
 MAX_PASS_NODES = 64
 # The longest time of a round. The unit is a pass over one token of every live request.
@@ -35,8 +34,9 @@ NODE_WEIGHT = 0.007
 
 @dataclass(frozen=True, slots=True)
 class PassGroup:
-    """The requests of one LLM pass. `members`: their indices; `lengths`: of their drafts; `nodes`:
-    of all drafts together (Gamma); `cost`: the objective's value in ms per request."""
+    """The requests of one LLM pass. `members`: their indices; `lengths`: the lengths of their
+    drafts; `nodes`: the nodes of all drafts together (Gamma); `cost`: the objective's value in ms
+    per request."""
 
     members: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -105,12 +105,13 @@ def best_group(
 
         (t_draft + t_verify) / |B| + weight x Gamma
 
-    B is the group, Gamma the nodes of its drafts. If all drafts are made during other requests'
-    passes, the larger of the two times replaces their sum. A group consists of requests adjacent in
-    context length, since a batch is as slow as its longest text. It includes the request that has
-    waited longest, so that none waits for ever. Several requests must take at most MOST_TIME and
-    fit into memory, for which drafts are shortened (see `trim_to_memory`). `candidates`: the
-    indices to choose from, None for all.
+    B is the group, Gamma the nodes of its drafts, weight NODE_WEIGHT times the time of a pass over
+    one token. If all drafts are made during other requests' passes, the larger of the two times
+    replaces their sum. A group consists of requests adjacent in context length, since a batch is as
+    slow as its longest text. It includes the request that has waited longest, so that none waits
+    for ever. A group of several requests must take at most MOST_TIME and fit into memory, for which
+    drafts are shortened (see `trim_to_memory`). `candidates`: the indices to choose from, None for
+    all.
     """
     candidates = range(len(live)) if candidates is None else candidates
     by_context = sorted(candidates, key=lambda i: (live[i].context, i))

@@ -22,7 +22,7 @@ OPENING_SHARE = 0.02
 PROBE_EVERY = 64
 # Rounds with drafts before the first probe.
 FIRST_PROBE = 4
-# A round that takes longer counts as this many times the mean.
+# The time of a round counts as at most this many times the mean.
 OUTLIER = 3.0
 
 
@@ -65,9 +65,9 @@ class PlainGuard:
     ) -> bool:
         """Adds a round with drafts that committed `tokens` tokens; returns whether it switched
         drafting off. `total_ms`: the round's measured time. `ms`: the same without the SSMs'
-        reading of prompts in this round, plus the share of such reading that falls to these tokens.
-        `plain_ms`: the time of a token in plain rounds. A plain round commits one token for each of
-        `requests` requests."""
+        reading of prompts in this round, plus the share of such reading that belongs to these
+        tokens. `plain_ms`: the time of a token in plain rounds. A plain round commits one token for
+        each of `requests` requests."""
         self._drafting_rounds += 1
         # The tokens that plain rounds would have committed in the same time.
         plain_tokens = ms / plain_ms

@@ -43,8 +43,9 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
 
 
 def _in_turns(count: int, live: int, reason: str) -> str:
-    """`reason`; if only `count` of `live` requests share a pass, it also says so. SSMs draft for
-    the other requests during the pass (`pipeline=across`)."""
+    """A sentence that ends with `reason`. If only `count` of `live` requests share a pass, the
+    sentence begins with this fact: SSMs draft for the other requests during the pass
+    (`pipeline=across`)."""
     if count == live:
         return reason
     return (

@@ -94,7 +94,7 @@ class DraftOutcome:
     each drafted node; `num_verified`: how many of these nodes were verified. `path`: the draft's
     nodes along the committed text. `credit`: accepted tokens of this drafter that no earlier
     drafter in the run's order proposed. `was_ahead`: whether the draft was begun during the last
-    verification; then `ms` and `steps` exclude what was done during it.
+    verification; then `ms` and `steps` exclude the work done during that verification.
     """
 
     ms: float
@@ -191,8 +191,8 @@ class RoutedPolicy(Protocol):
 
 @runtime_checkable
 class Auditions(Protocol):
-    """A length policy that may choose the drafters by an audition. It takes place once, as soon as
-    the text is long enough."""
+    """A length policy that may choose the drafters by an audition. The audition takes place once,
+    as soon as the text is long enough."""
 
     @property
     def chooses(self) -> bool:

@@ -1,5 +1,5 @@
 """`confidence`: a draft ends after the first token whose score is below a threshold (as in
-transformers' assisted generation, with its threshold of 0.4).
+transformers' assisted generation, whose threshold is 0.4).
 
 `speculation_length` bounds the draft, so the stop is the only difference from `fixed`.
 """

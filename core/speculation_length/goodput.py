@@ -1,9 +1,9 @@
 """`goodput`: each draft takes as many steps as are expected to pay for their time, down to none.
 
 One SSM drafts: the run's first SSM, until the text has a few tokens and an audition picks an SSM.
-Under a vote, a pool, fused drafts or a router several SSMs draft. Model-free drafters always draft.
-A stop rule ends each draft (`StopRule`). Nodes not worth verifying are dropped. A drafter that
-falls behind plain decoding is switched off, then probed ever more rarely. `RoundCosts` has the
+Under a vote, a pool, fused drafts or a router several SSMs draft. Model-free drafters draft as
+well. A stop rule ends each draft (`StopRule`). Nodes not worth verifying are dropped. A drafter
+that falls behind plain decoding is switched off, then probed ever more rarely. `RoundCosts` has the
 times of rounds and the price of a millisecond in tokens. Scores are calibrated: each drafter fits
 its temperature online.
 """
@@ -26,7 +26,7 @@ __all__ = ["DEEPER", "Goodput"]
 
 DEEPER = 8
 """How much deeper a draft may become than the deepest recently verified tree."""
-# Steps of a probe, which is paid from 1 % of the decode time (`RunBackoffs.due`).
+# Steps of a probe. All probes together may take 1 % of the decode time (`RunBackoffs.due`).
 PROBE_LENGTH = 2
 # Rounds that use one plan. Making a plan costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
@@ -237,7 +237,7 @@ class Goodput:
         first = next((one for one in self._groups if one.drafts_of(drafts)), None)
         for group in self._groups:
             added_ms = costs.added_ms(group.members, outcome, drafts, first=group is first)
-            # Also a number of tokens, since plain decoding commits one token per round.
+            # `rounds` is also a number of tokens, since plain decoding commits one token per round.
             rounds = added_ms / costs.plain_ms
             self._update_balance(group, group.drafts_of(drafts), rounds)
             plain_rounds += rounds

@@ -1,5 +1,5 @@
-"""The lengths that the events recorded of a run, up to one round. From them a length policy
-explains that round's length.
+"""The recorded draft lengths of a run up to one round, from which a length policy explains this
+round's length.
 
 Each policy has a function `explain(LengthHistory) -> str`, named in its record
 (core/config/mechanisms). Its sentences contain recorded numbers only. This module has what these
@@ -24,9 +24,9 @@ GRANTED = re.compile(r"(?:^|; )the batch grants (no draft|\d+)$")
 
 
 class PastRound(Protocol):
-    """One recorded round. `length`: the most steps that its drafts might have; `next_length`,
-    `length_reason`, `estimates`: the choice for the following round; `depth`: the depth of the
-    verified tree; `draft_depths`: the depth of each drafter's draft."""
+    """One recorded round. `length`: the largest number of steps that its drafts were allowed;
+    `next_length`, `length_reason`, `estimates`: the choice for the following round; `depth`: the
+    depth of the verified tree; `draft_depths`: the depth of each drafter's draft."""
 
     @property
     def number(self) -> int: ...
@@ -60,8 +60,7 @@ class LengthHistory:
 
     @property
     def changed_at(self) -> int:
-        """The index of the round since which the length has been the same; 0 if the length never
-        changed."""
+        """The index of the first round with the present length; 0 if the length never changed."""
         index = len(self.rounds) - 1
         while index and self.rounds[index - 1].length == self.now.length:
             index -= 1

@@ -44,7 +44,8 @@ class RoundCosts:
 
     @property
     def num_rounds(self) -> float:
-        """About the number of rounds in the averages of tokens and time, at most their horizon."""
+        """The approximate number of rounds in the averages of tokens and time; at most the
+        averages' horizon."""
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
@@ -99,7 +100,7 @@ class RoundCosts:
         return max(1.0, self._tokens.get() / rounds if rounds else 0.0) / self.plain_ms
 
     def restart_price(self) -> None:
-        """Lets the price start again from plain decoding; called when no drafter is on."""
+        """Resets the price to the price of plain decoding; called when no drafter is on."""
         self._tokens, self._rounds = Average(), Average()
 
     def estimates(self, names: Iterable[str], rate: float, most: int) -> tuple[Estimate, ...]:
@@ -163,8 +164,8 @@ class RoundCosts:
         self, names: Iterable[str], outcome: RoundOutcome, drafts: DraftOutcomes, *, first: bool
     ) -> float:
         """Time that the drafts of the drafters `names` added to a round: drafting that was not
-        hidden, a share of the verification in proportion to nodes, and the overhead if these are
-        the `first` group."""
+        hidden, a share of the verification in proportion to nodes, and, for the `first` group that
+        drafted, the overhead."""
         own = {name: drafts[name] for name in names if name in drafts}
         if not own:
             return 0.0

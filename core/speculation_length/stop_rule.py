@@ -24,15 +24,16 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
     `rate`: P(a token is accepted | its parent is). `costs`: the time of each further step, in
     committed tokens. Depth 1 always runs: the back-off decides whether to draft at all.
     """
-    # Solved for the score, so that a step costs one comparison; at a rate of 0 no step is run.
+    # The condition, solved for the score, costs one comparison a step. At a rate of 0 no step is
+    # run.
     scores = (0.0, *(cost / rate if rate > 0 else float("inf") for cost in costs))
     return StopLimits(longest=longest, scores=scores[:longest])
 
 
 class StopRule:
-    """See Stop. `limits` by drafter, `default` for all others. `min_score`: the time of verifying
-    one more node, in committed tokens; a node whose cumulative score is at least `min_score` is
-    verified.
+    """See Stop. `limits`: by drafter; `default`: the limits of all other drafters. `min_score`: the
+    time of verifying one more node, in committed tokens; a node whose cumulative score is at least
+    `min_score` is verified.
 
     Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
     scores of tokens that are drawn already, never on what the step would draw. `keeps` reads the

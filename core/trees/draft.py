@@ -17,10 +17,10 @@ __all__ = ["Draft", "cumulative_scores"]
 class Draft:
     """One drafter's tree for one sequence; parallel lists, parents first, ROOT is the root.
 
-    `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` that the
-    children of `parent` were chosen from. `logits` (rows, V) float32, unprocessed but for the
-    request's repetition penalty. `utilities` (rows, V): the scores are the calibrated softmax of
-    the utilities; None if the utilities are the `logits`, as in all drafts that are not coupled.
+    `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` from
+    which the children of `parent` were chosen. `logits` (rows, V) float32, unprocessed except for
+    the request's repetition penalty. `utilities` (rows, V): the scores are the calibrated softmax
+    of the utilities; None if the utilities are the `logits`, as in all drafts that are not coupled.
     `q` (rows, V) float64: None if the tokens were not drawn at random.
     `passes`: model passes in this round, plus 1 for a draft begun ahead, which needed no catch-up
     pass. `passes_ahead`: passes that ran during the last verification; neither `timings` nor

@@ -20,10 +20,10 @@ class Proposal:
 
     `drafter` is the drafter's index in the run's fixed order; `score` is the drafter's unprocessed,
     calibrated probability of the token; `rank` is the draw order among the children that this
-    drafter gave the parent.
-    `q` is the probability with which the token was drawn there (1 for a deterministic proposal);
-    `row` is the row of the full distribution in the drafter's draft; None for a deterministic
-    proposal, whose distribution is one-hot.
+    drafter proposed under the parent.
+    `q` is the probability with which the token was drawn (1 for a deterministic proposal); `row` is
+    the row of the full distribution in the drafter's draft; None for a deterministic proposal,
+    whose distribution is one-hot.
     """
 
     drafter: int

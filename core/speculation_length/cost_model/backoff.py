@@ -92,7 +92,8 @@ class RunBackoffs:
         """Whether a drafter may be probed at this predicted cost: its wait is over, and all probes
         of the engine's runs stay within MAX_PROBE_SHARE of their decode time."""
         backoffs = self._shared
-        # Over all runs of the engine, so that many short runs do not each pay for probes.
+        # The share is over all runs of the engine, so that many short runs do not each pay for
+        # probes.
         return (
             self[name].is_over
             and backoffs.probe_ms + cost_ms <= MAX_PROBE_SHARE * backoffs.decode_ms

@@ -31,12 +31,12 @@ OUTLIER = 3.0
 
 class Switch:
     """The switch is off at first. Now and then the other setting is tried for SHORT to LONG rounds,
-    and kept if its rounds are significantly shorter. Off is also kept without significance if its
-    time after LONG rounds is below MAX_RATIO of the baseline.
+    and kept if its rounds are significantly shorter. A trial of off needs no significance at its
+    end: off is kept if its LONG rounds took less than MAX_RATIO of the baseline.
 
     The first trial begins after TRIAL rounds. The first lost trial sets the wait for the next trial
     to FIRST_WAIT rounds, and each further lost trial doubles the wait, up to MAX_WAIT. A win sets
-    it to FIRST_WAIT, an undecided trial does not change it.
+    the wait to FIRST_WAIT; an undecided trial does not change it.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,8 @@ class _Baseline:
         return math.sqrt(residual.variance * (1 / count + 1 / max(1.0, residual.weight)))
 
     def typical_ms(self, steps: list[float]) -> float:
-        """The baseline's milliseconds for rounds of these steps (geometric mean)."""
+        """The baseline's milliseconds for rounds with these numbers of drafted steps (geometric
+        mean)."""
         return statistics.geometric_mean(map(self._line_ms, steps)) * math.exp(self._residual.get())
 
     def _clipped_log_ratio(self, ms: float, steps: float) -> float:

@@ -25,12 +25,12 @@ REPEATS = 5
 CONTEXTS = (64, 512)
 # Once the first sweep over all sizes has taken SWEEP_LIMIT_S seconds, it ends at the first size
 # that takes more than MAX_SLOWDOWN x t(0). To pay, such a pass would have to commit more than
-# MAX_SLOWDOWN tokens on average. Together, the further sweeps take about SWEEP_LIMIT_S seconds;
-# there is at least one.
+# MAX_SLOWDOWN tokens on average. Together, the further sweeps take about SWEEP_LIMIT_S seconds; at
+# least one is made.
 SWEEP_LIMIT_S = 2.0
 MAX_SLOWDOWN = 6.0
 # If layers are streamed and reading the context takes more than SLOW_S seconds, a pass takes
-# seconds, with many nodes about as long as with one. Then STREAMED_COUNTS are timed once each;
+# seconds, about as long with many nodes as with one node. Then STREAMED_COUNTS are timed once each;
 # otherwise 54 passes would delay the first token.
 STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
 
@@ -92,8 +92,8 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     """Times passes at two contexts, in sweeps over all node counts, so that a noisy moment affects
     all node counts alike; torch uses one thread, as it does while requests are decoded."""
-    # A policy may need the table before a run is admitted, and passes must be timed as they will
-    # run.
+    # With `TorchAlone`, passes run as they will while requests are decoded; a policy may need the
+    # table before any run is admitted.
     alone = TorchAlone((llm,))
     alone.take()
     try:

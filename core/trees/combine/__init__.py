@@ -1,5 +1,5 @@
-"""The combine rules, found by name. A rule makes one TokenTree of the drafts of several
-drafters."""
+"""The combine rules, found by name. A rule turns the drafts of several drafters into one
+TokenTree."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def combine(
     vote_weights: VoteWeights | None = None,
     keep: KeepNode | None = None,
 ) -> CombinedTree:
-    """The tree that the named rule makes of `drafts`. `drafts`: by drafter index, in the run's
+    """The tree that the named rule builds from `drafts`. `drafts`: by drafter index, in the run's
     order of drafters. `keep`: see `select`."""
     return select(*merge_and_select(rule, drafts, vote_weights or VoteWeights()), keep)
 

@@ -16,10 +16,11 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """One drafter's sequence (Minions, arXiv 2402.15678, 3.2).
 
     A node's weight is the sum of the weights of the drafters that proposed it. From the root down
-    the heaviest child is taken. Of equally heavy children, the child with the heavier heaviest
-    drafter is taken; if these are equal too, the child whose heaviest drafter has the lower index.
-    Weights are rounded to DIGITS decimal places, since products that should be equal may differ in
-    their last bits. The Selection's `winner` is the heaviest drafter of the path's last node.
+    the heaviest child is taken. Of equally heavy children, the child whose heaviest drafter is
+    heavier is taken; if these drafters are equally heavy, the child whose heaviest drafter has the
+    lower index. Weights are rounded to DIGITS decimal places, since products that should be equal
+    may differ in their last bits. The Selection's `winner` is the heaviest drafter of the path's
+    last node.
     """
     node_weights = tuple(
         sum(vote_weights.weights[drafter] for drafter in trie.drafters(node))

@@ -1,4 +1,4 @@
-"""Verification: makes a verdict of a tree, the LLM's distributions and noise. A verdict is the
+"""Verification: from a tree, the LLM's distributions and noise to a verdict. A verdict is the
 accepted path and the LLM's own token.
 
 The rules, found by name: `greedy` and `match` (which share one walk), `mss`, `traversal`. They are

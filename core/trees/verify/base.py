@@ -63,8 +63,8 @@ class TrialResult:
     min(1, p / q) was the probability of acceptance (`greedy` and `match` compare with one token:
     there p is the LLM's probability and q is 1). Under `mss` p is the token's remaining probability
     after the earlier rejections. Under `traversal` p is this remaining probability times the
-    parent's remaining acceptance probability. The decision there is about the node's whole branch,
-    after all decisions below it.
+    parent's remaining acceptance probability. This decision is about the node's whole branch and
+    follows all decisions below the node.
     """
 
     node: int

@@ -8,8 +8,8 @@ Why it is lossless. Each node u has an acceptance probability a and a distributi
 token. Claim: averaged over the draws below u, u's branch is accepted with probability a, and the
 text then continues with M. A leaf satisfies the claim: the leaf is accepted with probability a, and
 the next token is drawn from p = M. At an inner node the next proposal x ~ q is tried with
-probability min(1, a M[x] / q[x]), so its branch is accepted, as token x, with probability min(q[x],
-a M[x]). The mass still to be distributed is R = max(0, a M - q); let S be its sum. The branch is
+probability min(1, a M[x] / q[x]), so the branch of x is accepted with probability min(q[x], a
+M[x]). The mass still to be distributed is R = max(0, a M - q); let S be its sum. The branch is
 rejected with probability S + 1 - a. After a rejection, R / (S + 1 - a) is still to be distributed:
 a' = S / (S + 1 - a) and M' = R / S. With S = 0, a' is 0: keeping a would bias the text (total
 variation 0.2). Only at the root a = 1 stays 1.

@@ -32,7 +32,8 @@ NodeProbability = Callable[[int], float]
 
 
 def greedy(inputs: VerifyInput) -> Verdict:
-    """Accepts the child whose token is arg max p, as long as there is one (VerifyGreedy)."""
+    """Accepts the child whose token is arg max p, as long as there is such a child
+    (VerifyGreedy)."""
     return _walk_inputs(inputs, lambda node, depth: inputs.target.argmax[node + 1])
 
 
@@ -71,7 +72,8 @@ def _walk_inputs(inputs: VerifyInput, own: TargetToken) -> Verdict:
 def _walk(
     tree: TokenTree, eos_ids: frozenset[int], own: TargetToken, node_probability: NodeProbability
 ) -> Verdict:
-    """Follows the children that equal the LLM's token; stops at the first node without one."""
+    """Follows the children that equal the LLM's token; stops at the first node without such a
+    child."""
     children = tree.child_lists()
     path: list[int] = []
     trials: list[TrialResult] = []

@@ -54,7 +54,7 @@ def test_equal_nodes_of_copies_are_found() -> None:
             6,
             4,
             8,
-        ],  # nodes: 4 equals 1, 6 equals 3; 7 has the token of 2, not its path
+        ],  # 4 equals 1, 6 equals 3; 7 has the token of 2, not its path
         [0, 1, 2, 3, 4, 1, 2, 3, 8],
     ]
     assert first_equal(tokens[:, :0], TreeLayout(()).tensors(CPU)).tolist() == [[0], [0]]
