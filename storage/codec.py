@@ -243,7 +243,7 @@ def decode_stats(stored: str) -> RunStats:
 
 
 def contiguous(events: Sequence[Event]) -> Iterator[Event]:
-    """The events before the first missing one: `seq` counts 0, 1, 2, ..."""
+    """The events before the first missing event: `seq` counts 0, 1, 2, ..."""
     for expected, event in enumerate(events):
         if event.seq != expected:
             return

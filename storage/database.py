@@ -45,7 +45,7 @@ def open_database(path: Path) -> None:
     try:
         with closing(connect(path, create=True, timeout=OPEN_TIMEOUT_S)) as connection:
             _check_is_log(connection, path)
-            # Takes effect on an empty file only; a file that was made without it needs
+            # This setting takes effect only on an empty file. A file that was made without it needs
             # RunStore.compact.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _use_wal(connection)

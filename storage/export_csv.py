@@ -160,8 +160,8 @@ def fused_drafters(one: FinishedRound) -> list[str] | None:
 
 
 def _stages(completed: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage; `draft` is summed over drafters. Spans that overlap are added, too.
-    Only in a batched pass each drafter's span counts with its share."""
+    """Milliseconds by stage; `draft` is summed over drafters. Overlapping spans are added in full,
+    except in a batched pass, in which each drafter's span counts with its share."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in completed.spans:
         stage = span.lane if span.lane in FIXED_LANES else "draft"

@@ -15,7 +15,7 @@ from storage.tables import RUN_DRAFTERS
 
 __all__ = ["FIGURES", "figures_of", "fill", "write_drafters"]
 
-# m009_lists makes an index for each of these: another figure needs a migration of its own.
+# m009_lists makes an index for each of these figures. A further figure needs its own migration.
 FIGURES = ("num_new_tokens", "num_rounds", "tokens_per_second", "mean_acceptance_length")
 
 

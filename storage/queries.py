@@ -104,8 +104,8 @@ def _moment(field: str, value: object) -> str:
 class PlainSpeed:
     """The speed of plain decoding that a run is compared with; `run_id`: the run that measured it;
     `note`: a remark on the measurement. `blocks`: the speeds of plain decoding and of the run in
-    each block, if the two were measured in turns; `same_text`: plain decoding wrote the run's text
-    (False also if the texts were not compared)."""
+    each block, if the two were measured in turns; `same_text`: whether plain decoding wrote the
+    run's text (False also if the texts were not compared)."""
 
     tokens_per_second: float
     run_id: str
@@ -121,12 +121,12 @@ class RunSummary:
     `config`: the request with every `auto` resolved, `asked`: the request as it was submitted;
     `ssms`: the loaded SSMs in order, whether they drafted or not. `stats`: None while the run is
     running. `num_lost_events` above 0: the log lacks events; the run can be read up to the first
-    missing event. `thinned`: only the accepted paths of its trees are stored; figures and texts are
-    complete. `elsewhere`: whether the run is running in another process. `baseline`: the speed of
-    plain decoding to which the run's speed-up is relative, or None. `regret`: what another choice
-    of SSMs would have cost, None if it was not counted. `schedules`: the rules that scheduled the
-    run's rounds, empty if the run had its own budget; `num_others`: the largest number of other
-    requests that were served at the same time.
+    missing event. `thinned`: whether only the accepted paths of the run's trees are stored; figures
+    and texts are complete. `elsewhere`: whether the run is running in another process. `baseline`:
+    the speed of plain decoding to which the run's speed-up is relative, or None. `regret`: what
+    another choice of SSMs would have cost, None if it was not counted. `schedules`: the rules that
+    scheduled the run's rounds, empty if the run had its own budget; `num_others`: the largest
+    number of other requests that were served at the same time.
     """
 
     run_id: str

@@ -33,8 +33,8 @@ LOOKUP_FIELDS = ("contexts", "shares")
 
 
 def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str], int]) -> Rows:
-    """The rows of one round by table. `run`: the key of its run; `model_id`: gives the key of a
-    model's or drafter's name.
+    """The rows of one round by table. `run`: the run's key; `model_id`: gives the key of a model's
+    or drafter's name.
 
     Raises ValueError for events of several rounds, for two events of one kind, for parallel tuples
     of different lengths, and for a Verified with outcomes if no Combined has nodes.

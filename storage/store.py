@@ -104,8 +104,8 @@ class RunStore:
     ) -> None:
         """Stores a speed of plain decoding, with which a recorded run is then compared.
 
-        Never waits for the disk, never raises. `plain_run_id`: the run that measured it. `blocks`,
-        `same_text`: as in PlainSpeed.
+        Never waits for the disk, never raises. `plain_run_id`: the run that measured this speed.
+        `blocks`, `same_text`: as in PlainSpeed.
         """
         plain = PlainSpeed(tokens_per_second, plain_run_id, note, blocks, same_text)
         self._writer.enqueue(BaselineRecord(run_id, plain), "")
@@ -133,7 +133,7 @@ class RunStore:
             query = "DELETE FROM runs WHERE run_id = ?"
             num_deleted = connection.execute(query, (encode_text(run_id),)).rowcount
             # The index keeps the words of a deleted row until its segments are merged; the
-            # write-ahead log keeps them until it is copied back and cut off.
+            # write-ahead log keeps them until that log is copied back and truncated.
             connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writer.tidy()

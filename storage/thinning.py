@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MOST_KEPT = 10**9
-"""The largest number of runs that `write_retention` may be called with."""
+"""The largest number of runs that may be kept whole."""
 # Seconds after which a transaction ends. A recording writer waits at most this long plus the time
 # for ROUNDS_AT_ONCE rounds.
 PORTION_S = 0.02
@@ -97,7 +97,7 @@ def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
 
 
 def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
-    """Thins the next rounds of a run; True if none are left."""
+    """Thins the next rounds of a run; True if no rounds are left."""
     rows = connection.execute(
         "SELECT round, path_json, masses_json FROM rounds"
         " WHERE run = ? AND thinned = 0 ORDER BY round LIMIT ?",
@@ -197,8 +197,9 @@ def release_pages(connection: sqlite3.Connection) -> bool:
 
 
 def upkeep(path: Path) -> bool:
-    """A small part of the maintenance of the log at `path`: thinning by its setting, then returning
-    free pages to the disk. True if there is more to do. Raises sqlite3.Error if it must be retried.
+    """A small part of the maintenance of the log at `path`: thinning, if the log's setting asks for
+    it, then returning free pages to the disk. True if there is more to do. Raises sqlite3.Error if
+    the call must be retried.
     """
     # Other writers go first: nothing here is urgent.
     with closing(connect(path, timeout=0)) as connection:

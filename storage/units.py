@@ -172,7 +172,7 @@ class UnitBuilder:
                 run.unwritten_seq = min(run.unwritten_seq, unit.events[0].seq)
 
     def ignore_run(self, run_id: str) -> None:
-        """The run was deleted: ignore the rest of its events without counting them as lost."""
+        """The run was deleted: its further events are ignored and not counted as lost."""
         run = self._runs.get(run_id)
         if run is not None:
             run.has_hole = run.is_deleted = True

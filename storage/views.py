@@ -1,4 +1,4 @@
-"""The SQL of the log's views. Names are those of vLLM and llama.cpp, as in core.metrics.
+"""The SQL of the log's views. Figures have the names of vLLM and llama.cpp, as in core.metrics.
 
 A released view is never edited: a new migration drops it and creates its replacement.
 """
@@ -16,8 +16,8 @@ __all__ = [
 
 # Time covered by the spans of a run, by kind. If spans of one round overlap (threads), their common
 # time counts once in `busy_ms` and for each span in `sum_ms`. `both`: the LLM or a drafter was
-# busy. `reached`: the latest end of the spans before this one; only the span's time after it is
-# new.
+# busy. `reached`: the latest end of the spans before this span; only the time of this span after
+# `reached` is new.
 SPAN_TIMES = """
 WITH labelled AS (
     SELECT run, round, start_ms, end_ms,

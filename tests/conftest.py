@@ -98,8 +98,8 @@ def _no_drafter_is_lost(
 
 # -- files of a tier --
 
-# Run by `-m NAME`, one after the other: nightly tests add network interfaces, and Chromium then
-# ends all its requests.
+# These tiers are run by `-m NAME`, one tier after the other: nightly tests add network interfaces,
+# which makes Chromium end all its requests.
 TIERS = ("browser", "nightly")
 
 
@@ -123,8 +123,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def check_tiers(items: Iterable[pytest.Item]) -> None:
-    """Raises UsageError if a tier would miss one of its tests, since only the first tier imports
-    all files."""
+    """Raises UsageError if a tier would miss one of its tests. Only the first tier finds such
+    tests, since it imports all files."""
     for item in items:
         for tier in TIERS:
             if item.get_closest_marker(tier) and not marks_tier(tier, item.path):

@@ -130,7 +130,7 @@ class TestAcceptance:
 
     def test_tokens_per_pass_that_fall_with_width_are_reported(self, make_context: Any) -> None:
         """Trees of width w accept w tokens a round (9 - w under `topk, match`). The continuation of
-        p0 repeats itself, so it does not count."""
+        p0 repeats itself, so this continuation does not count."""
 
         def made_up(row: AcceptanceRow) -> Samples:
             width, falls = row.speculation.expansion[0], str(row.kind).startswith("topk, match")

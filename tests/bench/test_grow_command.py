@@ -44,8 +44,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def grow(pair: Path, tmp_path: Path) -> Grow:
-    """Runs the command on the pair; it writes into `tmp_path`/out. `options` override the default
-    options; None removes an option."""
+    """Runs the command on the pair; the command writes into `tmp_path`/out. `options` override the
+    default options; None removes an option."""
 
     def run(**options: Any) -> int:
         values = {

@@ -1,5 +1,5 @@
-"""A results file has every sample that was added, and only a run with the same header continues
-it."""
+"""A results file has every sample that was added, and only a run with the same header continues the
+file."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def app() -> Iterator[Application]:
 
 @pytest.fixture
 def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
-    """An entry for each application that a suite opens; each of them is `app`."""
+    """An entry for each application that a suite opens; each entry is `app`."""
     opened: list[Application] = []
 
     def open_app() -> AbstractContextManager[Application]:
@@ -47,7 +47,7 @@ def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Applicat
 def test_the_application_opens_runs_and_ends(
     make_context: Any, openings: list[Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Short runs suffice, since no speeds are checked; each process still makes ten of them.
+    # Short runs suffice, since no speeds are checked; each process still makes ten runs.
     monkeypatch.setattr("bench.suites.first_runs.TOKENS", 8)
     # The process that would keep a core busy sleeps instead.
     monkeypatch.setattr("bench.suites.first_runs.BUSY_LOOP", "import time\ntime.sleep(600)")

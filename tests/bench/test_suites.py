@@ -156,7 +156,8 @@ def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loop", ["open", "closed"])
 def test_every_ratio_of_load_has_its_interval_over_repeats(tmp_path: Path, loop: str) -> None:
-    """Ratios are taken within a block: in the second repeat the machine is half as fast."""
+    """In the second repeat the machine is half as fast, which does not change ratios within a
+    block."""
     samples = [
         {
             "loop": loop,

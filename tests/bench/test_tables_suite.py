@@ -24,7 +24,7 @@ TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
 
 @pytest.mark.parametrize("dependent", [False, True])
 def test_later_reads_depend_on_the_values_read(dependent: bool) -> None:
-    """So the reads of a token wait for the reads of the previous token."""
+    """The reads of a token therefore wait for the reads of the previous token."""
     rows, lengths = np.array([1, 3, 16]), np.array([8, 4, 1])
     memory = new_memory(8 * (8 + 12 + 16))
     assert memory.ctypes.data % CACHE_LINE == 0 and len(memory) == 36

@@ -67,9 +67,8 @@ class _Walk:
         # With a = 0 nothing below can be accepted either: a M is 0 everywhere.
         if acceptance == 0.0 or not children:
             return self._decide_node(node, acceptance, draws, None)
-        left = acceptance * self._inputs.target.probabilities(
-            node + 1
-        )  # a M, see the module's docstring
+        # a M of the module's docstring.
+        left = acceptance * self._inputs.target.probabilities(node + 1)
         passed_over: set[int] = set()
         for proposal in child_proposals(self._inputs, children):
             p_token, verdict = float(left[proposal.token_id]), None

@@ -51,7 +51,8 @@ reference_models = cache(models)
 
 
 def in_both_ways(requests: Sequence[Request], **changes: Any) -> list[list[Event]]:
-    """The events of device rounds, over new models, then those of rounds that run step by step."""
+    """The events of device rounds, over new models, then the events of rounds that run step by
+    step."""
     on_device = events(models(**changes), requests, on_device=True)
     return [on_device, events(reference_models(**changes), requests, on_device=False)]
 
@@ -286,7 +287,7 @@ def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
 def test_a_discarded_round_does_not_change_the_texts(config: SpeculationConfig) -> None:
-    """A request is cancelled, and another joins, while a round is running."""
+    """A request is cancelled and another request joins while a round is running."""
     first, second, third = requests(WARM, config, 3)
     three_requests = (first, second, third)
     alone = [

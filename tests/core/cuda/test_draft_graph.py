@@ -153,8 +153,8 @@ def decode(
 
 
 def _following(draft: Draft, expected: tuple[Any, ...]) -> tuple[int, ...]:
-    """The tokens to commit: `expected` itself, unless it is ("own", n). Then at most n tokens of
-    this draft along first children, followed by token 11."""
+    """The tokens to commit. ("own", n) stands for at most n tokens of this draft along first
+    children, followed by token 11; any other `expected` is committed as it is."""
     if expected[0] != "own":
         return expected
     path, node = [], -1
