@@ -38,7 +38,7 @@ class TokenSequence:
 
     `tokens`: the prompt's tokens, then all committed tokens. The last token is the next round's
     root, whose KV is not in the LLM's cache yet. In `speculation` every `auto` is resolved except
-    that of `pipeline`; `Engine.admit` resolves `max_tree_nodes`. `eos_ids` is empty under
+    `pipeline=auto`; `Engine.admit` resolves `max_tree_nodes`. `eos_ids` is empty under
     `ignore_eos`. `context_length` is the LLM's. `special_texts`: texts of special tokens by id, for
     stop strings that name a special token. `warnings`: the request's warnings, for the run's first
     event. `started`: time.perf_counter at which the run left the queue. `round`: the number of

@@ -60,10 +60,10 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Stores a new study and starts to measure it. Raises StudyError while another study is
-        measured, or if the study's models are not loaded. Raises ConfigError if a prompt or a
-        configuration cannot be run. After an error nothing is stored, except that the study is
-        stored as stopped if another server is measuring a study."""
+        """Stores a new study and starts to measure it. Raises ConfigError if a prompt or a
+        configuration cannot be run. Raises StudyError if the study's models are not loaded, or
+        while this server measures another study. In these cases nothing is stored. While another
+        server measures a study, StudyError is raised and the new study is stored as stopped."""
         # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():

@@ -94,7 +94,7 @@ def _padded_with_nan(arrays: Sequence[Rows], size: int) -> Rows:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two middle ones."""
+    """The middle value, or the mean of the two middle values."""
     return float(np.median(values))
 
 

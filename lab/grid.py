@@ -117,8 +117,8 @@ def grid(
     """Every combination of the axes' values, applied to `base`; the last axis varies fastest.
 
     `drafters`: the loaded drafters (points that name others are refused); None: all are allowed.
-    Raises ConfigError if no combination can run, if there are more than MAX_POINTS combinations, if
-    there is no axis, or if an axis occurs twice.
+    Raises ConfigError if there is no axis, or if an axis occurs twice. It is also raised if no
+    combination can run, or if there are more than MAX_POINTS combinations.
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):

@@ -33,7 +33,8 @@ BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 FIXED_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *FIXED_LANES, "prefill")
-# One column for each field of Scheduled; two get longer names, to be clear among the other columns.
+# One column for each field of Scheduled. Two columns get longer names, which are clear among the
+# others.
 SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
 SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
@@ -42,9 +43,9 @@ def rounds_csv(events: Sequence[Event]) -> str:
     """A header and one row for each finished round. For a thinned run, the `tree` column has
     `accepted paths only`, and the columns that need complete trees are empty.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe in front; controls other
-    than tab and line feed, separators of lines and paragraphs, characters that change the direction
-    of writing, and lone surrogates are written as escapes.
+    A text that a spreadsheet would take for a formula gets an apostrophe in front. These characters
+    are written as escapes: controls other than tab and line feed, separators of lines and
+    paragraphs, characters that change the direction of writing, lone surrogates.
     """
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()

@@ -289,9 +289,9 @@ def m009_lists(db: Database) -> None:
 def m010_thinning(db: Database) -> None:
     """Thinning of old runs to their accepted paths, if a setting asks for it.
 
-    Each draft of a thinned round stores how many nodes of the tree it proposed, how many of these
-    nodes had a score, and the sum of the scores: the round's other rows no longer show these
-    numbers.
+    The round's remaining rows no longer show some numbers, so each draft of a thinned round stores
+    them: how many nodes it proposed, how many of these nodes had a score, and the sum of the
+    scores.
     """
     _create(db, settings="name TEXT PRIMARY KEY, value_json TEXT NOT NULL")
     # In `runs`: 0 whole, 1 partly thinned, 2 thinned. In `rounds`: 0 whole, 1 thinned.
@@ -418,8 +418,8 @@ def m024_blocks(db: Database) -> None:
 
 @migrations()
 def m025_same_text(db: Database) -> None:
-    """1 if the plain decoding that was measured for a run wrote the run's text. 0 if it wrote
-    another text, or if the texts were not compared, as for older runs."""
+    """1 if the plain decoding that was measured for a run wrote the run's text; 0 if not. Also 0 if
+    the texts were not compared, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_same_text INTEGER NOT NULL DEFAULT 0")
 
 

@@ -36,8 +36,8 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
     """The rows of one round by table. `run`: the run's key; `model_id`: gives the key of a model's
     or drafter's name.
 
-    Raises ValueError for events of several rounds, for two events of one kind, for parallel tuples
-    of different lengths, and for a Verified with outcomes if no Combined has nodes.
+    Raises ValueError for events of several rounds, two events of one kind, or parallel tuples of
+    different lengths. It is also raised for a Verified with outcomes if no Combined has nodes.
     """
     by_type = {type(event): event for event in events}
     rounds = {event.round for event in events}

@@ -43,8 +43,8 @@ __all__ = ["Sink", "run_output", "update_run"]
 # How long a transaction waits for another program's lock; then the log counts as paused.
 LOCK_TIMEOUT_S = 1.0
 
-# ROWS_A_STATEMENT x 49 (the columns of `rounds`, the widest table) must be at most 999, the largest
-# number of values that a statement may have in SQLite before 3.32.
+# Before SQLite 3.32 a statement may have at most 999 values, and the widest table, `rounds`, has 49
+# columns.
 ROWS_A_STATEMENT = 16
 
 # Errors in the values themselves: trying again would not help.

@@ -189,9 +189,9 @@ class RunStore:
         """Rewrites the file without its free space. Raises StoreError.
 
         A file of an early SpecScope needs this once, since it shrinks by itself only afterwards;
-        other files hardly ever need it. The call takes as long as copying the file, needs
-        additional disk space for a copy, and blocks all writes meanwhile (recorded events wait in
-        memory, see `LogStatus`).
+        other files hardly ever need it. The call takes as long as copying the file and needs
+        additional disk space for a copy. Meanwhile it blocks all writes, and recorded events wait
+        in memory (see `LogStatus`).
         """
         self._catch_up()
         with self._write_connection() as connection:
@@ -238,7 +238,7 @@ class RunStore:
             return select_choices(connection)
 
     def events(self, run_id: str) -> tuple[Event, ...]:
-        """A run's events, equal to those that were recorded. Raises StoreError, UnknownRunError.
+        """A run's events, equal to the recorded events. Raises StoreError, UnknownRunError.
 
         For a running or interrupted run, these are the events of its complete rounds. If the log
         has lost events, they are the events before the first lost event.

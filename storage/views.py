@@ -104,9 +104,9 @@ SUMMARY_RATES = """    coalesce((llm_busy_ms + coalesce(draft_busy_ms, 0.0) - bo
 RUN_SUMMARY = f"{SUMMARY_HEAD}{SUMMARY_RATES}{SUMMARY_REST}"
 
 # The figures are counted as in `core.metrics`: `overlap_ratio` includes drafting during LLM passes
-# for other requests; `tokens_per_second` (below) counts from the end of the first round's prefill,
-# since the prefill of a drafter that first drafts in a later round is part of the decoding time.
-# `$[1]`, `$[3]`, `$[4]`: `outcomes`, `hit` and `saved_ms` of an Ahead (core/events/parts.py).
+# for other requests; `tokens_per_second` (below) counts from the end of the first round's prefill.
+# If a drafter first drafts in a later round, its prefill is part of the decoding time. `$[1]`,
+# `$[3]`, `$[4]`: `outcomes`, `hit` and `saved_ms` of an Ahead (core/events/parts.py).
 OVERLAP = """
 WITH early AS (
     SELECT run, sum(json_extract(value, '$[4]')) AS saved_ms

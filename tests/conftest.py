@@ -31,8 +31,9 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
-# Enough for work that takes three seconds on a quiet machine. CPU time excludes other processes,
-# but these share caches and memory, so the same work may take up to 1.6 times as much CPU time.
+# Enough for work that takes three seconds on a quiet machine. CPU time excludes other processes.
+# But other processes use the same caches and memory, so the same work may take up to 1.6 times as
+# much CPU time.
 CPU_LIMIT_S = 5.0
 
 
@@ -66,8 +67,8 @@ def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def trees() -> None:
-    """Parses all source files, once per worker and before the first test that reads all of them, so
-    that no test's time includes the parsing."""
+    """Parses all source files, once per worker and before the first test that reads all files. So
+    no test's time includes the parsing."""
     from tests.source import sources, tree_of
 
     for path in sources():
@@ -170,8 +171,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 # -- garbage --
 
-# A worker holds millions of objects, and each swap of models collects garbage, which takes a second
-# of CPU time if all objects are examined. So the objects that outlive a file of tests are frozen.
+# A worker holds millions of objects. Each swap of models collects garbage, which takes a second of
+# CPU time if all objects are examined. So the objects that outlive a file of tests are frozen.
 
 
 def pytest_collection_finish() -> None:

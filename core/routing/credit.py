@@ -5,9 +5,9 @@ An SSM's credit is the discounted mean of its log-probabilities of the text's la
 tokens count more). Its score is the expected number of committed tokens per second with it as the
 only drafter. The score depends on the SSM's credit and measured time, not on the length policy.
 SSMs that draft report log-probabilities from their catch-up pass at no cost. All SSMs are scored in
-an audition, one batched pass over the last tokens. Auditions take place at the start, then as often
-as 2 % of the decoding time allows, and at once when the routed SSMs suddenly predict the text worse
-(a change of domain).
+an audition, one batched pass over the last tokens. The first audition is at the start. Further
+auditions take place as often as 2 % of the decoding time allows. If the routed SSMs suddenly
+predict the text worse (a change of domain), an audition takes place at once.
 
 Credits come from the last audition, in which all SSMs read the same tokens in the same context.
 Catch-up passes only decide when the next audition is due. They are not compared with auditions of

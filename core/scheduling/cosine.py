@@ -1,10 +1,11 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
 For one LLM pass at a time, it chooses the group of requests with the least value of the paper's
-objective. It does not choose lengths: a draft is as long as its length policy chooses, but not
-longer than the control, the number of nodes per pass and the free memory allow. The paper's gamma,
-a request's verified tokens, is the draft's length times the mean number of nodes that the request's
-trees have per token of depth. The constants below are parameters to which the paper gives no value.
+objective. It does not choose lengths, only limits them: by the control, by the number of nodes per
+pass, and by the free memory. The paper's gamma, a request's verified tokens, is the draft's length
+times `LiveRequest.width`, the nodes of the request's trees per token of depth. The constants below
+are parameters to which the paper gives no value.
+
 A pass must fit into the free memory. Every live request keeps its rows of the KV cache, whether it
 is in the group or not. So a pass needs memory only for its logits, for copies of cached rows, and
 for a larger cache if a text is long. With this scheduler a batch may be slower than plain decoding;
@@ -142,8 +143,8 @@ def best_group(
             if ms > most_ms and size > 1:
                 continue
             cost = ms / size + NODE_WEIGHT * plain_ms * nodes
-            # Of groups with equal costs the smallest is chosen, of equally small ones that with
-            # the shortest texts.
+            # Of groups with equal costs the smallest is chosen. Of these, the first is chosen,
+            # which has the shortest texts.
             if best is None or (cost, size) < (best.cost, len(best.members)):
                 best = PassGroup(tuple(members), shorter, nodes, cost)
     assert best is not None, "a group of the longest waiting request alone is always allowed"

@@ -8,8 +8,8 @@ from core.speculation_length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# The averages are used once they have this weight. Each addition reduces the weight of the earlier
-# ones, so the fifth round with drafts reaches this weight.
+# The averages are used once they have this weight. Each addition reduces the weight of earlier
+# additions, so the fifth round with drafts reaches ENOUGH.
 ENOUGH = 4
 # Rounds without drafts until drafting is tried again. The first wait takes FIRST_WAIT rounds. Each
 # trial that does not pay doubles the wait, up to MAX_WAIT.
@@ -27,13 +27,13 @@ OUTLIER = 3.0
 
 
 class PlainGuard:
-    """`allows_drafts`: whether drafting is on. Drafting is switched off once rounds with drafts
-    commit fewer tokens than plain rounds would commit in the same time, by more than the standard
-    error. `next_may_draft`: whether the next round may have drafts. It is also false before a
-    probe, which is a plain round while drafting is on.
+    """`allows_drafts`: whether drafting is on. Drafting is switched off once it loses tokens:
+    rounds with drafts commit fewer tokens than plain rounds would in the same time, by more than
+    the standard error. `next_may_draft`: whether the next round may have drafts. It is also false
+    before a probe, which is a plain round while drafting is on.
 
     Sums are compared, not the time per token of single rounds. One round of a request may commit
-    one token and the next round nine, and a mean of ratios would count this variation as a loss.
+    one token and the next round nine. A mean of ratios would count this variation as a loss.
 
     Tokens are compared, not times, since the time of plain rounds changes with the texts' lengths.
     Times are in milliseconds, waits in rounds.
@@ -112,7 +112,8 @@ class PlainGuard:
         return True
 
     def _begin_trial(self) -> None:
-        # Means over rounds with drafts: the tokens that a round committed, the tokens that plain
-        # rounds would have committed in the same time, and the second number minus the first.
+        # Means over rounds with drafts. `_tokens`: the tokens that a round committed;
+        # `_plain_tokens`: the tokens that plain rounds would have committed in the same time;
+        # `_lost_tokens`: the difference.
         self._tokens, self._plain_tokens, self._lost_tokens = Average(), Average(), Average()
         self._opening_rounds = 0.0

@@ -213,7 +213,7 @@ class Goodput:
         self._age += 1
         if choice.length or outcome.drafts:
             self._observe_drafts(outcome)
-            # The first plans of a run last 1, 1, 2, 4 and 6 rounds, later ones ROUNDS_PER_PLAN.
+            # The first plans of a run last 1, 1, 2, 4 and 6 rounds, later plans ROUNDS_PER_PLAN.
             over = self._age >= min(ROUNDS_PER_PLAN, self._round_costs.num_rounds / 2)
         else:
             labels = tuple(group.label for group in self._groups)

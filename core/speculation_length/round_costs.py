@@ -62,9 +62,9 @@ class RoundCosts:
         the drafts."""
         if self.load is not None:
             return max(TINY_MS, self.load.plain_ms)
-        # Without this assumption and without `Meter`'s minimum of the first timings, the first run
-        # of a process had 0.23 to 1.12 times the tokens per pass of its tenth run; with both 1.00
-        # to 1.04 (docs/results.md, "Speculation length").
+        # With this assumption and `Meter`'s minimum of the first timings, the first run of a
+        # process has 1.00 to 1.04 times the tokens per pass of its tenth run. Without both, it had
+        # 0.23 to 1.12 times as many (docs/results.md, "Speculation length").
         with_ms = self._costs.overhead[True].get()
         return max(TINY_MS, self.verify_ms(0) + self._costs.overhead[False].get(with_ms))
 
@@ -123,8 +123,8 @@ class RoundCosts:
         return tuple(by_length)
 
     def predicted_ms(self, estimates: Sequence[Estimate], most: int) -> float:
-        """Time of the coming round if it has as many draft passes as recent rounds; 0 (no
-        prediction) if other requests share the LLM's pass."""
+        """Predicted time of the coming round, with the number of draft passes of recent rounds. 0
+        (no prediction) if other requests share the LLM's pass."""
         if self.load is not None:
             return 0.0
         return estimates[min(most, round(self._passes.get(1.0)))].ms

@@ -35,9 +35,10 @@ class StopRule:
     time of verifying one more node, in committed tokens; a node whose cumulative score is at least
     `min_score` is verified.
 
-    Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
-    scores of tokens that are drawn already, never on what the step would draw. `keeps` reads the
-    score of the drawn token itself, and is not called under these two rules.
+    The rule is lossless under `mss` and `traversal`: whether a step is run never depends on what
+    the step would draw. It depends only on earlier rounds and on the scores of tokens that are
+    already drawn. `keeps` reads the score of the drawn token itself, and is not called under these
+    two rules.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ class Draft:
     which the children of `parent` were chosen. `logits` (rows, V) float32, unprocessed except for
     the request's repetition penalty. `utilities` (rows, V): the scores are the calibrated softmax
     of the utilities; None if the utilities are the `logits`, as in all drafts that are not coupled.
-    `q` (rows, V) float64: None if the tokens were not drawn at random.
+    `q` (rows, V) float64: None if the proposals are deterministic.
     `passes`: model passes in this round, plus 1 for a draft begun ahead, which needed no catch-up
     pass. `passes_ahead`: passes that ran during the last verification; neither `timings` nor
     `passes` contains them.

@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 Key = tuple[object, ...]
-"""("draft", root position, drafter, ranks down to the node, attempt), or ("accept", root position,
-`Draws` down to the parent, attempt), or ("final", root position, `Draws` down to the node).
-`Draws`: see core/trees/verify/base.py. Each round has a different root position, so no key recurs
-within a run."""
+"""For a drafted token: ("draft", root position, drafter, ranks down to the node, attempt). For a
+coin: ("accept", root position, `Draws` down to the parent, attempt). For the LLM's own token:
+("final", root position, `Draws` down to the node). `Draws`: see core/trees/verify/base.py. Each
+round has a different root position, so no key recurs within a run."""
 
 # SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): x = base + i GOLDEN, then xor-shift and multiply
 # twice, and a last xor-shift.

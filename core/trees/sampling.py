@@ -68,9 +68,9 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
 def penalize_repetition(
     logits: torch.Tensor, penalty: float, tokens: Sequence[int], paths: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """Logits (n, V) to float32 logits in which tokens of the text are less probable if `penalty` is
-    above 1 (CTRL, arXiv 1909.05858, equation 2): their positive logits are divided by `penalty`,
-    their negative logits multiplied by it.
+    """Penalizes the text's tokens in logits (n, V), as in CTRL (arXiv 1909.05858, equation 2):
+    their positive logits are divided by `penalty`, their negative logits are multiplied by it.
+    A penalty above 1 makes these tokens less probable. Returns float32 (n, V).
 
     The text of row i is `tokens` (prompt and committed) and `paths[i]` (the draft's tokens down to
     its node). So p at a node depends only on the text up to this node, and every verification rule

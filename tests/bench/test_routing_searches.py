@@ -68,8 +68,8 @@ def test_an_ssm_that_is_nearly_the_best_is_good() -> None:
 
 
 def test_the_base_rate_is_that_of_sets_that_never_change() -> None:
-    """Of the ten pairs, the three pairs out of b, c and d have the good SSM after two changes, six
-    pairs after one change, and ae after none."""
+    """There are ten pairs. The three pairs out of b, c and d have the good SSM after two changes,
+    six pairs have it after one change, and ae after none."""
     counts = count_searches(searches_of("ae"), 24, SSMS, 2)
     assert (counts.fixed, counts.fixed_parts) == (("b", "c"), 2)
     assert counts.mean_parts == pytest.approx((3 * 2 + 6 * 1) / 10)

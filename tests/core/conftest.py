@@ -1,5 +1,5 @@
-"""Fixtures: a gated model, an engine over it, a worker that must leave no thread and no open row,
-and a list of the calls of the compiled drafting function."""
+"""Fixtures: a gated model, an engine over it, a worker, and a list of the calls of the compiled
+drafting function. The worker must leave no thread and no open row."""
 
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Switch: keeps an optimization on or off by comparing the times of rounds with and without it.
 
 Used for pipelining. It compares milliseconds, which are far less noisy than tokens a second. A
-length policy may draft further if drafting is hidden, so a round is compared with a round of the
+length policy may draft further if drafting is hidden. So a round is compared with a round of the
 same number of drafted steps under the other setting.
 """
 
@@ -35,8 +35,8 @@ class Switch:
     end: off is kept if its LONG rounds took less than MAX_RATIO of the baseline.
 
     The first trial begins after TRIAL rounds. The first lost trial sets the wait for the next trial
-    to FIRST_WAIT rounds, and each further lost trial doubles the wait, up to MAX_WAIT. A win sets
-    the wait to FIRST_WAIT; an undecided trial does not change it.
+    to FIRST_WAIT rounds. Each further lost trial doubles the wait, up to MAX_WAIT. A win sets the
+    wait to FIRST_WAIT; an undecided trial does not change it.
     """
 
     def __init__(self) -> None:

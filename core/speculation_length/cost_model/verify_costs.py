@@ -14,8 +14,8 @@ from core.models.protocol import LanguageModel, chain
 
 __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
-# With the root, 3 and 7 nodes are 4 and 8 rows, which a matrix product often multiplies as fast as
-# 3 and 7 rows.
+# With the root, 3 and 7 nodes are 4 and 8 rows. A matrix product often takes no longer with 4 and 8
+# rows than with 3 and 7 rows.
 NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 # `max_tree_nodes=auto` lets a verification take this many times t(0), the time of a pass over the
 # root alone.
@@ -30,7 +30,7 @@ CONTEXTS = (64, 512)
 SWEEP_LIMIT_S = 2.0
 MAX_SLOWDOWN = 6.0
 # If layers are streamed and reading the context takes more than SLOW_S seconds, a pass takes
-# seconds, about as long with many nodes as with one node. Then STREAMED_COUNTS are timed once each;
+# seconds, almost regardless of its number of nodes. Then STREAMED_COUNTS are timed once each;
 # otherwise 54 passes would delay the first token.
 STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
 

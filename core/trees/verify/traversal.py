@@ -1,14 +1,14 @@
 """`traversal`: block-wise verification from the leaves to the root (Traversal Verification, NeurIPS
 2025; on a chain it is Block Verification).
 
-A rejected branch returns its probability to its parent instead of ending the path, so a token with
+A rejected branch returns its probability to its parent instead of ending the path. So a token with
 a good continuation may be accepted although it would have been rejected on its own.
 
 Why it is lossless. Each node u has an acceptance probability a and a distribution M of the next
 token. Claim: averaged over the draws below u, u's branch is accepted with probability a, and the
 text then continues with M. A leaf satisfies the claim: the leaf is accepted with probability a, and
 the next token is drawn from p = M. At an inner node the next proposal x ~ q is tried with
-probability min(1, a M[x] / q[x]), so the branch of x is accepted with probability min(q[x], a
+probability min(1, a M[x] / q[x]). So the branch of x is accepted with probability min(q[x], a
 M[x]). The mass still to be distributed is R = max(0, a M - q); let S be its sum. The branch is
 rejected with probability S + 1 - a. After a rejection, R / (S + 1 - a) is still to be distributed:
 a' = S / (S + 1 - a) and M' = R / S. With S = 0, a' is 0: keeping a would bias the text (total
