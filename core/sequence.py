@@ -21,7 +21,7 @@ __all__ = ["CommitResult", "TokenSequence"]
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The tokens that a round committed: the verdict's, up to the one that ends the run.
+    """The tokens that a round committed: the verdict's tokens, up to the token that ends the run.
     `text_deltas`: the text that each of these tokens completed.
 
     `finish_reason` is empty until the run ends, then `eos`, `stop`, `length` or `context`.
@@ -36,12 +36,13 @@ class CommitResult:
 class TokenSequence:
     """One request that is being decoded.
 
-    `tokens` are the prompt's and all committed ones; the last is the next round's root, whose KV
-    the LLM does not have yet. `speculation` has every `auto` resolved but that of `pipeline`
-    (`max_tree_nodes` in `Engine.admit`). `eos_ids` is empty under `ignore_eos`. `context_length` is
-    the LLM's. `special_texts`: texts of special tokens by id, for stop strings that name one.
-    `warnings`: the request's, for the run's first event. `started`: time.perf_counter at which the
-    run left the queue. `round`: the number of rounds so far.
+    `tokens`: the prompt's tokens, then all committed tokens. The last token is the next round's
+    root, whose KV is not in the LLM's cache yet. In `speculation` every `auto` is resolved except
+    `pipeline=auto`; `Engine.admit` resolves `max_tree_nodes`. `eos_ids` is empty under
+    `ignore_eos`. `context_length` is the LLM's. `special_texts`: texts of special tokens by id, for
+    stop strings that name a special token. `warnings`: the request's warnings, for the run's first
+    event. `started`: time.perf_counter at which the run left the queue. `round`: the number of
+    rounds so far.
     """
 
     run_id: str
@@ -93,7 +94,8 @@ class TokenSequence:
         return self._num_events - 1
 
     def spans(self, timings: list[Timed]) -> tuple[Span, ...]:
-        """Timings (seconds of time.perf_counter) as spans (ms from the start of this run)."""
+        """Converts timings (seconds of time.perf_counter) to spans (ms from the start of this
+        run)."""
         return tuple(
             Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timings
         )
@@ -119,7 +121,7 @@ class TokenSequence:
             text = self._tail + (delta or self.special_texts.get(token_id, ""))
             if any(stop in text for stop in self.sampling.stop):
                 return "stop"
-            # A stop string may span tokens: keep the characters that may be the beginning of one.
+            # A stop string may span tokens: keep the characters that may be its beginning.
             self._tail = text[-(longest - 1) :] if longest > 1 else ""
         if self.num_new >= self.sampling.max_new_tokens:
             return "length"

@@ -1,7 +1,8 @@
 """The number that `max_tree_nodes=auto` resolves to in a study, the same for all its cells.
 
 An engine times its LLM's passes when it first drafts and derives a node budget from them. After a
-restart it may derive another one, so that one point of a grid would be two configurations.
+restart the engine may derive another budget; then one point of a grid would be measured with two
+configurations.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ __all__ = ["depends_on_timings", "stored_nodes", "resolved_nodes", "with_nodes"]
 
 def depends_on_timings(speculation: SpeculationConfig) -> bool:
     """Whether the configuration's node budget depends on measured times. A length policy that
-    chooses the length while running weighs the cost of nodes itself and always has the same
-    bound."""
+    chooses the length during the run weighs the cost of nodes itself, so its budget is always the
+    same."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
     return auto and length_policy(speculation.length).set_by_user
 
 
 def with_nodes(request: Request, nodes: int | None) -> Request:
-    """The request with the study's number for `auto`; unchanged if that is not known yet, or does
-    not depend on the machine."""
+    """The request with the study's number for `auto`. Unchanged if the number is not known yet, or
+    if the request's node budget does not depend on measured times."""
     if nodes is None or not depends_on_timings(request.speculation):
         return request
     speculation = dataclasses.replace(request.speculation, max_tree_nodes=nodes)

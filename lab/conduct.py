@@ -1,6 +1,6 @@
 """Measuring a plan cell by cell: a resumable generator of events over a store.
 
-Stored cells are not measured again, so an interrupted study continues with the cell it was at. The
+Stored cells are not measured again, so an interrupted study continues at the interrupted cell. The
 caller passes the function that measures a cell; nothing here depends on models or prompts.
 """
 
@@ -43,18 +43,19 @@ def conduct(
 ) -> Generator[StudyEvent[T], None, None]:
     """Measures the cells that are not in `store`, in order.
 
-    `go` is called before each cell; it may wait (for a visitor's run) and returns False to stop.
-    `measure` raises CellInterruptedError if the cell has to be measured again. Other errors are
-    raised to the caller; stored results stay. Closing the generator stops between two cells.
+    `go` is called before each attempt to measure a cell. It may wait (for a visitor's run), and
+    returns False to stop. `measure` raises CellInterruptedError if the cell has to be measured
+    again. Other errors reach the caller; stored results stay. Closing the generator stops between
+    two cells.
     """
     stored = set(store.cells())
-    # In the plan's order: a resumed study is interleaved as an uninterrupted one.
+    # In the plan's order, so that a resumed study is interleaved like an uninterrupted one.
     todo = [cell for cell in cells if cell not in stored]
     total = len(cells)
     num_done = total - len(todo)
     yield StudyBegun(num_done, total)
     for cell in todo:
-        # `go` before each attempt: the reason of the interruption may still be there.
+        # `go` is called before each attempt, since the cause of an interruption may persist.
         for attempt in range(MAX_ATTEMPTS):
             if not go():
                 yield StudyEnded(False, "stopped", num_done, total)

@@ -38,8 +38,8 @@ measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""At most so many configurations, the first ones, are run for WARMING_TOKENS tokens each before the
-first cell; see `Conductor._warm`."""
+"""Before the first cell, at most this many configurations (the first ones) are run for
+WARMING_TOKENS tokens each; see `Conductor._warm`."""
 WARMING_TOKENS = 8
 
 
@@ -60,10 +60,10 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Stores a new study and starts to measure it. Raises StudyError while another study is
-        measured (if by another server, the new study is stored as stopped) or if the study's models
-        are not the loaded ones; ConfigError if a prompt or a configuration cannot be run: then
-        nothing is stored."""
+        """Stores a new study and starts to measure it. Raises ConfigError if a prompt or a
+        configuration cannot be run. Raises StudyError if the study's models are not loaded, or
+        while this server measures another study. In these cases nothing is stored. While another
+        server measures a study, StudyError is raised and the new study is stored as stopped."""
         # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():
@@ -83,8 +83,8 @@ class Conductor:
         self._start_thread(study, owner)
 
     def stop(self, study_id: str = "") -> None:
-        """Stops the study with this id, or any study if it is empty. A running cell is interrupted
-        and has no result; stored results stay."""
+        """Stops the study with this id, or any study if `study_id` is empty. A running cell is
+        interrupted and has no result; stored results stay."""
         with self._lock:
             if study_id in ("", self._progress.study_id) and self._progress.is_active:
                 self._progress = replace(self._progress, state="stopping")
@@ -206,8 +206,7 @@ class Conductor:
 
     def _warm(self, study: Study) -> None:
         """Makes an uncounted short run of each of the first configurations: an engine's first
-        passes are slower, a length policy has no measured times yet, and `auto` is not resolved
-        yet."""
+        passes are slower, and only runs give a length policy measured times and resolve `auto`."""
         warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
         # One configuration with `auto` must run, since its run fixes the study's node count.
         with_auto = [one for one in others if depends_on_timings(one.speculation)]
@@ -259,7 +258,7 @@ class Conductor:
             self._update(log_error=reason)
 
     def _why_models_differ(self, study: Study) -> str:
-        """Why the study cannot continue (its models are no longer loaded); empty where it can."""
+        """Why the study cannot continue (its models are no longer loaded); empty if it can."""
         loaded = self._runs.models()
         if study.is_of(loaded):
             return ""
@@ -284,8 +283,8 @@ class Conductor:
                 self._store.beat(self.progress().study_id)
 
     def _measure_cell(self, study: Study, cell: Cell, owner: str) -> Measured:
-        # A count, not `busy`: a visitor's run or a model load that has ended by now took CPU time,
-        # too.
+        # A count, not `busy`: a visitor's run or a model load that began and ended during the cell
+        # took CPU time, too.
         num_before = self._runs.num_begun()
         request = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
         run = self._run_to_end(request, owner)

@@ -23,20 +23,19 @@ __all__ = [
 
 Rows = npt.NDArray[np.float64]
 Statistic = Callable[[Rows], Rows]
-"""Values (..., n, d) -> figures (...): one figure for each n rows of d numbers, so for many
-resamples at once; rows of NaN are skipped."""
+"""Maps values (..., n, d) to figures (...). Each figure is computed from n rows of d numbers, so
+one call handles many resamples. Rows of NaN are skipped."""
 RESAMPLES = 2000
 LEVEL = 95.0
 FEW = 6
-"""With fewer values than this, more than 2.5 % of the resampled medians are the lowest value
-itself."""
+"""With fewer values than this, more than 2.5 % of the resampled medians equal the lowest value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A figure with its bootstrap 95 % interval; `groups`: the number of resampled groups. `ends`:
-    the interval is the range from the lowest to the highest group's figure, which happens with few
-    groups."""
+    whether the interval is the range from the lowest to the highest group's figure, which happens
+    with few groups."""
 
     value: float
     low: float
@@ -95,7 +94,7 @@ def _padded_with_nan(arrays: Sequence[Rows], size: int) -> Rows:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two middle ones."""
+    """The middle value, or the mean of the two middle values."""
     return float(np.median(values))
 
 
@@ -112,8 +111,8 @@ def middle(rows: Rows) -> Rows:
 def pooled_length(rows: Rows) -> Rows:
     """Tokens per LLM pass of rows (accepted tokens, rounds): 1 + sum accepted / sum rounds.
 
-    The pool's own mean, so that a prompt counts by its rounds; a mean of the prompts' means would
-    flatter prompts that need few.
+    The mean over all rounds, so that a prompt counts in proportion to its rounds. A mean of the
+    prompts' means would give prompts with few rounds too much weight.
     """
     sums = np.nansum(rows, axis=-2)
     lengths: Rows = 1 + sums[..., 0] / sums[..., 1]
@@ -121,8 +120,8 @@ def pooled_length(rows: Rows) -> Rows:
 
 
 def pooled_ratio(rows: Rows) -> Rows:
-    """`pooled_length` of columns 0 and 1, divided by that of columns 2 and 3; a row has the same
-    prompt under two configurations."""
+    """`pooled_length` of columns 0 and 1, divided by `pooled_length` of columns 2 and 3. A row has
+    the figures of one prompt under two configurations."""
     return pooled_length(rows[..., :2]) / pooled_length(rows[..., 2:])
 
 

@@ -1,5 +1,5 @@
-"""A grid: chosen values of chosen fields of SpeculationConfig; every combination is a
-configuration.
+"""A grid: chosen values of chosen fields of SpeculationConfig, and temperatures. Every combination
+is a configuration.
 
 Combinations that cannot run (not lossless, a number out of range) are left out and listed, so that
 the rest can be measured.
@@ -48,12 +48,13 @@ checked alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 TEMPERATURE = "temperature"
-"""The one field of SamplingParams among the axes: each of its values has a baseline of its own."""
+"""The only field of SamplingParams that can be an axis; each of its values has its own baseline."""
 FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
 )
-# Finds the fields in a point's name, for older studies; values have no space after a comma.
+# Finds the fields in a point's name, for older studies. In a name, values have no space after a
+# comma.
 _AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
 LEFT_OUT = "it was left out when the study began"
 
@@ -95,8 +96,8 @@ def axis_from_text(field: str, typed: str) -> Axis:
 
 
 def axis_of(field: str, values: Sequence[Any]) -> Axis:
-    """An axis of plain values, each once; a value that is a list becomes a tuple. Raises
-    ConfigError, which names the field."""
+    """An axis of plain values. Repeated values are dropped; a value that is a list becomes a tuple.
+    Raises ConfigError, which names the field."""
     _check_field(field)
     try:
         each = _each_once(field, [_hashable(value) for value in values])
@@ -113,11 +114,11 @@ def grid(
     sampling: SamplingParams | None = None,
     drafters: Collection[str] | None = None,
 ) -> Grid:
-    """Every combination of the axes' values over `base`; the last axis varies fastest.
+    """Every combination of the axes' values, applied to `base`; the last axis varies fastest.
 
     `drafters`: the loaded drafters (points that name others are refused); None: all are allowed.
-    Raises ConfigError if no combination can run, if there are more than MAX_POINTS, or if an axis
-    occurs twice or there is none.
+    Raises ConfigError if there is no axis, or if an axis occurs twice. It is also raised if no
+    combination can run, or if there are more than MAX_POINTS combinations.
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):
@@ -145,7 +146,7 @@ def _combinations(
     sampling: SamplingParams,
     drafters: Collection[str] | None,
 ) -> Iterator[tuple[dict[str, Any], Configuration | Refused]]:
-    """Every combination: a configuration to measure, or the reason that it cannot run."""
+    """Yields every combination with its configuration, or with the reason why it cannot run."""
     for values in itertools.product(*(axis.values for axis in axes)):
         point = {axis.field: value for axis, value in zip(axes, values, strict=True)}
         name = point_name(point)
@@ -156,7 +157,7 @@ def _combinations(
             speculation = SpeculationConfig.from_plain({**base.to_plain(), **fields})
             if temperature is not None:
                 point_sampling = dataclasses.replace(sampling, temperature=temperature)
-            # Raises where the rules are not lossless at this temperature.
+            # Raises if the rules are not lossless at this temperature.
             Request("x", point_sampling, speculation)
             _check_loaded(speculation, drafters)
         except ConfigError as error:
@@ -172,8 +173,8 @@ def baselines(axes: Sequence[Axis]) -> tuple[Configuration, ...]:
 
 
 def grid_of(study: Study) -> Grid:
-    """The grid from which a study was made; points that are not in the study are among the refused.
-    ConfigError for a study that was not made from a grid.
+    """The grid from which a study was made; points that are not in the study are among the refused
+    points. Raises ConfigError for a study that was not made from a grid.
 
     Numbers on an axis are sorted; other values stay in their order.
     """
@@ -198,7 +199,7 @@ def grid_of(study: Study) -> Grid:
 
 
 def _axes_of(study: Study, by_name: Mapping[str, Configuration]) -> list[Axis]:
-    """The study's axes; for an older study without them, those in the names of its
+    """The study's axes. For an older study, which has none, they are read from the names of its
     configurations."""
     if study.axes and by_name:
         axes = [axis_of(field, values) for field, values in study.axes]
@@ -226,7 +227,7 @@ def _in_order(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def point_name(point: Mapping[str, Any]) -> str:
-    """`speculation_length=4, expansion=1,1,3`."""
+    """A point's name, such as `speculation_length=4, expansion=1,1,3`."""
     return ", ".join(f"{field}={value_text(value)}" for field, value in point.items())
 
 
@@ -236,7 +237,7 @@ def value_text(value: Any) -> str:
         return ",".join(value_text(part) for part in value)
     if isinstance(value, bool):
         return str(value).lower()
-    # Not `:g`, which would give the same name to two values that differ little.
+    # Not `:g`, which would give the same name to two nearly equal values.
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
@@ -245,7 +246,7 @@ def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
     field allows."""
     by_key: dict[Any, Any] = {}
     for value in values:
-        # Equal values have one hash: 2.0 in place of 2 would be refused by an integer field.
+        # 2.0 and 2 are the same key, but an integer field would refuse 2.0.
         if value not in by_key or (_fits(field, value) and not _fits(field, by_key[value])):
             by_key[value] = value
     return tuple(by_key.values())

@@ -1,5 +1,5 @@
-"""Writes to a log that another process may hold locked for a while, with retries: measured cells,
-and final states of studies."""
+"""Writes measured cells and final states of studies to the log, with retries: another process may
+lock the log for a while."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lab.runs import StudyStore
 __all__ = ["StoredCells", "UnsavedStates"]
 
 RETRY_TIMEOUT_S = 120.0
-"""Seconds for which writing a measured cell is retried: a lock is temporary, and to measure the
-cell again would take about as long."""
+"""Seconds for which writing a measured cell is retried: a lock is temporary, and measuring the cell
+again would take about as long."""
 RETRY_INTERVAL_S = 1.0
 
 
@@ -69,7 +69,7 @@ class UnsavedStates:
         self._thread: threading.Thread | None = None
 
     def state_of(self, study_id: str) -> tuple[str, str] | None:
-        """State and reason of a study that are not in the log yet; None if there are none."""
+        """State and reason of a study, if they could not be written to the log yet; else None."""
         return self._unsaved.get(study_id)
 
     def record(self, study_id: str, state: str, reason: str) -> None:
@@ -112,7 +112,7 @@ class UnsavedStates:
                     return
 
     def _write(self) -> None:
-        # A copy: entries are deleted meanwhile.
+        # A copy, since the loop deletes entries.
         for study_id, (state, reason) in list(self._unsaved.items()):
             try:
                 self._store.set_state(study_id, state, reason)

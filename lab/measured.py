@@ -33,15 +33,15 @@ __all__ = ["Measured", "measure_run"]
 class Measured:
     """One finished run of a cell.
 
-    `accepted_by`: (drafter, accepted tokens that it proposed), in drafter order; a token that two
-    drafters proposed counts for both; a token of a fused draft counts for the SSM that it is from.
-    `rejected_at[d]`: the number of rounds whose path ended with a rejection after d accepted
+    `accepted_by`: pairs (drafter, accepted tokens that it proposed), in drafter order. A token that
+    two drafters proposed counts for both. A token of a fused draft counts for the SSM that proposed
+    it. `rejected_at[d]`: the number of rounds whose path ended with a rejection after d accepted
     tokens. `accepted_per_round`: in order of the rounds; `drafted_per_round`: the depth of each
-    round's tree. `auto_nodes`: what `max_tree_nodes=auto` resolved to (lab.budgets), None if it was
-    not used. `idle`: why nothing was drafted although there were drafters; empty if something was
-    drafted. `schedule`: the rule that scheduled its rounds (several are joined by `and`), empty if
-    it had its own budget; `num_others`: the largest number of other requests served at the same
-    time.
+    round's tree. `auto_nodes`: the number that `max_tree_nodes=auto` resolved to; None if it was
+    not used or does not depend on measured times (lab.budgets). `idle`: why nothing was drafted
+    although there were drafters; empty if something was drafted. `schedule`: the rule that
+    scheduled the run's rounds (several rules are joined by `and`); empty if the run had its own
+    budget. `num_others`: the largest number of other requests that were served at the same time.
     """
 
     run_id: str
@@ -59,12 +59,12 @@ class Measured:
     num_others: int = 0
 
     def to_plain(self) -> dict[str, Any]:
-        """JSON's own types plus tuples."""
+        """A dict of JSON's own types and tuples."""
         return asdict(self)
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> Measured:
-        """The inverse of `to_plain`, after a trip through JSON too."""
+        """The inverse of `to_plain`, also for values that were converted to JSON and back."""
         measured: Measured = from_plain(cls, values)
         return measured
 
@@ -72,8 +72,8 @@ class Measured:
 def measure_run(events: Iterable[Event]) -> Measured:
     """The result from a run's events.
 
-    CellInterruptedError if the run did not end; StudyError if it failed, since measuring it again
-    would fail again.
+    Raises CellInterruptedError if the run did not end. Raises StudyError if the run failed, since
+    it would fail again.
     """
     fold = _Fold()
     for event in events:
@@ -82,7 +82,8 @@ def measure_run(events: Iterable[Event]) -> Measured:
 
 
 _LENGTH_CHANGE = re.compile(r"^\d+ (stays|-> \d+): ")
-"""The beginning of a length policy's reason, with lengths that a run without drafts did not use."""
+"""The beginning of a length policy's reason, which names lengths. `_idle` removes it, since a run
+without drafts used no length."""
 
 
 class _Fold:
@@ -123,12 +124,12 @@ class _Fold:
                 self._reason = event.length_reason or self._reason
 
     def _add_round(self, event: RoundCompleted) -> None:
-        """Counts accepted tokens by drafter, and a rejection where the LLM's recovered token
-        follows; a text that ends before that token has none."""
+        """Counts accepted tokens by drafter, and a rejection if the LLM's recovered token follows.
+        If the text ends before this token, there is no rejection to count."""
         tree, verdict = self._tree, self._verdict
         if tree is None or verdict is None:
             return
-        # The accepted path up to where a stop cut it off.
+        # The accepted path, up to the token at which the text was stopped.
         for node in verdict.path[: event.num_accepted]:
             self._accepted_by.update(tree.drafters_of(node))
         if verdict.own_kind == "recovered" and len(event.token_ids) > len(verdict.path):
@@ -163,7 +164,7 @@ class _Fold:
         if any(self._drafted) or not self._requested or not started.drafters:
             return ""
         drafting_rounds = sum(length > 0 for length in self._requested)
-        # By the majority of rounds: a policy that probes in a few rounds still chose 0.
+        # The majority of rounds decides: a policy that probes in a few rounds still chose 0.
         if 2 * drafting_rounds >= len(self._requested):
             rounds = f"{drafting_rounds} of {len(self._requested)} rounds"
             return f"drafts were asked for in {rounds}, and no drafter had a token to offer"

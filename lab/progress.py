@@ -17,8 +17,9 @@ class Progress:
 
     `state`: empty (none yet), `running`, `waiting` (for a visitor's run), `stopping`, `stopped`,
     `completed`, `failed`. `is_warming_up`: before the first cell. `lost`: how often a cell was
-    interrupted, as by a visitor's run. `remaining_s`: an estimate, None at first. `log_error`: why
-    a result could not be written to the log yet; empty if every result was written.
+    interrupted, for example by a visitor's run. `remaining_s`: an estimate, None at first.
+    `log_error`: why a result could not be written to the log yet; empty if every result was
+    written.
     """
 
     study_id: str = ""
@@ -45,7 +46,7 @@ class Progress:
 
 @dataclass(slots=True)
 class CellTimes:
-    """The seconds that cells took, by contestant; `add` changes it."""
+    """The seconds that cells took, by contestant."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
@@ -54,8 +55,8 @@ class CellTimes:
         self.seconds.setdefault(cell.contestant, []).append(seconds)
 
     def seconds_left(self, cells: Sequence[Cell]) -> float:
-        """The estimated seconds of these cells: each contestant's median, else the median of
-        all."""
+        """The estimated seconds of these cells. A cell counts with its contestant's median time, or
+        with the median of all times if its contestant has no time yet."""
         overall_median = median([seconds for times in self.seconds.values() for seconds in times])
         medians = {name: median(times) for name, times in self.seconds.items()}
         return sum(medians.get(cell.contestant, overall_median) for cell in cells)

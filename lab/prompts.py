@@ -66,7 +66,7 @@ def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
 
 
 def is_separated(typed: str) -> bool:
-    """Whether lines of SEPARATOR divide the prompts, so that these may have several lines."""
+    """Whether lines of SEPARATOR divide the prompts, so that a prompt may have several lines."""
     return _has_separator(_lines(typed))
 
 
@@ -135,8 +135,8 @@ def _numbered(prompt_id: str, number: int) -> str:
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """The texts between lines of SEPARATOR, without blank texts, and without empty lines around
-    each."""
+    """The texts between lines of SEPARATOR. Blank texts are left out, as are empty lines before and
+    after a text."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == SEPARATOR:

@@ -13,7 +13,7 @@ __all__ = ["ActiveRun", "RunHost", "StudyStore"]
 
 class ActiveRun(Protocol):
     """A request that `RunHost.start` has begun. `count`: the number of its events so far; `events`:
-    those with indices from `first` to `end` - 1."""
+    its events with indices from `first` to `end` - 1."""
 
     @property
     def is_done(self) -> bool: ...

@@ -1,7 +1,7 @@
 """Study: configurations x prompts x repeats, as one frozen value that can be stored as JSON.
 
-All cells of a study have the same sampling, so that their texts can be compared, except that a
-configuration may have its own temperature. Each repeat has its own seed, the same for every
+All cells of a study have the same sampling, so that their texts can be compared. Only the
+temperature may differ between configurations. Each repeat has its own seed, the same for every
 configuration and prompt.
 """
 
@@ -27,13 +27,13 @@ MAX_REPEATS = 50
 MAX_CELLS = 20_000
 LONGEST_NAME = 200
 DEFAULT_SEED = 1000
-"""The first repeat's seed where the sampling has none."""
+"""The first repeat's seed if the sampling has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A speculation configuration with a name. `temperature`: in place of the study's; None: the
-    study's."""
+    """A speculation configuration with a name. `temperature` replaces the temperature of the
+    study's sampling; None keeps it."""
 
     name: str
     speculation: SpeculationConfig
@@ -48,8 +48,8 @@ class Configuration:
 @dataclass(frozen=True, slots=True)
 class Study:
     """What to measure. `models`: names, each with number format, device and (except in older logs)
-    fingerprint in parentheses, the LLM first; cells run on these only. `axes`: a grid's fields,
-    each with all requested values, including those that no point can have.
+    fingerprint in parentheses, the LLM first; cells run only on these models. `axes`: a grid's
+    fields, each with all requested values, even values with which no point can run.
 
     Raises ConfigError if a part is missing, named twice or too large, or if a configuration would
     not be lossless with this sampling.
@@ -82,7 +82,7 @@ class Study:
             Request("x", self.sampling_of(one), one.speculation, self.chat)
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
-        """Whether these are the study's models, as far as the study recorded them."""
+        """Whether the `loaded` models are the study's models, as far as the study recorded them."""
         # Older studies recorded no fingerprint or no device: these parts are not compared.
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
@@ -124,7 +124,8 @@ class Study:
         return next((one.name for one in self.configurations if one.plain), "")
 
     def base_of(self, name: str) -> str:
-        """The baseline of one configuration: plain decoding at its temperature, else `base`."""
+        """The baseline of one configuration: plain decoding at the same temperature, else
+        `base`."""
         temperature = self._configuration(name).temperature
         plain = (one for one in self.configurations if one.plain)
         return next((one.name for one in plain if one.temperature == temperature), self.base)
@@ -158,7 +159,8 @@ class Study:
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Study:
-        """The inverse of `to_plain`. ConfigError for values that are no study of this version."""
+        """The inverse of `to_plain`. Raises ConfigError for values that are no study of this
+        version."""
         try:
             sampling = values["sampling"]
             return cls(

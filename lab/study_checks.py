@@ -16,11 +16,11 @@ __all__ = ["check", "naming_cell"]
 
 
 def check(study: Study, runs: RunHost) -> None:
-    """Raises ConfigError, which names the prompt or the configuration and what is allowed. Runs
-    nothing.
+    """Raises ConfigError if a cell cannot be run. The message names the prompt or the
+    configuration, and what is allowed. Nothing is run.
 
-    Whether a prompt fits does not depend on the configuration, and whether drafters are loaded does
-    not depend on the prompt, so each is checked once.
+    Each prompt and each configuration is checked once, not each pair: whether a prompt fits does
+    not depend on the configuration, and whether drafters are loaded does not depend on the prompt.
     """
     plain = SpeculationConfig.preset("autoregressive")
     for prompt in study.prompts:

@@ -1,7 +1,8 @@
 """The results of a study: a row per configuration, a row per prompt and configuration, ratios
 within blocks.
 
-Pure: a Study and the results so far in, plain rows out. A figure that was not measured is None.
+Pure functions: from a Study and the results so far to plain rows. A figure that was not measured is
+None.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ DISTRIBUTION_RULES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The comparison of texts with plain decoding's in the same block. `kind`: `identical`,
-    `differs`, `distribution` (the rule keeps the distribution, not the tokens), `base` (plain
-    decoding's own), or `unknown` (nothing to compare with).
+    """The comparison of texts with plain decoding's texts in the same blocks. `kind`: `identical`,
+    `differs`, `distribution` (the rule keeps the distribution, not the tokens), `base` (the texts
+    are plain decoding's own), or `unknown` (nothing to compare with).
 
-    `cells`: how many were compared; `first`: the first cell whose text differs, with the index of
-    the first different token.
+    `cells`: the number of compared cells; `first`: the first cell whose text differs, with the
+    index of the first different token.
     """
 
     kind: str
@@ -54,12 +55,12 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRow:
-    """A configuration over all its cells. Tokens per pass and acceptance are of the pooled rounds;
-    `rounds` and `ttft_ms` are medians over cells.
+    """A configuration over all its cells. Tokens per pass and acceptance are computed over the
+    rounds of all cells together; `rounds` and `ttft_ms` are medians over cells.
 
-    `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: the median,
-    over blocks, of the ratio to plain decoding's speed in the same block, with its bootstrap 95 %
-    interval over prompts (over repeats if there is one prompt).
+    `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: the speed
+    divided by plain decoding's speed in the same block, as the median over blocks with its
+    bootstrap 95 % interval. The interval is over prompts, or over repeats if there is one prompt.
     """
 
     name: str
@@ -75,8 +76,8 @@ class ConfigurationRow:
     draft_share: float | None
     same: Same
     drafted_per_pass: float | None = None
-    """The mean depth of verified trees, cut at the text's end, 0 in rounds without drafts; None if
-    nothing was drafted."""
+    """The mean depth of verified trees, cut at the text's end. Rounds without drafts count as 0;
+    None if nothing was drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class PromptRow:
 
 
 def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow, ...]:
-    """A row for each configuration, in the study's order, of what is measured so far."""
+    """A row for each configuration, in the study's order, from the results so far."""
     return tuple(configuration_row(study, results, one.name) for one in study.configurations)
 
 
@@ -145,7 +146,7 @@ def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | 
 
 
 def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
-    """Whether the cells' tokens are those of plain decoding in their blocks."""
+    """Compares the cells' tokens with plain decoding's tokens in the same blocks."""
     num_pairs = 0
     for cell in sorted(cells):
         plain = study.base_of(cell.contestant)
@@ -193,8 +194,8 @@ def prompt_row(
     bases: Sequence[tuple[Measured, Measured]] = (),
     same: Same | None = None,
 ) -> PromptRow:
-    """The row of one prompt's runs `measured`; `bases`: pairs of such a run and plain decoding's
-    run in the same block."""
+    """The row of one prompt's runs `measured`; `bases`: pairs of one of these runs and plain
+    decoding's run in the same block."""
     ratios = [
         own.stats.tokens_per_second / plain.stats.tokens_per_second
         for own, plain in bases
@@ -233,7 +234,8 @@ def _idle(measured: Sequence[Measured]) -> str | None:
 
 
 def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:
-    """These cells' results, each with plain decoding's in the same block, if measured."""
+    """Pairs of a cell's result and plain decoding's result in the same block, for cells that have
+    both."""
     pairs = [
         (result, results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat)))
         for cell, result in cells.items()
@@ -253,13 +255,13 @@ def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
     # Only blocks that have both: within a block the machine is about equally busy for the two.
     complete = [(item, figures) for (item, _), figures in blocks.items() if len(figures) == 2]
     groups = within_blocks(complete, name, base)
-    if len(groups) == 1:  # one prompt: its repeats are what is resampled
+    if len(groups) == 1:  # one prompt: its repeats are resampled
         groups = [[ratio] for ratio in groups[0]]
     return estimate(groups, middle)
 
 
 def _pooled_length(results: Iterable[Measured]) -> float | None:
-    """1 + accepted / rounds over all rounds: a prompt counts by its rounds."""
+    """1 + accepted / rounds over all rounds: a prompt counts in proportion to its rounds."""
     all_stats = [result.stats for result in results]
     rounds = sum(stats.num_rounds for stats in all_stats)
     return 1 + sum(stats.num_accepted_tokens for stats in all_stats) / rounds if rounds else None
@@ -280,7 +282,7 @@ def _pooled_depth(results: Iterable[Measured]) -> float | None:
 
 
 def _draft_share(results: Iterable[Measured]) -> float | None:
-    """The drafters' share of the time in which drafters and LLM worked."""
+    """Drafting time as a share of drafting and verification time."""
     all_stats = [result.stats for result in results]
     busy_ms = sum(stats.draft_ms + stats.verify_ms for stats in all_stats)
     return sum(stats.draft_ms for stats in all_stats) / busy_ms if busy_ms else None

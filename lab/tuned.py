@@ -1,7 +1,7 @@
 """The result of a grid: each point's figures with their spread, the best point, and the points that
-are as good.
+are as good as the best.
 
-Pure: a Study of a grid and the results so far in, plain values out.
+Pure functions: from a Study of a grid and the results so far to plain values.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class Tuned:
     decoding's rows by temperature; the only key is None if the temperature is no axis. `bests`: the
     best point at each temperature (speeds at different temperatures are not compared, since the
     texts differ); empty before anything is measured. `alike`: groups of points that drafted the
-    same in every run, so that they differ by noise only. `as_good`: points whose interval of the
-    speed-up overlaps that of the best point at their temperature, or that are `alike` with it.
-    `over`: the groups of the intervals, `prompt` or `repeat`."""
+    same in every run, so that they differ only by noise. `as_good`: points that are as good as the
+    best point at their temperature: their speed-up's interval overlaps the best point's interval,
+    or they are `alike` with the best point. `over`: the groups of the intervals, `prompt` or
+    `repeat`."""
 
     grid: Grid
     plains: Mapping[float | None, ConfigurationRow]
@@ -47,7 +48,7 @@ class Tuned:
         return tuple(dict.fromkeys(point.get(TEMPERATURE) for point in self.grid.points))
 
     def beside(self, point: int) -> tuple[int, ...]:
-        """The points at the temperature of this one, itself included."""
+        """The points at the same temperature as `point`, including `point`."""
         return _beside(self.grid, point)
 
 
@@ -61,7 +62,7 @@ def tuning_result(study: Study, results: Results) -> Tuned:
     bases = set(map(study.base_of, names))
     by_point = [by_name.get(name, {}) for name in names]
     rows = tuple(
-        # Each point against plain decoding at its own temperature.
+        # Each point is compared with plain decoding at its own temperature.
         configuration_row(study, {**by_name.get(study.base_of(name), {}), **own}, name)
         for name, own in zip(names, by_point, strict=True)
     )
@@ -97,8 +98,9 @@ def _beside(grid: Grid, point: int) -> tuple[int, ...]:
 def as_good(
     rows: Sequence[ConfigurationRow], best: int, alike: Sequence[Sequence[int]] = ()
 ) -> tuple[int, ...]:
-    """Indices of the points, without `best` itself, whose interval of the ratio overlaps that of
-    `best`, or that are `alike` with it. With a single group there are no intervals."""
+    """Indices of the points that are as good as `best`, without `best` itself: their ratio's
+    interval overlaps the interval of `best`, or they are `alike` with `best`. With a single group
+    there are no intervals to compare."""
     top = rows[best].ratio
     # Points with the same drafts are as good by definition, whatever their times.
     equal = {i for group in alike if best in group for i in group}
@@ -108,7 +110,8 @@ def as_good(
 
 
 def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
-    """Groups of points with the same drafts: a node budget can cut two settings to one tree."""
+    """Groups of points with the same drafts: a node budget can cut the trees of two settings to the
+    same tree."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, measured in enumerate(by_point):
         drafts = tuple(
@@ -127,7 +130,8 @@ def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...]
 
 
 def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
-    """Tokens per pass over all rounds; the interval over the same groups as the ratio's."""
+    """Tokens per pass over all rounds; the interval is over the same groups as the ratio's
+    interval."""
     groups: dict[str, list[tuple[float, float]]] = {}
     for cell, result in measured.items():
         if result.stats.num_rounds:
@@ -139,6 +143,7 @@ def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
     pooled = estimate(parts, pooled_length)
     if pooled is None or pooled.groups >= FEW:
         return pooled
-    # With so few groups the ratio's interval is their range: this one must mean the same.
+    # With so few groups the ratio's interval is the range of the groups' figures; this interval
+    # must mean the same.
     each = [float(pooled_length(np.asarray(part))) for part in parts]
     return replace(pooled, low=min(each), high=max(each), ends=True)

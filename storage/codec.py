@@ -1,7 +1,7 @@
 """Events to rows and back: pure functions that open no database.
 
-Decoded events equal the encoded ones. Text is stored unchanged, NUL included. Two kinds of text are
-stored as ESCAPE and JSON: text that UTF-8 cannot encode (it has a lone surrogate, as some file
+Decoded events equal the encoded events. Text is stored unchanged, NUL included. Two kinds of text
+are stored as ESCAPE and JSON: text that UTF-8 cannot encode (it has a lone surrogate, as some file
 names do), and text that begins with ESCAPE. In a REAL column, NaN is stored as NULL.
 """
 
@@ -185,7 +185,7 @@ def _model(row: Fields, name: str) -> dict[str, Any]:
     }
 
 
-# -- its end --
+# -- the end of a run --
 
 
 def encode_end(event: EndEvent) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def decode_stats(stored: str) -> RunStats:
 
 
 def contiguous(events: Sequence[Event]) -> Iterator[Event]:
-    """The events before the first missing one: `seq` counts 0, 1, 2, ..."""
+    """The events before the first missing event: `seq` counts 0, 1, 2, ..."""
     for expected, event in enumerate(events):
         if event.seq != expected:
             return

@@ -30,7 +30,8 @@ WAL_RETRY_S = 0.02
 
 
 def locate(path: Path | str | None) -> Path:
-    """The file to use: `path`, else SPECSCOPE_DB, else one in the user's data directory."""
+    """The file to use: `path`, else SPECSCOPE_DB, else `specscope.db` in the user's data
+    directory."""
     if path is None:
         path = os.environ.get(ENVIRONMENT) or None
     if path is None:
@@ -44,7 +45,7 @@ def open_database(path: Path) -> None:
     try:
         with closing(connect(path, create=True, timeout=OPEN_TIMEOUT_S)) as connection:
             _check_is_log(connection, path)
-            # Takes effect on an empty file only; a file that was made without it needs
+            # This setting takes effect only on an empty file. A file that was made without it needs
             # RunStore.compact.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _use_wal(connection)
@@ -57,7 +58,7 @@ def connect(
     path: Path, *, create: bool = False, read_only: bool = False, timeout: float
 ) -> sqlite3.Connection:
     """A connection with its pragmas set; `timeout`: seconds to wait for a lock."""
-    # A reader or the writer must not create an empty file in place of one that was deleted.
+    # A reader or the writer must not create an empty file in place of a deleted log.
     mode = "rwc" if create else "ro" if read_only else "rw"
     # Without an isolation level, sqlite3 begins no transaction by itself: only our BEGIN does.
     connection = sqlite3.connect(
@@ -113,7 +114,8 @@ def _check_location(path: Path) -> None:
 
 
 def _check_is_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuses another program's database, and one with a newer schema, before changing anything."""
+    """Refuses another program's database, or a log with a newer schema, before anything is
+    changed."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if objects and application_id != APPLICATION_ID:
@@ -147,7 +149,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _all_migrations() -> set[str]:
-    """Names of all migrations of this version: those that an empty database still needs."""
+    """Names of all migrations of this version: an empty database needs all of them."""
     with closing(sqlite3.connect(":memory:")) as empty:
         return {m.name for m in migrations.pending(Database(empty, execute_plugins=False))}
 

@@ -22,7 +22,7 @@ def datasette_command(path: Path) -> str:
 
     Datasette names a database after its file. So for a log whose file does not have the default
     name, a description file is written next to the log; a file of another program is never
-    overwritten. If no description can be written, the command has none.
+    overwritten. If no description can be written, the command names none.
     """
     metadata = METADATA if path.stem == DEFAULT_NAME else _renamed_metadata(path)
     command = ["uvx", "datasette", str(path)]

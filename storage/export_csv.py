@@ -29,11 +29,12 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 KEPT_CONTROLS = "\t\n"
 # Embeddings, overrides and isolates can reverse the text that follows them.
 BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-# Controls, lone surrogates, separators of lines and paragraphs.
+# Unicode categories: controls, lone surrogates, separators of lines and of paragraphs.
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 FIXED_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *FIXED_LANES, "prefill")
-# One column for each field of Scheduled; two get longer names, to be clear among the other columns.
+# One column for each field of Scheduled. Two columns get longer names, which are clear among the
+# others.
 SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
 SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
@@ -42,9 +43,9 @@ def rounds_csv(events: Sequence[Event]) -> str:
     """A header and one row for each finished round. For a thinned run, the `tree` column has
     `accepted paths only`, and the columns that need complete trees are empty.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe in front; controls other
-    than tab and line feed, separators of lines and paragraphs, characters that change the direction
-    of writing, and lone surrogates are written as escapes.
+    A text that a spreadsheet would take for a formula gets an apostrophe in front. These characters
+    are written as escapes: controls other than tab and line feed, separators of lines and
+    paragraphs, characters that change the direction of writing, lone surrogates.
     """
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
@@ -160,8 +161,8 @@ def fused_drafters(one: FinishedRound) -> list[str] | None:
 
 
 def _stages(completed: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage, `draft` summed over drafters. Overlapping spans count twice; in a
-    batched pass each drafter has its share."""
+    """Milliseconds by stage; `draft` is summed over drafters. Overlapping spans are added in full,
+    except in a batched pass, in which each drafter's span counts with its share."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in completed.spans:
         stage = span.lane if span.lane in FIXED_LANES else "draft"
@@ -170,10 +171,10 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
 
 
 def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """For each drafter: the number of tokens that it drafted, of tree nodes that it proposed, and
-    of its proposed nodes that were accepted; its vote weight, its score for the router, its time
+    """For each drafter: how many tokens it drafted, how many tree nodes it proposed, and how many
+    of these nodes were accepted; its vote weight and its router score after the round; its time
     (ms). In a fused draft only a drafter's own tokens (rank 0) count, not the trunk's tokens that
-    it was fed."""
+    were fed to it."""
     drafted, proposed, accepted, spent_ms = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)
     for draft in one.drafted.drafts if one.drafted else ():
@@ -198,7 +199,7 @@ def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) ->
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula; see `rounds_csv` for its escapes."""
+    """A cell that no spreadsheet takes for a formula. `rounds_csv` describes the escapes."""
     if not isinstance(value, str):
         return value
     text = "".join(character if _harmless(character) else _escape(character) for character in value)

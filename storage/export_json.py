@@ -1,4 +1,4 @@
-"""Events as one JSON object, and plain values that are safe in any JSON."""
+"""Writes a run's events as one JSON object, and plain values as JSON that every parser accepts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def is_thinned(events: Sequence[Event]) -> bool:
 
 
 def summary_of(events: Sequence[Event], status: str = INTERRUPTED) -> dict[str, Any]:
-    """A run's request and its result; `status`: used if no event ends the run."""
+    """A run's request and its result. `status`: the run's status if no event ends the run."""
     if not events:
         return {}
     first, last = events[0], events[-1]

@@ -3,8 +3,8 @@
 The run is one process; its threads are lanes: rounds, each drafter, combine, LLM pass, layers,
 verdict, commit, each node. A slice's category is the lane's key in the events, such as `llm` and
 `verify`. Rounds count from 1. In Perfetto, slices of one thread must be disjoint or nested: if two
-of a lane overlap, the later one goes to a second thread of that lane. The SSMs of a batched pass
-all have slices of the pass's full length; `share` is the part that counts for the slice's SSM.
+slices of a lane overlap, the later slice goes to another thread of this lane. The SSMs of a batched
+pass all have slices of the pass's full length; `share` is the part that counts for the slice's SSM.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Entry = dict[str, Any]
 
 def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     """The trace as JSON: complete events (`X`) in microseconds from the run's start, counters of
-    tokens and of the speculation length, marks at start and end, and under `otherData` the run's
+    tokens and of the speculation length, and marks at start and end. `otherData` has the run's
     summary without text and token ids."""
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
@@ -141,14 +141,15 @@ def _routing_args(one: FinishedRound) -> dict[str, Any]:
 
 
 def _schedule_args(part: Scheduled | None) -> dict[str, Any]:
-    """The scheduler's grant to the request; empty if it had its own budget."""
+    """The scheduler's grant to the request; empty if the request had its own budget."""
     return {} if part is None else {"scheduled": dataclasses.asdict(part)}
 
 
 def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
     """Divides the slices among as few threads as possible, without overlap within a thread."""
     threads: list[list[Slice]] = []
-    # In order of start, each slice goes to the first free thread: no division takes fewer threads.
+    # In order of start, each slice goes to the first free thread. No other division needs fewer
+    # threads.
     for one in sorted(slices, key=lambda slice_: slice_[:2]):
         for thread in threads:
             if thread[-1][1] <= one[0]:

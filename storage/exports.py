@@ -1,7 +1,7 @@
 """A run's events as files for other programs: pure functions from events to text.
 
-Text of prompts and models cannot do harm in the program that opens a file: see each function. Every
-format says if the run is thinned.
+The text of prompts and models can do no harm in the program that opens a file; each function says
+how. Every format says whether the run is thinned.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["EXPORTS", "Export", "chrome_trace", "events_json", "rounds_csv"]
 @dataclass(frozen=True, slots=True)
 class Export:
     """One file format: the ending of the file's name (after the dot), the media type, and the
-    function (events, status, regret) -> text. `status`: the status of a run whose events have no
-    end, by default `interrupted`; the table of rounds does not show it. `regret`: see
-    `events_json`, the only format that shows it."""
+    function (events, status, regret) -> text. `status`: the status of a run without an end event,
+    by default `interrupted`; the table of rounds does not show it. `regret`: see `events_json`, the
+    only format that shows it."""
 
     extension: str
     media_type: str

@@ -1,6 +1,6 @@
 """A run's figures and drafters as columns and rows for sorting and filtering lists.
 
-They duplicate `stats_json` and `drafters_json`, from which runs are read back.
+These columns and rows duplicate `stats_json` and `drafters_json`, from which runs are read back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from storage.tables import RUN_DRAFTERS
 
 __all__ = ["FIGURES", "figures_of", "fill", "write_drafters"]
 
-# m009_lists makes an index for each of these: another figure needs a migration of its own.
+# m009_lists makes an index for each of these figures. A further figure needs its own migration.
 FIGURES = ("num_new_tokens", "num_rounds", "tokens_per_second", "mean_acceptance_length")
 
 
@@ -32,7 +32,7 @@ def write_drafters(connection: sqlite3.Connection, run: int, keys: Iterable[int]
 
 def fill(connection: sqlite3.Connection) -> None:
     """Fills the columns of runs that were recorded before the columns existed. Since m009_lists
-    calls this function, it may use no column of a later migration."""
+    calls this function, the function must not use columns of later migrations."""
     keys = {row[1]: row[0] for row in connection.execute("SELECT id, name FROM models")}
     runs = connection.execute("SELECT id, stats_json, drafters_json FROM runs").fetchall()
     for run, stats, drafters in runs:

@@ -37,10 +37,10 @@ FROM runs WHERE status = 'running'"""
 
 
 def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...]:
-    """A run's events as they were recorded, up to the first missing one; () for an unknown run.
+    """A run's events as they were recorded, up to the first missing event; () for an unknown run.
 
-    Rounds are complete, except one that the run's recorded end cut off. For a thinned run, an added
-    warning says what is missing.
+    Rounds are complete, except a round that the run's recorded end cut off. For a thinned run, an
+    added warning says what is missing.
     """
     query = "SELECT * FROM runs WHERE run_id = ?"
     run = connection.execute(query, (encode_text(run_id),)).fetchone()
@@ -65,7 +65,8 @@ def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...
 
 
 def mark_interrupted(connection: sqlite3.Connection) -> None:
-    """Sets the status `interrupted`, text and figures of running runs whose process has ended.
+    """Finds the runs that are recorded as running although their process has ended. Sets their
+    status (`interrupted`), text and figures.
 
     If another process records the end of such a run meanwhile, that end is kept.
     """

@@ -1,7 +1,7 @@
 """The schema of the run log, one function for each migration. A released migration is never edited.
 
-Integer keys, UTC as ISO text, times as *_ms REAL; values without a native type are JSON in *_json
-columns. A probability or time that is NaN is stored as NULL, so REAL columns allow NULL.
+Keys are integers, UTC is ISO text, times are *_ms REAL; values without a native type are JSON in
+*_json columns. A probability or time that is NaN is stored as NULL, so REAL columns allow NULL.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["migrations"]
 
 STRICT_SINCE = (3, 37, 0)
 
-# Stored in the file with the names of the functions that have run: a name is never changed.
+# This name is stored in the file with the names of the functions that have run: none may change.
 migrations = Migrations("specscope")
 
 
 def _create(db: Database, *, without_rowid: bool = False, **tables: str) -> None:
     """Creates each table, STRICT if this version of SQLite supports it. `without_rowid`: for tables
-    of narrow rows, which are then stored in the index of the primary key alone."""
+    of narrow rows, which are then stored only in the index of the primary key."""
     strict = ["STRICT"] if sqlite3.sqlite_version_info >= STRICT_SINCE else []
     options = ", ".join(strict + ["WITHOUT ROWID"] * without_rowid)
     for name, columns in tables.items():
@@ -239,8 +239,8 @@ def m008_notes(db: Database) -> None:
     # A partial index: for lists of only the runs that have a note.
     db.execute("CREATE INDEX runs_noted ON runs(created_utc, id) WHERE note <> ''")
     create_index(db, ("prompt", "output", "note"))
-    # For pieces of words, which full-text search does not find: a scan of this index reads only the
-    # texts, a scan of the table would read all columns.
+    # For searches of parts of words, which full-text search does not find: a scan of this index
+    # reads only the texts, a scan of the table would read all columns.
     db.execute("CREATE INDEX runs_texts ON runs(prompt, output, note)")
 
 
@@ -287,13 +287,14 @@ def m009_lists(db: Database) -> None:
 
 @migrations()
 def m010_thinning(db: Database) -> None:
-    """Thinning of old runs to their accepted paths, if that is set.
+    """Thinning of old runs to their accepted paths, if a setting asks for it.
 
-    Each draft of a thinned round stores how many nodes of the tree it proposed, how many of these
-    had a score, and the sum of the scores: the round's other rows no longer show it.
+    The round's remaining rows no longer show some numbers, so each draft of a thinned round stores
+    them: how many nodes it proposed, how many of these nodes had a score, and the sum of the
+    scores.
     """
     _create(db, settings="name TEXT PRIMARY KEY, value_json TEXT NOT NULL")
-    # Of a run: 0 whole, 1 thinned in part, 2 thinned. Of a round: 0 or 1.
+    # In `runs`: 0 whole, 1 partly thinned, 2 thinned. In `rounds`: 0 whole, 1 thinned.
     db.execute("ALTER TABLE runs ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
     db.execute("ALTER TABLE rounds ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
     for column in ("num_nodes INTEGER", "num_scored INTEGER", "sum_scores REAL"):
@@ -356,15 +357,15 @@ def m017_fusion(db: Database) -> None:
 
 @migrations()
 def m018_scheduling(db: Database) -> None:
-    """A request's part in a round that was scheduled with others; NULL if each has its own budget,
-    as in older runs."""
+    """A request's part in a round that was scheduled with other requests; NULL if each request has
+    its own budget, as in older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN scheduled_json TEXT")
 
 
 @migrations()
 def m019_own_tokens(db: Database) -> None:
-    """Tokens of a fused draft that an SSM was only fed do not count as drafted or proposed by it.
-    Counts of rounds that were thinned before stay, since their ranks are gone."""
+    """In a fused draft, tokens that were only fed to an SSM do not count as drafted or proposed by
+    this SSM. Rounds that were thinned before keep their counts, since their ranks are gone."""
     db.execute(
         f"UPDATE drafts SET num_tokens = {views_fused.NUM_OWN_TOKENS} WHERE (run, round) IN ("
         " SELECT run, round FROM rounds WHERE thinned = 0 AND coalesce(origins_json, '[]') <> '[]')"
@@ -375,7 +376,8 @@ def m019_own_tokens(db: Database) -> None:
 
 @migrations()
 def m020_schedules(db: Database) -> None:
-    """How a run's rounds were scheduled, for lists: looked up without reading the rounds."""
+    """An index by which lists find how a run's rounds were scheduled, without reading the
+    rounds."""
     # An index of expressions: both values are inside the JSON of a column.
     rule, live = SCHEDULED_PARTS
     db.execute(
@@ -386,23 +388,23 @@ def m020_schedules(db: Database) -> None:
 
 @migrations()
 def m021_offload(db: Database) -> None:
-    """How the layers of a run's LLM were streamed, and when they were read in each round; NULL
-    where they were all in memory, as in older runs."""
+    """How the layers of a run's LLM were streamed, and when they were read in each round; NULL if
+    all layers were in memory, as in older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN offload_json TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN loads_json TEXT")
 
 
 @migrations()
 def m022_nodes(db: Database) -> None:
-    """Each round's requests to nodes, machines that draft for it; NULL if there are none, as in
-    older runs."""
+    """Each round's requests to nodes (machines with SSMs that draft for the engine); NULL if there
+    are none, as in older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN nodes_json TEXT")
 
 
 @migrations()
 def m023_ranks(db: Database) -> None:
-    """How a run's LLM was divided among processes, and what these exchanged in each round; NULL
-    where one process held the whole LLM, as in older runs."""
+    """How a run's LLM was divided among processes, and what the processes exchanged in each round;
+    NULL if one process held the whole LLM, as in older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN ranks_json TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN traffic_json TEXT")
 
@@ -416,13 +418,13 @@ def m024_blocks(db: Database) -> None:
 
 @migrations()
 def m025_same_text(db: Database) -> None:
-    """1 if plain decoding, measured for a run, wrote the run's text; 0 if it wrote another one, or
-    if the texts were not compared, as for older runs."""
+    """1 if the plain decoding that was measured for a run wrote the run's text; 0 if not. Also 0 if
+    the texts were not compared, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_same_text INTEGER NOT NULL DEFAULT 0")
 
 
 @migrations()
 def m026_regret(db: Database) -> None:
-    """What another choice of a routed run's SSMs would have cost; NULL where that was not counted,
-    as for older runs."""
+    """What another choice of a routed run's SSMs would have cost; NULL if it was not counted, as
+    for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN regret_json TEXT")

@@ -1,7 +1,7 @@
-"""Identifies the process that records a run, and finds whether it still runs. Uses no database.
+"""Identifies the process that records a run, and finds out whether it still runs. Uses no database.
 
-A process id alone is not enough, since ids are reused: the start time is compared too, and on Linux
-the boot id, since start times count from boot.
+A process id alone is not enough, since ids are reused: the start time is compared too. On Linux,
+where start times count from boot, the boot id is compared as well.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ UNKNOWN = ""
 PROC = Path("/proc")
 HEARTBEAT_TIMEOUT_S = 300.0
 """Seconds without a heartbeat after which a process of another host counts as ended: only that host
-could check it, and a container, for example, may never run again. This time must be longer than the
-difference between two hosts' clocks."""
+could check the process, and the host, for example a container, may never run again. This time must
+be longer than the difference between two hosts' clocks."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
 ENDED_STATES = ("Z", "X")  # zombie and dead: the process has ended
 
@@ -44,7 +44,7 @@ class Process:
         HEARTBEAT_TIMEOUT_S after its last heartbeat (`last_heartbeat`, seconds since 1970)."""
         if self.host != socket.gethostname():
             return last_heartbeat is not None and time.time() - last_heartbeat > HEARTBEAT_TIMEOUT_S
-        # Where a start time cannot be read, the id alone decides.
+        # If a start time cannot be read, the id alone decides.
         mark = start_mark(self.pid)
         return mark is None or (UNKNOWN not in (mark, self.start) and mark != self.start)
 
@@ -52,7 +52,7 @@ class Process:
 def start_mark(pid: int) -> str | None:
     """A text that differs between processes that had the same id; None if there is no such process.
 
-    UNKNOWN if there is one whose start time cannot be read.
+    UNKNOWN if the process exists but its start time cannot be read.
     """
     if sys.platform == "win32":
         return _windows_mark(pid)

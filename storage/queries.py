@@ -1,4 +1,4 @@
-"""Queries for past runs and their results: checked values, and a summary of each run."""
+"""Values with which past runs are queried, and the results: a page of summaries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 STATUSES = ("running", "completed", "cancelled", "failed", "interrupted")
 NO_DRAFTER = "none"
 
-# Where two runs have the same figure the newer comes first; a run without figures comes last.
+# Of two runs with the same figure the newer comes first; a run without figures comes last.
 NEWEST = "created_utc DESC, id DESC"
 ORDERS = {
     "newest": NEWEST,
@@ -40,12 +40,12 @@ ORDERS = {
 class RunQuery:
     """Which runs, in which order, which page of them.
 
-    `text`: words, each of which prompt, output or note contains. `status`: one of STATUSES, empty
-    for all. `owner`: a visitor's key, None for all. `order`: a name in ORDERS (`passes`: fewest
-    first). `llm`, `drafter`: names as in the runs, empty for all; the drafter NO_DRAFTER means
-    plain decoding. `since_utc`, `until_utc`: only runs created at or after the first time and
-    before the second; ISO dates or times, UTC if they have no offset. `noted`: only runs with a
-    note; `alone`: only runs that belong to no study. Raises ConfigError.
+    `text`: words; each of them must occur in the prompt, the output or the note. `status`: one of
+    STATUSES, empty for all. `owner`: a visitor's key, None for all. `order`: a name in ORDERS
+    (`passes`: fewest first). `llm`, `drafter`: names as in the runs, empty for all; the drafter
+    NO_DRAFTER means plain decoding. `since_utc`, `until_utc`: only runs created at or after the
+    first time and before the second; ISO dates or times, UTC if they have no offset. `noted`: only
+    runs with a note; `alone`: only runs that belong to no study. Raises ConfigError.
     """
 
     text: str = ""
@@ -104,8 +104,8 @@ def _moment(field: str, value: object) -> str:
 class PlainSpeed:
     """The speed of plain decoding that a run is compared with; `run_id`: the run that measured it;
     `note`: a remark on the measurement. `blocks`: the speeds of plain decoding and of the run in
-    each block, if the two were measured in turns; `same_text`: plain decoding wrote the run's text
-    (False also if the texts were not compared)."""
+    each block, if the two were measured in turns; `same_text`: whether plain decoding wrote the
+    run's text (False also if the texts were not compared)."""
 
     tokens_per_second: float
     run_id: str
@@ -118,14 +118,15 @@ class PlainSpeed:
 class RunSummary:
     """One run without its rounds.
 
-    `config`: the request with every `auto` resolved, `asked`: as it was submitted; `ssms`: its
-    loaded SSMs in order, whether they drafted or not. `stats`: None while it runs.
-    `num_lost_events` above 0: the log lacks events; the run can be read up to the first missing
-    one. `thinned`: only the accepted paths of its trees are stored; figures and texts are complete.
-    `elsewhere`: it is running in another process. `baseline`: the speed of plain decoding that its
-    speed-up is relative to, or None. `regret`: what another choice of SSMs would have cost, None
-    where it was not counted. `schedules`: the rules that scheduled its rounds, empty if it had its
-    own budget; `num_others`: the largest number of other requests served at the same time.
+    `config`: the request with every `auto` resolved, `asked`: the request as it was submitted;
+    `ssms`: the loaded SSMs in order, whether they drafted or not. `stats`: None while the run is
+    running. `num_lost_events` above 0: the log lacks events; the run can be read up to the first
+    missing event. `thinned`: whether only the accepted paths of the run's trees are stored; figures
+    and texts are complete. `elsewhere`: whether the run is running in another process. `baseline`:
+    the speed of plain decoding to which the run's speed-up is relative, or None. `regret`: what
+    another choice of SSMs would have cost, None if it was not counted. `schedules`: the rules that
+    scheduled the run's rounds, empty if the run had its own budget; `num_others`: the largest
+    number of other requests that were served at the same time.
     """
 
     run_id: str

@@ -1,4 +1,4 @@
-"""Rows back to the events of rounds: pure functions, the inverse of round_encoder.py."""
+"""Decodes rows to the events of rounds: pure functions, the inverse of round_encoder.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def decode_rounds(
 
     `rows` holds the run's rows by table, in the order of the tables' keys.
     """
-    # A run is read with one query a table, not one a round.
+    # A run is read with one query per table, not one per round.
     by_round: dict[int, dict[str, list[Fields]]] = defaultdict(lambda: defaultdict(list))
     for name, table_rows in rows.items():
         for row in table_rows:
@@ -186,8 +186,8 @@ def _decode_completed(round_rows: _RoundRows) -> RoundCompleted:
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),
-        # Records are lists of their fields in order, shorter in older logs: a new field comes last
-        # and has a default.
+        # A record is stored as the list of its fields in order. In older logs a list may be
+        # shorter: a new field comes last and has a default.
         scheduled=None if scheduled is None else Scheduled(*from_json(scheduled)),
         loads=tuple(Span(*entry) for entry in from_json(values["loads_json"] or "[]")),
         nodes=tuple(NodeTrip(*entry) for entry in from_json(values["nodes_json"] or "[]")),

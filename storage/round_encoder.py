@@ -33,11 +33,11 @@ LOOKUP_FIELDS = ("contexts", "shares")
 
 
 def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str], int]) -> Rows:
-    """The rows of one round by table. `run`: the key of its run; `model_id`: gives the key of a
-    model's or drafter's name.
+    """The rows of one round by table. `run`: the run's key; `model_id`: gives the key of a model's
+    or drafter's name.
 
-    Raises ValueError for events of several rounds or two of one kind, for parallel tuples of
-    different lengths, and for a Verified with outcomes if no Combined has nodes.
+    Raises ValueError for events of several rounds, two events of one kind, or parallel tuples of
+    different lengths. It is also raised for a Verified with outcomes if no Combined has nodes.
     """
     by_type = {type(event): event for event in events}
     rounds = {event.round for event in events}
@@ -87,9 +87,10 @@ class _RoundWriter:
         self.values[f"{prefix}_at_ms"] = event.at_ms
 
     def _drafts(self, drafts: Sequence[DraftRecord], fused: bool) -> None:
-        """The rows of `drafts`. For fused drafts `num_tokens` counts an SSM's own tokens, not those
-        that it was fed."""
-        # This and all rows below are in the order of their table's columns (tables.py).
+        """The rows of `drafts`. For fused drafts `num_tokens` counts an SSM's own tokens, not the
+        tokens that were fed to it."""
+        # The values of this and all rows below are in the order of their table's columns
+        # (tables.py).
         self.rows["drafts"] = [
             (
                 *self.key,
@@ -202,7 +203,7 @@ class _RoundWriter:
             routing_json=to_json([dataclasses.astuple(entry) for entry in event.routing]),
             routing_reason=encode_text(event.routing_reason),
         )
-        # NULL where there is nothing, as in rounds from before these columns.
+        # NULL if there is nothing, as in rounds that are older than these columns.
         if event.scheduled is not None:
             self.values["scheduled_json"] = to_json(dataclasses.astuple(event.scheduled))
         if event.loads:

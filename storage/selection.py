@@ -1,4 +1,4 @@
-"""From a RunQuery to rows and summaries: the SQL of lists. Search text is never part of the SQL.
+"""The SQL of lists: from a RunQuery to rows and summaries. Search text is never part of the SQL.
 
 A word with letters or digits is looked up in the full-text index, as a prefix; a word of
 punctuation, or with letters of a script without capitals (Chinese, Hebrew, Arabic), is searched as
@@ -44,7 +44,7 @@ SCHEDULES = """SELECT {rule}, max({live}) FROM rounds
 )
 
 # Table `found` is filled once, and used for the count and for the page. `+` keeps SQLite from using
-# the index on id: so it scans in the order of the list, and sorts nothing.
+# the index on id, so SQLite scans in the order of the list and sorts nothing.
 CREATE_FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
 IN_FOUND = "+id IN (SELECT id FROM found)"
 IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"
@@ -139,7 +139,7 @@ def _field_conditions(connection: sqlite3.Connection, query: RunQuery) -> list[C
 
 
 def _model_id(connection: sqlite3.Connection, name: str) -> int:
-    """The id of a model or drafter by its name; NO_MODEL, which no row has, for an unknown one."""
+    """The id of a model or drafter by its name; NO_MODEL, which no row has, for an unknown name."""
     row = connection.execute(
         "SELECT id FROM models WHERE name = ?", (encode_text(name),)
     ).fetchone()
@@ -149,9 +149,9 @@ def _model_id(connection: sqlite3.Connection, name: str) -> int:
 def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
     """Fills the temporary table `found` with the runs whose texts contain all the words."""
     for_index = [word for word in words if _is_indexed(word)]
-    # Each word is quoted, so that none is an operator of FTS5; `*` makes it a prefix.
+    # Each word is quoted, so that no word is an operator of FTS5; `*` makes it a prefix.
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in for_index)
-    # The index first, if it applies: it leaves few texts to search for the substring.
+    # The index comes first, if it applies: it leaves few texts to search for the substring.
     for_substring = [_strip_punctuation(word) for word in words]
     contains: list[Condition] = [
         (CONTAINS, (word,) * 3) for word in for_substring if not _is_plain(word)
@@ -178,15 +178,15 @@ def _strip_punctuation(word: str) -> str:
 
 
 def _is_plain(word: str) -> bool:
-    """True if the index's answer is final: the index can look the word up, and the word has no
-    separator or has non-ASCII letters, whose case SQLite's lower() cannot fold for a substring
-    search."""
+    """True if the index's answer is final. The index must be able to look the word up. The word
+    must also have no separator, or have non-ASCII characters: SQLite's lower() cannot fold their
+    case for a substring search."""
     has_separator = any(unicodedata.category(character)[0] not in "LNM" for character in word)
     return _is_indexed(word) and not (has_separator and word.isascii())
 
 
 def _is_indexed(word: str) -> bool:
-    """True if FTS5 can look the word up by its prefix: it has letters or digits, and no letter of
+    """True if FTS5 can look the word up as a prefix: it has letters or digits, and no letter of
     category Lo (Chinese, Japanese, Thai; also Hebrew and Arabic, whose words are then searched as
     substrings)."""
     kinds = {unicodedata.category(character) for character in word}
@@ -226,7 +226,8 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
 
 
 def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
-    """The schedules of a run's rounds, and the largest number of other requests served with it."""
+    """The schedules of a run's rounds, and the largest number of other requests that were served at
+    the same time."""
     rows = connection.execute(SCHEDULES, (run,)).fetchall()
     names = tuple(decode_text(name) for name, _ in rows if isinstance(name, str))
     live = max((most for _, most in rows if isinstance(most, int)), default=1)

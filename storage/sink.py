@@ -43,8 +43,8 @@ __all__ = ["Sink", "run_output", "update_run"]
 # How long a transaction waits for another program's lock; then the log counts as paused.
 LOCK_TIMEOUT_S = 1.0
 
-# This times 49 (the columns of `rounds`, the widest table) must be at most 999: the largest number
-# of values that a statement may have in SQLite before 3.32.
+# Before SQLite 3.32 a statement may have at most 999 values, and the widest table, `rounds`, has 49
+# columns.
 ROWS_A_STATEMENT = 16
 
 # Errors in the values themselves: trying again would not help.
@@ -81,7 +81,8 @@ class Sink:
         except sqlite3.Error:
             self.close()
             raise
-        # Only now: had the transaction failed, the next attempt would still need the keys.
+        # The keys are dropped only now: after a failed transaction, the next attempt would still
+        # need them.
         for unit in units:
             if isinstance(unit, End):
                 self._runs.pop(unit.run_id, None)
@@ -108,7 +109,7 @@ class Sink:
                 self._write(connection, units)
             return []
         except BAD_VALUES:
-            self._models = {}  # some keys may be those of rows that were just rolled back
+            self._models = {}  # some keys may belong to rows that were just rolled back
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
                 # A bad unit must not undo the others: each is written under a savepoint of its own.
@@ -154,7 +155,7 @@ class Sink:
                 store_regret(connection, unit)
 
     def _start(self, connection: sqlite3.Connection, unit: RunStart) -> None:
-        # Should the insertion fail, rounds must not go to an earlier run of the same id.
+        # If the insertion fails, rounds must not go to an earlier run with the same id.
         self._runs.pop(unit.run_id, None)
         row = encode_start(unit.event, unit.owner, self.process, self._model_id)
         run = connection.execute(RUNS.insert(), row).lastrowid
@@ -184,11 +185,11 @@ class Sink:
         """Records that the unit is missing; False if its run was deleted, so that nothing is
         lost."""
         # A refused start has no row to mark (an earlier run may have its id); a measurement is no
-        # event, so none is missing.
+        # event, so no event is missing.
         if isinstance(unit, RunStart | Measurement):
             return True
         run = self._runs.get(unit.run_id, -1)
-        if isinstance(unit, End):  # the run has ended, but how is not recorded
+        if isinstance(unit, End):  # the run has ended, but its outcome is not recorded
             update_run(connection, run, {"status": "interrupted"})
         return record_loss(connection, run, unit.num_events)
 
@@ -197,7 +198,7 @@ def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Seque
     """Inserts rows in blocks.
 
     Python releases the GIL at every statement and has to wait for it while the engine works: one
-    statement for a block of rows needs a tenth as many waits as one for each row.
+    statement per block of rows needs a tenth of the waits of one statement per row.
     """
     in_blocks = len(rows) - len(rows) % ROWS_A_STATEMENT
     blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, in_blocks, ROWS_A_STATEMENT))
@@ -214,9 +215,9 @@ def record_loss(connection: sqlite3.Connection, run: int, num_lost: int) -> bool
 
 
 def store_baseline(connection: sqlite3.Connection, unit: BaselineRecord) -> None:
-    """Stores a run's baseline in place of an earlier one; no effect on a deleted run.
+    """Stores a run's baseline, which replaces an earlier baseline; no effect on a deleted run.
 
-    The run is found by its id: it may have ended, in this process or an earlier one.
+    The run is found by its id: the run may have ended, in this process or in an earlier process.
     """
     plain = unit.baseline
     connection.execute(
@@ -232,7 +233,7 @@ def store_baseline(connection: sqlite3.Connection, unit: BaselineRecord) -> None
 
 
 def store_regret(connection: sqlite3.Connection, unit: RegretRecord) -> None:
-    """Stores a run's regret in place of an earlier one; no effect on a deleted run."""
+    """Stores a run's regret, which replaces an earlier regret; no effect on a deleted run."""
     values = (to_json(unit.regret), encode_text(unit.run_id))
     connection.execute("UPDATE runs SET regret_json = ? WHERE run_id = ?", values)
 

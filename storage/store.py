@@ -102,10 +102,10 @@ class RunStore:
         blocks: tuple[tuple[float, float], ...] = (),
         same_text: bool = False,
     ) -> None:
-        """Stores the speed of plain decoding with which a recorded run is compared.
+        """Stores a speed of plain decoding, with which a recorded run is then compared.
 
-        Never waits for the disk, never raises. `plain_run_id`: the run that measured it. `blocks`,
-        `same_text`: as in PlainSpeed.
+        Never waits for the disk, never raises. `plain_run_id`: the run that measured this speed.
+        `blocks`, `same_text`: as in PlainSpeed.
         """
         plain = PlainSpeed(tokens_per_second, plain_run_id, note, blocks, same_text)
         self._writer.enqueue(BaselineRecord(run_id, plain), "")
@@ -133,7 +133,7 @@ class RunStore:
             query = "DELETE FROM runs WHERE run_id = ?"
             num_deleted = connection.execute(query, (encode_text(run_id),)).rowcount
             # The index keeps the words of a deleted row until its segments are merged; the
-            # write-ahead log keeps them until it is copied back and cut off.
+            # write-ahead log keeps them until that log is copied back and truncated.
             connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writer.tidy()
@@ -141,7 +141,7 @@ class RunStore:
             raise self._unknown(run_id)
 
     def annotate(self, run_id: str, note: str) -> None:
-        """Sets a run's note; an empty one removes it.
+        """Sets a run's note; an empty note removes it.
 
         Raises ConfigError, StoreError, UnknownRunError.
         """
@@ -171,8 +171,8 @@ class RunStore:
         """Thins all but the newest `keep` runs; returns how many it thinned.
 
         A thinned run keeps its accepted paths and all figures, text, tokens and times. Runs that
-        are running, have no recorded end or lost events are skipped. Other writers may write in
-        between. Raises ConfigError, StoreError.
+        are running, have no recorded end or lost events are skipped. Other writers may write
+        between two portions. Raises ConfigError, StoreError.
         """
         integer("keep", keep, 0, MOST_KEPT)
         self._catch_up()
@@ -189,9 +189,9 @@ class RunStore:
         """Rewrites the file without its free space. Raises StoreError.
 
         A file of an early SpecScope needs this once, since it shrinks by itself only afterwards;
-        other files hardly ever need it. It takes as long as copying the file, needs as much disk
-        space again, and blocks all writes meanwhile (recorded events wait in memory, see
-        `LogStatus`).
+        other files hardly ever need it. The call takes as long as copying the file and needs
+        additional disk space for a copy. Meanwhile it blocks all writes, and recorded events wait
+        in memory (see `LogStatus`).
         """
         self._catch_up()
         with self._write_connection() as connection:
@@ -232,16 +232,16 @@ class RunStore:
         return summary
 
     def choices(self) -> RunChoices:
-        """The names of LLMs and drafters that runs in the log have. Raises StoreError."""
+        """The names of the LLMs and drafters of the runs in the log. Raises StoreError."""
         self._catch_up()
         with read_connection(self.path) as connection:
             return select_choices(connection)
 
     def events(self, run_id: str) -> tuple[Event, ...]:
-        """A run's events, equal to those that were recorded. Raises StoreError, UnknownRunError.
+        """A run's events, equal to the recorded events. Raises StoreError, UnknownRunError.
 
-        For a running or interrupted run: the events of its complete rounds; if the log has lost
-        events: those before the first lost one.
+        For a running or interrupted run, these are the events of its complete rounds. If the log
+        has lost events, they are the events before the first lost event.
         """
         self._catch_up()
         with read_connection(self.path) as connection:
@@ -257,7 +257,8 @@ class RunStore:
 
     @contextmanager
     def _write_connection(self) -> Iterator[sqlite3.Connection]:
-        """A short-lived connection for writing, besides the writing thread's. Raises StoreError."""
+        """A short-lived connection for writing, separate from the writing thread's. Raises
+        StoreError."""
         try:
             with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
                 # Overwritten, not only unlinked: a deleted text should not stay in the file.
@@ -267,8 +268,8 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """Flushes, so that a read sees all events recorded before it; not while the log is
-        paused."""
+        """Writes queued events, so that a read sees all events that were recorded before. Does
+        nothing while the log is paused."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

@@ -1,7 +1,7 @@
 """Studies in the log's file: their definition, their state, and the results so far.
 
-Plain values in and out; their meaning is defined in the package lab. Each call opens its own
-connection; what it writes is on disk when it returns; several processes may use one file.
+Takes and returns plain values, whose meaning is defined in the package lab. Each call opens its own
+connection. Values are on disk when the call returns. Several processes may use one file.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ class StudyLog:
 
     def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
         """Stores a cell's result, and the id of its run (the result's `run_id`). If the cell
-        already has a result, that one stays. Raises UnknownStudyError."""
+        already has a result, the earlier result stays. Raises UnknownStudyError."""
         run_id = encode_text(str(result.get("run_id", "")))
         with self._transaction() as connection:
             study = _key(connection, study_id)
             connection.execute(
-                # A cell that two servers measured counts once, the first result stays.
+                # A cell that two servers measured counts once: the first result stays.
                 "INSERT OR IGNORE INTO study_cells"
                 " (study, contestant, item, repeat, run_id, result_json) VALUES (?, ?, ?, ?, ?, ?)",
                 (study, *_cell_columns(cell), run_id, to_json(result)),
@@ -136,7 +136,7 @@ class StudyLog:
     def studies(
         self, kind: str = "", owner: str | None = None, limit: int = 50, offset: int = 0
     ) -> tuple[StudyRow, ...]:
-        """Studies, newest first; of one `kind` or all, of one owner or all."""
+        """Studies, newest first. `kind`: empty for all; `owner`: None for all."""
         where, values = "1", []
         if kind:
             where, values = "kind = ?", [kind]
@@ -160,12 +160,12 @@ class StudyLog:
         return self._row(row), from_json(row["study_json"])
 
     def of_run(self, run_id: str) -> str:
-        """The id of the study to which a run belongs; empty if it belongs to none."""
+        """The id of the study to which a run belongs; empty if the run belongs to no study."""
         cell = self.cell_of(run_id)
         return "" if cell is None else cell[0]
 
     def cell_of(self, run_id: str) -> tuple[str, CellKey] | None:
-        """Study and cell of a run; None if it belongs to none."""
+        """Study and cell of a run; None if the run belongs to no study."""
         query = (
             # A result without a run has an empty `run_id` (see `keep`), which is no run's id.
             "SELECT study_id, contestant, item, repeat FROM study_cells"
@@ -252,7 +252,8 @@ class StudyLog:
 
 
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
-    """Sets studies whose process has ended to `interrupted`: any process may then resume them."""
+    """Sets the state of studies whose process has ended to `interrupted`. Any process may then
+    resume them."""
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(

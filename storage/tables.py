@@ -36,9 +36,9 @@ Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """A table, and those of its columns that an insertion fills, in the order of their values.
+    """A table, and the columns that an insertion fills, in the order of the inserted values.
 
-    The first `keys` columns identify a row; rows are read in their order.
+    The first `keys` columns identify a row; rows are read in the order of these columns.
     """
 
     name: str
@@ -58,7 +58,8 @@ class TableColumns:
         return f"SELECT * FROM {self.name} WHERE {self.columns[0]} = ? ORDER BY {order}"
 
     def row(self, values: Mapping[str, Any]) -> Row:
-        """`values` in column order, NULL for absent ones. KeyError for an unknown one."""
+        """`values` in column order; None for a column without a value. Raises KeyError for an
+        unknown column."""
         unknown = values.keys() - set(self.columns)
         if unknown:
             raise KeyError(f"{self.name} has no column {sorted(unknown)[0]}")

@@ -77,13 +77,14 @@ class _ThinnedRound:
 
 
 def _tokens(nodes: list[Fields], proposals: list[Fields]) -> dict[str, list[Any]]:
-    """One drafter's proposals, in the form of the draft that had them."""
+    """One drafter's remaining proposals, in the form of a draft's tokens."""
     columns: dict[str, list[Any]] = {name: [] for name in TOKEN_FIELDS}
     # By node: the index of its proposal in the draft.
     indices: dict[int, int] = {-1: -1}
     for i, row in enumerate(proposals):
         node = nodes[row["node"]]
-        # If a drafter made equal proposals, the first is the parent of what follows.
+        # If a drafter proposed a node several times, its first proposal is the parent of the next
+        # tokens.
         indices.setdefault(row["node"], i)
         entry = (
             node["token_id"],

@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 MOST_KEPT = 10**9
-"""The largest number of runs that `write_retention` may be called with."""
-# Seconds after which a transaction ends: a recording writer waits for at most this and the time of
-# ROUNDS_AT_ONCE rounds.
+"""The largest number of runs that may be kept whole."""
+# Seconds after which a transaction ends. A recording writer waits at most this long plus the time
+# for ROUNDS_AT_ONCE rounds.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
 PAGES_AT_ONCE = 256
@@ -62,8 +62,8 @@ def write_retention(connection: sqlite3.Connection, keep: int | None) -> None:
 
 
 def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
-    """Thins for PORTION_S; returns the number of runs that this call finished; None if there was
-    nothing to do."""
+    """Thins for PORTION_S seconds. Returns the number of runs that this call finished; None if
+    there was nothing to do."""
     num_thinned = 0
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -77,7 +77,7 @@ def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
 
 
 def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
-    """The key of the oldest run to thin."""
+    """The key of the oldest run to thin; None if there is none."""
     older, values = "1", tuple[object, ...]()
     if keep:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
@@ -97,7 +97,7 @@ def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
 
 
 def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
-    """Thins the next rounds of a run; True if none are left."""
+    """Thins the next rounds of a run; True if no rounds are left."""
     rows = connection.execute(
         "SELECT round, path_json, masses_json FROM rounds"
         " WHERE run = ? AND thinned = 0 ORDER BY round LIMIT ?",
@@ -119,8 +119,8 @@ WITHIN = "run = ? AND round BETWEEN ? AND ?"
 
 
 def _replace_tokens_by_counts(connection: sqlite3.Connection, rounds: RoundRange) -> None:
-    """Replaces each draft's tokens by three numbers: its nodes, its nodes with a score, and the sum
-    of the scores.
+    """Replaces each draft's tokens by three numbers: how many nodes it proposed, how many of these
+    nodes had a score, and the sum of the scores.
 
     The rows are deleted and inserted, since SQLite does not shrink the pages of updated rows.
     """
@@ -190,14 +190,16 @@ def release_pages(connection: sqlite3.Connection) -> bool:
     if mode != INCREMENTAL or free <= PAGES_LEFT:
         return False
     pages = min(PAGES_AT_ONCE, free - PAGES_LEFT)
-    # Not `execute`, which frees a single page: SQLite frees one for each step of the statement.
+    # Not `execute`, which frees a single page: SQLite frees one page for each step of the
+    # statement.
     connection.executescript(f"PRAGMA incremental_vacuum({pages})")
     return True
 
 
 def upkeep(path: Path) -> bool:
-    """A small part of the maintenance of the log at `path`: thinning by its setting, then returning
-    free pages to the disk. True if there is more to do. Raises sqlite3.Error if it must be retried.
+    """A small part of the maintenance of the log at `path`: thinning, if the log's setting asks for
+    it, then returning free pages to the disk. True if there is more to do. Raises sqlite3.Error if
+    the call must be retried.
     """
     # Other writers go first: nothing here is urgent.
     with closing(connect(path, timeout=0)) as connection:

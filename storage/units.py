@@ -43,7 +43,7 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One complete round; at the run's end perhaps an incomplete one."""
+    """One complete round; at the run's end the round may be incomplete."""
 
     events: tuple[RoundEvent, ...]
 
@@ -90,7 +90,8 @@ class BaselineRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegretRecord:
-    """A routed run's regret, counted after its end: JSON's own types. Not an event either."""
+    """A routed run's regret, counted after the run's end, in JSON's own types. Not an event: it has
+    no `seq`."""
 
     run_id: str
     regret: Mapping[str, Any]
@@ -171,7 +172,7 @@ class UnitBuilder:
                 run.unwritten_seq = min(run.unwritten_seq, unit.events[0].seq)
 
     def ignore_run(self, run_id: str) -> None:
-        """The run was deleted: ignore the rest of its events without counting them as lost."""
+        """The run was deleted: its further events are ignored and not counted as lost."""
         run = self._runs.get(run_id)
         if run is not None:
             run.has_hole = run.is_deleted = True

@@ -1,4 +1,4 @@
-"""The SQL of the log's views. Names are those of vLLM and llama.cpp, as in core.metrics.
+"""The SQL of the log's views. Figures have the names of vLLM and llama.cpp, as in core.metrics.
 
 A released view is never edited: a new migration drops it and creates its replacement.
 """
@@ -14,9 +14,10 @@ __all__ = [
     "SCOREBOARD_FIGURES_010",
 ]
 
-# Time covered by the spans of a run, by kind; where spans of one round overlap (threads), the time
-# counts once in `busy_ms` and twice in `sum_ms`. `both`: the LLM or a drafter was busy. `reached`:
-# the latest end of the spans before this one; only the span's time after it is new.
+# Time covered by the spans of a run, by kind. If spans of one round overlap (threads), their common
+# time counts once in `busy_ms` and for each span in `sum_ms`. `both`: the LLM or a drafter was
+# busy. `reached`: the latest end of the spans before this span; only the time of this span after
+# `reached` is new.
 SPAN_TIMES = """
 WITH labelled AS (
     SELECT run, round, start_ms, end_ms,
@@ -103,9 +104,9 @@ SUMMARY_RATES = """    coalesce((llm_busy_ms + coalesce(draft_busy_ms, 0.0) - bo
 RUN_SUMMARY = f"{SUMMARY_HEAD}{SUMMARY_RATES}{SUMMARY_REST}"
 
 # The figures are counted as in `core.metrics`: `overlap_ratio` includes drafting during LLM passes
-# for other requests; `tokens_per_second` (below) counts from the end of the first round's prefill,
-# since a drafter that first drafts in a later round has its prefill then, in the time of decoding.
-# `$[1]`, `$[3]`, `$[4]`: `outcomes`, `hit` and `saved_ms` of an Ahead (core/events/parts.py).
+# for other requests; `tokens_per_second` (below) counts from the end of the first round's prefill.
+# If a drafter first drafts in a later round, its prefill is part of the decoding time. `$[1]`,
+# `$[3]`, `$[4]`: `outcomes`, `hit` and `saved_ms` of an Ahead (core/events/parts.py).
 OVERLAP = """
 WITH early AS (
     SELECT run, sum(json_extract(value, '$[4]')) AS saved_ms
@@ -212,8 +213,8 @@ M006 = (
     ("run_summary", RUN_SUMMARY_006.strip()),
 )
 
-# Columns of `runs` are listed, not `runs.*`: since m009 some of them have the names of figures that
-# this view counts.
+# Columns of `runs` are listed, not `runs.*`: since m009 some of these columns have the names of
+# figures that this view counts.
 SUMMARY_OF_ALL_009 = """    SELECT runs.id, run_id, created_utc, status, prompt, output, note,
         drafters_json, dtype, device, seed, finish_reason, error, num_lost_events, queue_ms,
         counted.*, timed.*,
@@ -227,8 +228,8 @@ RUN_SUMMARY_009 = f"{SUMMARY_HEAD_009}{SUMMARY_RATES_006}{SUMMARY_REST}"
 
 M009 = (("run_summary", RUN_SUMMARY_009.strip()),)
 
-# For a thinned round, `nodes` and `proposals` have only the accepted nodes; its rows of `drafts`
-# have the counts of all its nodes.
+# For a thinned round, `nodes` and `proposals` have only the accepted nodes. The round's rows of
+# `drafts` have counts over all of its nodes.
 SCOREBOARD_COUNTED_010 = """
 WITH told AS (
     SELECT proposals.run, proposals.model, proposals.score, rounds.thinned,

@@ -33,7 +33,8 @@ UNITS_A_TRANSACTION = 64
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """State of the log: `waiting` events are not on disk yet, `dropped` never will be.
+    """State of the log. `waiting`: the number of events that are not on disk yet; `dropped`: the
+    number of events that will never be written.
 
     `reason` is a sentence while the log is paused, else empty.
     """
@@ -54,7 +55,7 @@ class LogWriter:
         # Guarded by `_change`:
         self._queue: deque[tuple[Event | Measurement, str]] = deque()
         # Numbers of events so far: put into the queue, taken by the thread, written or dropped by
-        # it (`_settled`), refused by a full or closed queue (`_dropped`).
+        # the thread (`_settled`), refused by a full or closed queue (`_dropped`).
         self._put = self._taken = self._settled = self._dropped = 0
         # `_due`: a unit is complete, or upkeep may be due. `_urgent`: write without waiting for the
         # interval. `_closing`: end the thread after writing.
@@ -62,7 +63,7 @@ class LogWriter:
         # Whether there may be upkeep to do.
         self._untidy = True
         self._reason = ""
-        # The thread's own:
+        # Used by the thread only:
         self._builder = UnitBuilder()
         self._units: deque[Unit] = deque()
         self._next_at = 0.0
@@ -74,8 +75,9 @@ class LogWriter:
     # -- any thread --
 
     def enqueue(self, event: Event | Measurement, owner: str) -> None:
-        """Queues an event. If too many events wait, it drops and counts the event instead, unless
-        that is a run's end or a measurement. Never waits for the disk."""
+        """Queues an event. If too many events wait, the event is dropped and counted, unless it is
+        a run's end or a measurement. After `close`, every event is dropped. Never waits for the
+        disk."""
         with self._change:
             # A run's last event is always queued: without it the run's outcome would be lost.
             full = self._put - self._settled >= self._max_waiting
@@ -90,8 +92,8 @@ class LogWriter:
                 self._change.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Writes now; True when every event queued before is written or dropped, False if that took
-        longer than `timeout` (s)."""
+        """Writes now. Returns True once every event that was queued before is written or dropped,
+        False if that takes longer than `timeout` (s)."""
         with self._change:
             num_queued = self._put
             self._urgent = True

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-# The other workers, and later runs, find what one worker has compiled.
+# Other workers and later runs find in this folder what one worker has compiled.
 CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "numba"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))
 
@@ -31,9 +31,9 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
-# For work that takes three seconds on a quiet machine. CPU time leaves out unrelated processes, but
-# since caches and memory are shared with them, the same work takes up to 1.6 times as much CPU
-# time.
+# Enough for work that takes three seconds on a quiet machine. CPU time excludes other processes.
+# But other processes use the same caches and memory, so the same work may take up to 1.6 times as
+# much CPU time.
 CPU_LIMIT_S = 5.0
 
 
@@ -50,7 +50,7 @@ def _pinned_arithmetic() -> None:
 
 @pytest.fixture(scope="session")
 def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
-    """An engine of the bundled models in float32, loaded once a worker and before the first test
+    """An engine of the bundled models in float32. Each worker loads it once, before the first test
     that uses it, so that no test's time includes the loading. Other engines over the same LLM do
     not time its passes again."""
     from core.speculation_length.cost_model import ledger
@@ -67,8 +67,8 @@ def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def trees() -> None:
-    """Parses all source files once a worker and before the first test that reads all of them, so
-    that no test's time includes the parsing."""
+    """Parses all source files, once per worker and before the first test that reads all files. So
+    no test's time includes the parsing."""
     from tests.source import sources, tree_of
 
     for path in sources():
@@ -99,15 +99,15 @@ def _no_drafter_is_lost(
 
 # -- files of a tier --
 
-# Run by `-m NAME`, one after the other: nightly tests add network interfaces, and Chromium then
-# ends all its requests.
+# These tiers are run by `-m NAME`, one tier after the other: nightly tests add network interfaces,
+# which makes Chromium end all its requests.
 TIERS = ("browser", "nightly")
 
 
 @cache
 def marks_tier(tier: str, file: Path) -> bool:
-    """Whether a file of tests, or the conftest.py of a folder that it is in, marks tests as of this
-    tier."""
+    """Whether a file of tests, or a conftest.py in one of its folders, marks tests as belonging to
+    this tier."""
     folders = file.parents[: file.parents.index(Path(__file__).parent)]
     files = (file, *(conftest for one in folders if (conftest := one / "conftest.py").is_file()))
     mark = re.compile(rf"\bmark\.{tier}\b|\.add_marker\(\"{tier}\"\)")
@@ -115,8 +115,8 @@ def marks_tier(tier: str, file: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """In the second and third tier only files that mark such tests are imported: importing all
-    files takes a worker 16 s of CPU time."""
+    """For the second and third tier, only files that mark tests of this tier are imported:
+    importing all files takes a worker 16 s of CPU time."""
     tier = config.getoption("markexpr")
     if tier not in TIERS or collection_path.suffix != ".py":
         return None
@@ -124,8 +124,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def check_tiers(items: Iterable[pytest.Item]) -> None:
-    """Raises UsageError where a tier would not find a test of its own; only the first tier imports
-    all files."""
+    """Raises UsageError if a tier would miss one of its tests. Only the first tier finds such
+    tests, since it imports all files."""
     for item in items:
         for tier in TIERS:
             if item.get_closest_marker(tier) and not marks_tier(tier, item.path):
@@ -137,10 +137,11 @@ def check_tiers(items: Iterable[pytest.Item]) -> None:
 
 # -- order --
 
-# The first file compiles every variant of the model pass, which takes a minute where nothing is
-# cached. The others here need no variant: else several workers would compile the same variants.
+# The first file compiles every variant of the model pass, which takes a minute if nothing is
+# cached. The other files here need no variant. Otherwise several workers would compile the same
+# variants.
 FIRST = ("core/models/native/test_forward.py", "storage", "lab")
-# One worker runs a whole file: if a long one began last, the other workers would wait for it.
+# One worker runs a whole file. If a long file began last, the other workers would wait for its end.
 LONGEST = {
     "nightly": (
         "bench/test_suites.py",
@@ -170,8 +171,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 # -- garbage --
 
-# A worker holds millions of objects, and each swap of models collects garbage, which takes a second
-# of CPU time if all of them are examined. So those that outlive a file of tests are frozen.
+# A worker holds millions of objects. Each swap of models collects garbage, which takes a second of
+# CPU time if all objects are examined. So the objects that outlive a file of tests are frozen.
 
 
 def pytest_collection_finish() -> None:
@@ -191,7 +192,8 @@ def pytest_runtest_teardown(
 
 
 def cpu_s() -> float:
-    """CPU seconds of this process so far, all threads, and of processes that it waited for."""
+    """CPU seconds so far: of all threads of this process, and of the ended processes that it waited
+    for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -200,7 +202,8 @@ def cpu_s() -> float:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     from numba.core.event import install_timer
 
-    # What numba compiles is kept for later runs, so it is not counted for the first test.
+    # What numba compiles is kept for later runs, so the compilation does not count as time of the
+    # test.
     compiled: list[float] = []
     start = cpu_s()
     with install_timer("numba:compile", compiled.append):

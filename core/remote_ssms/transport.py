@@ -10,20 +10,21 @@ __all__ = ["Arrival", "Transport"]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """From a node: a `frame`, or a `change` of its connection: `up`, `down`, or `refused` (the key
-    was not accepted)."""
+    """What arrived from a node: a `frame`, or a `change` of its connection: `up`, `down`, or
+    `refused` (the node did not accept the key)."""
 
     node: int
     frame: bytes | None = None
     change: str = ""
 
 
-# Has its own clock, so that tests run the exchange without sockets and without waiting.
+# A transport has its own clock, so that tests need neither sockets nor waiting.
 class Transport(Protocol):
-    """Frames to and from nodes, by their number. Used by one thread at a time."""
+    """Sends frames to nodes and receives frames from them. A node is identified by its number. Used
+    by one thread at a time."""
 
     def now(self) -> float:
-        """Seconds on the clock of `poll`."""
+        """Seconds, on the clock to which `until` of `poll` refers."""
         ...
 
     def send(self, node: int, frame: bytes) -> None:
@@ -31,7 +32,8 @@ class Transport(Protocol):
         ...
 
     def poll(self, until: float) -> list[Arrival]:
-        """Waits for at least one arrival, until this time at most."""
+        """Waits for an arrival, but not longer than until the time `until`. Returns all arrivals;
+        an empty list if there was none."""
         ...
 
     def close(self) -> None:

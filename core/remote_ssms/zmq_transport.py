@@ -26,9 +26,10 @@ RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 REOPEN_S = 5.0
 """Time after which a connection that is down is opened again. libzmq reconnects on its own, but
-never after a frame above its limit or of another protocol."""
+never after it has received a frame that is too long or of another protocol."""
 QUEUED = 16
-"""Frames that wait for a node; a round is sent only when the last one was answered."""
+"""The largest number of frames that wait for a node. Few frames wait, since a round is sent only
+after the answer to the preceding round."""
 EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_DISCONNECTED
@@ -51,14 +52,16 @@ class ZmqTransport:
     def __init__(self, addresses: Sequence[str], keys: CurveKeys | None) -> None:
         self._addresses = tuple(addresses)
         self._keys = keys
-        # Kept after a reconnection, so that a node finds this engine's runs. One for each address:
-        # two sockets with one identity at one node would replace each other for ever.
+        # An identity is kept after a reconnection, so that a node finds this engine's runs. Each
+        # address has its own identity: two sockets with the same identity at one node would replace
+        # each other for ever.
         self._identities = [secrets.token_bytes(16) for _ in self._addresses]
         self._context: zmq.Context[Any] | None = None
         self._sockets: list[zmq.Socket[Any]] = []
         self._monitors: list[zmq.Socket[Any]] = []
         self._poller = zmq.Poller()
-        # By node, while its connection is down: since when, or when it was last reopened.
+        # For each node whose connection is down: the time when it went down, or of the last attempt
+        # to reopen it.
         self._down_since: dict[int, float] = {}
 
     def now(self) -> float:
@@ -75,7 +78,7 @@ class ZmqTransport:
         # Rounded up: `poll` takes an integer, and 0 would spin until the deadline.
         ready = dict(self._poller.poll(int(wait_ms) + (wait_ms % 1 > 0)))
         arrivals: list[Arrival] = []
-        # Changes first, so that a link is up when its frames are handled.
+        # Changes first, so that a connection counts as up when its frames are handled.
         for node, monitor in enumerate(self._monitors):
             if monitor in ready:
                 arrivals += self._changes(node, monitor)
@@ -90,7 +93,7 @@ class ZmqTransport:
         for node, since in self._down_since.items():
             if now - since >= REOPEN_S:
                 endpoint = f"tcp://{self._addresses[node]}"
-                with suppress(zmq.ZMQError):  # libzmq has given it up
+                with suppress(zmq.ZMQError):  # libzmq has given up this endpoint
                     self._sockets[node].disconnect(endpoint)
                 self._sockets[node].connect(endpoint)
                 self._down_since[node] = now
@@ -125,18 +128,20 @@ class ZmqTransport:
         if self._context is not None:
             return
         self._context = zmq.Context()
-        # No limit for the monitors' queues: a full one, of a node that refuses each connection,
-        # would block ZeroMQ's only thread, and with it the heartbeats to all other nodes.
+        # Monitors' queues have no limit. A node that refuses each connection would otherwise fill
+        # its monitor's queue. A full queue blocks ZeroMQ's only thread, and so the heartbeats to
+        # all other nodes.
         self._context.rcvhwm = 0
         for address, identity in zip(self._addresses, self._identities, strict=True):
             socket = self._context.socket(zmq.DEALER)
             socket.identity = identity
             set_limits(socket, address, QUEUED)
-            # No limit: libzmq 4.3.5 aborts at the heartbeat after a connection was closed with a
-            # full queue, see NodeListener.
+            # No limit on received frames: libzmq 4.3.5 aborts at the next heartbeat if a connection
+            # was closed with a full queue, see NodeListener.
             socket.rcvhwm = 0
             socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
-            # By this the node, which sends no heartbeats, ends a silent engine's connection.
+            # After this time the node, which sends no heartbeats, ends the connection of a silent
+            # engine.
             socket.heartbeat_ttl = SILENCE_MS
             # Nothing is queued for a node that is not connected: it would come too late.
             socket.immediate = True
@@ -145,7 +150,7 @@ class ZmqTransport:
                 socket.curve_serverkey = self._keys.node_public
                 socket.curve_secretkey = self._keys.engine_secret
                 socket.curve_publickey = self._keys.engine_public
-            # Before the connection, or its first event would be missed.
+            # Opened before the connection, whose first event would otherwise be missed.
             monitor = socket.get_monitor_socket(EVENTS)
             socket.connect(f"tcp://{address}")
             self._sockets.append(socket)
@@ -155,8 +160,9 @@ class ZmqTransport:
 
 
 def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
-    """Limits for both ends of a connection: bytes of a frame, `queued` frames, time of a handshake.
-    `address`: HOST:PORT; decides on IPv6."""
+    """Limits the bytes of a frame, the number of queued frames (`queued`) and the time of a
+    handshake. Both ends of a connection use it. `address`: HOST:PORT, whose host decides whether
+    the socket uses IPv6."""
     socket.linger = 0
     # A name that cannot be resolved now is resolved later, as IPv4.
     with suppress(OSError):
@@ -167,8 +173,8 @@ def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
 
 
 def _frames(socket: zmq.Socket[Any]) -> list[bytes]:
-    """The received frames, at most QUEUED; each part of a multipart message, which no node sends,
-    is one."""
+    """The received frames, at most QUEUED. A part of a multipart message would count as a frame,
+    but nodes send no such messages."""
     frames: list[bytes] = []
     with suppress(zmq.Again):
         while len(frames) < QUEUED:

@@ -1,4 +1,4 @@
-"""Routing (CoSine): which of a run's SSMs draft in a round, by name of the rule."""
+"""Routing (CoSine): rules that choose which of a run's SSMs draft in a round, found by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Maker = Callable[[Sequence[str], int, TimeOfRound], Router]
 def make_router(
     config: SpeculationConfig, names: Sequence[str], time_of_round: TimeOfRound
 ) -> Router | None:
-    """A new router for one run with these SSMs; None where all of them draft in every round."""
+    """A new router for one run with these SSMs; None if all of them draft in every round."""
     rule = routing_rule(config.routing)
     if not rule.implementation or len(names) <= 1:
         return None

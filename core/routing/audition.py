@@ -13,8 +13,8 @@ __all__ = ["AuditionRouter"]
 
 
 class AuditionRouter:
-    """See Router. `names`: the run's SSMs in order; the first one drafts before the audition, and
-    if none could be scored."""
+    """See Router. `names`: the run's SSMs in order. The first one drafts before the audition, and
+    after it if no SSM could be scored."""
 
     reads_drafts = False
     reads_times = False
@@ -37,7 +37,7 @@ class AuditionRouter:
         return dict(self._scores)
 
     def route(self) -> Route:
-        # `max` returns the first of equals: ties go to the run's order.
+        # `max` returns the first of equal scores: the run's order decides ties.
         best = max(self._scores, key=lambda name: self._scores[name], default=None)
         if best is None:
             return Route((), reason="every SSM failed")

@@ -33,12 +33,13 @@ class RoundTime:
 
 
 AUDITION_WINDOW = 48
-"""Tokens of an audition for a router, which may compare SSMs repeatedly. More than for a length
-policy: a longer window errs less often, at little cost (see `SsmDrafter.audition`)."""
+"""An audition for a router reads this many of the text's last tokens. These are more than for a
+length policy, since a router may compare SSMs repeatedly: a longer window errs less often, at
+little cost (see `SsmDrafter.audition`)."""
 
 CHAIN_DEPTH = 4
-"""Depth of the chain by which SSMs are compared, whatever the length policy: `credit` predicts its
-tokens, the engine its time."""
+"""SSMs are compared by a chain of this depth, whatever the length policy. `credit` predicts how
+many of the chain's tokens are accepted, the engine predicts the chain's time."""
 
 TimeOfRound = Callable[[str], RoundTime]
 """The name of the SSM that drafts -> the predicted time of the round."""
@@ -60,7 +61,7 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
     if len(route.drafters) <= most:
         return route
     explored = [name for name in route.drafters if name in route.explored]
-    # The sort below is stable: ties go to the run's order.
+    # The sort below is stable: the run's order decides ties.
     others = [name for name in route.drafters if name not in route.explored]
     others.sort(key=lambda name: -scores[name])
     # Rounded up: a single place goes to an explored SSM. Explored SSMs beyond this half come last.
@@ -75,8 +76,8 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 class DraftEvidence:
     """The most probable path of one SSM's draft, as far as it is within the node budget.
 
-    `scores`: calibrated, of each token. `similarities`: the cosine of the LLM's embeddings of the
-    drafted and the committed token at each position that both have.
+    `scores`: each token's calibrated score. `similarities`: the cosine similarity between the LLM's
+    embeddings of the drafted and of the committed token, for each position that has both.
     """
 
     scores: tuple[float, ...]
@@ -85,12 +86,13 @@ class DraftEvidence:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvidence:
-    """The outcome of a round. `num_accepted`: accepted tokens; `num_tokens`: committed ones, the
-    LLM's own included. `drafts`: by SSM; empty in a round without drafts, and unless
-    `Router.reads_drafts`. `routed`: the SSMs of the route within the scheduler's grant, even if
-    they failed to draft; none without a draft request. `log_probs`: by SSM, the natural logarithms
-    of its probabilities of the tokens committed since its last report, from its catch-up pass; NaN
-    where the pass did not compute one. `share_ms`: this request's share of the round's time."""
+    """The outcome of a round. `num_accepted`: accepted tokens; `num_tokens`: committed tokens,
+    including the LLM's own; `share_ms`: this request's share of the round's time. `routed`: the
+    SSMs of the route within the scheduler's grant, even if they failed to draft; empty if no draft
+    was requested. `drafts`: by SSM; empty in a round without drafts, and unless
+    `Router.reads_drafts`. `log_probs`: by SSM, natural log-probabilities of the tokens committed
+    since the SSM's last report. They come from the SSM's catch-up pass; NaN if the pass did not
+    compute a token's probability."""
 
     num_accepted: int
     num_tokens: int
@@ -104,7 +106,8 @@ class Router(Protocol):
     """Routes one run."""
 
     def route(self) -> Route:
-        """The SSMs of the next round; the same ones until the next `observe`."""
+        """The SSMs of the next round. Repeated calls return the same route until the router is told
+        something new."""
         ...
 
     def drafter_scores(self) -> dict[str, float]:
@@ -142,6 +145,6 @@ class Router(Protocol):
         ...
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        """Adds an audition of `ms`: each SSM's log-probabilities of the text's last tokens, the
-        newest last."""
+        """Adds an audition that took `ms` milliseconds. `log_probs`: each SSM's log-probabilities
+        of the text's last tokens, the newest last."""
         ...

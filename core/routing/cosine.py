@@ -1,13 +1,13 @@
 """`cosine`: CoSine's routing as published (section on adaptive request routing).
 
-Each SSM has a score M, started at 0.5 and updated by M <- 0.7 M + 0.3 S, where S is the harmonic
-mean of its drafted tokens' confidence and their similarity to the committed ones. While few tokens
-are accepted, half of the places go to the SSMs that were routed least. The paper states neither the
-rate of M nor the threshold nor the share explored: 0.3, 2 tokens and one half are assumed.
+Each SSM has a score M, which starts at 0.5 and is updated by M <- 0.7 M + 0.3 S. S is the harmonic
+mean of the drafted tokens' confidence and their similarity to the committed tokens. While few
+tokens are accepted, half of the places go to the SSMs that were routed least. The paper states
+neither the rate of M nor the threshold nor the share explored: 0.3, 2 tokens and one half are
+assumed.
 
-Confidence is the mean score of the drafted tokens within the node budget; a draft contains no
-others. A small budget cuts the uncertain end of a fused draft, so this mean is higher than that
-over all drafted tokens.
+Confidence is the mean score of the draft's tokens within the node budget. A small budget cuts the
+uncertain end of a fused draft, so this mean is higher than the mean over all drafted tokens.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FEW_ACCEPTED = 2
 
 
 def harmonic_score(draft: DraftEvidence) -> float | None:
-    """S = 2CA / (C + A): C the mean score, A the mean similarity (at least 0) of a draft's tokens;
-    0 if both are 0, None without a token to compare."""
+    """S = 2CA / (C + A). C is the mean score and A the mean similarity of a draft's tokens; a
+    negative A counts as 0. S is 0 if C and A are 0. None if the draft has no token to compare."""
     if not draft.scores or not draft.similarities:
         return None
     confidence = sum(draft.scores) / len(draft.scores)
@@ -39,7 +39,7 @@ def harmonic_score(draft: DraftEvidence) -> float | None:
 
 class CosineRouter:
     """See Router. `names`: the run's SSMs in order; `count`: how many draft in a round. The
-    published rule ignores their times."""
+    published rule ignores the SSMs' times."""
 
     reads_drafts = True
     reads_times = False
@@ -50,7 +50,7 @@ class CosineRouter:
         self._scores = dict.fromkeys(names, START)
         self._num_routed = dict.fromkeys(names, 0)
         self._count = count
-        self._accepted: int | None = None  # in the last round with routed SSMs
+        self._accepted: int | None = None  # tokens, in the last round with routed SSMs
         self._route: Route | None = None
 
     def drafter_scores(self) -> dict[str, float]:
@@ -76,7 +76,7 @@ class CosineRouter:
         exploring = accepted < FEW_ACCEPTED
         # ceil(count / 2): while exploring, a single place goes to the SSM that was routed least.
         num_explored = -(-count // 2) if exploring else 0
-        # Sorting is stable: ties go to the run's order.
+        # Sorting is stable: the run's order decides ties.
         least_routed = sorted(names, key=lambda name: self._num_routed[name])[:num_explored]
         rest = [name for name in names if name not in least_routed]
         best = sorted(rest, key=lambda name: -self._scores[name])[: count - num_explored]

@@ -1,16 +1,17 @@
-"""`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), within a text.
+"""`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), repeated within a
+text.
 
 An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens (newer
-ones count more). Its score is what it would bring as the only drafter: expected committed tokens
-per second, from its credit and its measured time, whatever the length policy. SSMs that draft
-report log-probabilities from their catch-up pass at no cost. All SSMs are scored in an audition,
-one batched pass over the last tokens: at the start, then as often as 2 % of the decoding time
-allows, and at once when the routed SSMs suddenly predict the text worse (a change of domain).
+tokens count more). Its score is the expected number of committed tokens per second with it as the
+only drafter. The score depends on the SSM's credit and measured time, not on the length policy.
+SSMs that draft report log-probabilities from their catch-up pass at no cost. All SSMs are scored in
+an audition, one batched pass over the last tokens. The first audition is at the start. Further
+auditions take place as often as 2 % of the decoding time allows. If the routed SSMs suddenly
+predict the text worse (a change of domain), an audition takes place at once.
 
-Credits come from the last audition, where all SSMs read the same tokens in the same context.
-Catch-up passes only decide when the next audition is due: comparing their probabilities with the
-probabilities from an audition of the other SSMs would compare different tokens, read in different
-contexts.
+Credits come from the last audition, in which all SSMs read the same tokens in the same context.
+Catch-up passes only decide when the next audition is due. They are not compared with auditions of
+other SSMs, which score other tokens, read in other contexts.
 """
 
 from __future__ import annotations
@@ -25,36 +26,37 @@ from core.speculation_length.cost_model import TINY_MS
 
 __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
-# A token's weight, relative to that of the next newer token.
+# A token's weight, relative to the weight of the next newer token.
 FORGETTING = 0.95
-# Auditions, that of the prompt included, may take this share of the decoding time. Those after a
-# drop may exceed it, since a short text would otherwise end before its change is followed; the next
-# regular audition then waits for longer.
+# Auditions, including the audition on the prompt, may take this share of the decoding time. An
+# audition after a drop may exceed this share, since a short text would otherwise end before the
+# router follows the change. The next regular audition then comes later.
 SHARE = 0.02
 # The least number of rounds between two switches without a change of domain, so that noise does not
 # make two SSMs alternate.
 STEADY_ROUNDS = 16
-# A gain must exceed NOISE standard errors of the difference. After a change of domain, where the
-# new tokens are few, any gain counts; but soon after another switch it must exceed NOISE_SOON
-# standard errors: of two equally good SSMs one predicts a few tokens much worse now and then, which
-# looks like a change.
+# For a switch, the gain must exceed NOISE standard errors of the difference. After a change of
+# domain any gain is enough, since the new tokens are few. Soon after another switch, even such a
+# gain must exceed NOISE_SOON standard errors: now and then one of two equally good SSMs predicts a
+# few tokens much worse, which looks like a change of domain.
 NOISE, NOISE_SOON = 3.0, 5.0
 # Lower bound of a log-probability: a single surprising token is little evidence.
 FLOOR = -6.9  # log 0.001
-# Tokens that may show a drop, and the tokens before them for comparison.
+# The number of tokens that may show a drop, and of tokens before them for comparison.
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
-# A drop is at least this many standard errors. A false alarm costs an audition only.
+# A drop is more than this many standard errors. A false alarm costs only an audition.
 DROP = 2.5
 # An audition after a drop reads the last CHANGED_WINDOW tokens. Only the last CHANGED_TOKENS of
 # them are compared, since tokens before the change are no evidence; the others are their context.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
-# A time is replaced once the measured one differs from it by more than this factor, see `_Times`.
+# A time is replaced once the measured time differs from it by more than this factor, see `_Times`.
 ALIKE = 1.4
 
 
 def credit_of(log_probs: Sequence[float]) -> float:
-    """Discounted mean of natural log-probabilities, the newest token last: a token's weight is
-    FORGETTING to the power of its age. FLOOR without a token."""
+    """Discounted mean of natural log-probabilities, the newest token last. A token's weight is
+    FORGETTING to the power of its age, and its value is at least FLOOR. Without a token the mean is
+    FLOOR."""
     weight = total = 0.0
     for age, value in enumerate(reversed(log_probs)):
         share = FORGETTING**age
@@ -64,9 +66,9 @@ def credit_of(log_probs: Sequence[float]) -> float:
 
 
 def noise_of(one: Sequence[float], other: Sequence[float]) -> float:
-    """Standard error of `credit_of(one) - credit_of(other)`, two SSMs' log-probabilities of the
-    same tokens; infinite without a token."""
-    # Differences of single tokens: what is hard to predict for both SSMs cancels.
+    """Standard error of `credit_of(one) - credit_of(other)`; infinite without a token. `one`,
+    `other`: two SSMs' log-probabilities of the same tokens."""
+    # Differences are taken token by token: a token's difficulty for both SSMs cancels out.
     differences = [max(FLOOR, a) - max(FLOOR, b) for a, b in zip(one, other, strict=True)]
     if not differences:
         return math.inf
@@ -80,8 +82,8 @@ def noise_of(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def has_dropped(log_probs: Sequence[float]) -> bool:
-    """Whether the last RECENT_TOKENS were predicted much worse than the tokens before them: by DROP
-    standard errors."""
+    """Whether the last RECENT_TOKENS were predicted worse than the tokens before them, by more than
+    DROP standard errors. False if there are too few tokens."""
     recent = log_probs[-RECENT_TOKENS:]
     baseline = log_probs[-RECENT_TOKENS - BASELINE_TOKENS : -RECENT_TOKENS]
     if len(recent) < RECENT_TOKENS or len(baseline) < RECENT_TOKENS:
@@ -94,8 +96,8 @@ def has_dropped(log_probs: Sequence[float]) -> bool:
 class _Times:
     """The times by which SSMs are compared. They are relative to the SSMs' median drafting time,
     since a busy machine slows all SSMs down. Each time is kept until the measured time differs from
-    it by more than a factor of ALIKE: smaller differences are noise, which must not decide. Similar
-    SSMs take equally long: a drafting time begins as the median."""
+    it by more than a factor of ALIKE: smaller differences are noise, which must not decide. A
+    drafting time begins as the median, since similar SSMs take equally long."""
 
     def __init__(self, time_of_round: TimeOfRound) -> None:
         self._time_of_round = time_of_round
@@ -109,7 +111,8 @@ class _Times:
         measured = [one.draft_ms for one in times.values() if one.draft_ms > 0]
         if not measured:
             return False
-        # Always one SSM's time: of two SSMs, the mean of both would halve their difference.
+        # `median_low` is always the time of one SSM. The mean of two SSMs' times would differ from
+        # each of them by only half of their difference.
         median = self._median_ms = statistics.median_low(measured)
         llm = _steady(self._llm, times[names[0]].llm_ms / median)
         drafting = {
@@ -121,8 +124,8 @@ class _Times:
         return changed
 
     def ms(self, name: str) -> float:
-        """Milliseconds of a round in which this SSM drafts; until drafting was timed, of the LLM's
-        pass alone."""
+        """Milliseconds of a round in which this SSM drafts. Until drafting has been timed, only the
+        LLM's pass counts."""
         if name not in self._drafting:
             return max(TINY_MS, self._time_of_round(name).llm_ms)
         return max(TINY_MS, self._median_ms * (self._llm + self._drafting[name]))
@@ -159,14 +162,14 @@ class CreditRouter:
     # -- scores --
 
     def drafter_scores(self) -> dict[str, float]:
-        """Expected tokens per second of each SSM alone, as of the last audition. An SSM without one
-        has the credit FLOOR, which means hardly more than one token a round."""
+        """Expected tokens per second of each SSM alone, from the last audition. An SSM without an
+        audition has the credit FLOOR, which predicts hardly more than one token per round."""
         log_probs = self._log_probs
         return {n: self._value(n, credit_of(log_probs.get(n, ()))) for n in self._names}
 
     def _value(self, name: str, credit: float) -> float:
-        """Tokens per second of a chain of CHAIN_DEPTH tokens, each accepted with probability
-        r = exp(`credit`) if its parent is: (1 + r + ... + r^CHAIN_DEPTH) / time."""
+        """Tokens per second of a chain of CHAIN_DEPTH tokens, each accepted with probability r =
+        exp(`credit`) if its parent is accepted: (1 + r + ... + r^CHAIN_DEPTH) / time."""
         rate = math.exp(credit)
         tokens = sum(rate**depth for depth in range(CHAIN_DEPTH + 1))
         return 1000 * tokens / self._times.ms(name)
@@ -193,8 +196,8 @@ class CreditRouter:
         self._rounds += 1
         self._decode_ms += max(0.0, evidence.share_ms)
         self._since_audition += evidence.num_tokens
-        # A changed time may make another SSM the better one without a new audition; this holds only
-        # where the text has not changed since the last audition.
+        # If a measured time has changed, another SSM may be better now. No new audition is needed
+        # to find out, unless the text has changed since the last audition.
         self._times_changed |= self._times.update(self._names)
         if self._times_changed and self._is_steady and self._log_probs and not self._changed:
             self._choose(first=False)
@@ -213,8 +216,8 @@ class CreditRouter:
             return False
         if not self._log_probs:
             return True
-        # At least RECENT_TOKENS new tokens lie between two auditions, so that each audition shows
-        # something.
+        # At least RECENT_TOKENS new tokens lie between two auditions, so that each audition brings
+        # new evidence.
         if self._since_audition < RECENT_TOKENS:
             return False
         if self._changed:
@@ -240,7 +243,7 @@ class CreditRouter:
         return self._rounds - self._last_switch >= STEADY_ROUNDS
 
     def _choose(self, first: bool) -> None:
-        # After a change of domain the tokens before it are no evidence.
+        # After a change of domain the tokens before the change are no evidence.
         first_token = -CHANGED_TOKENS if self._changed else 0
         recent = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
         credits = {name: credit_of(recent[name]) for name in self._names if name in recent}
@@ -251,7 +254,8 @@ class CreditRouter:
             self._reason = f"{', '.join(self._routed)} predicted the prompt's end best"
             return
         may_switch = self._changed or self._is_steady
-        # 0 before the first switch: the prompt's audition chooses among all and switches nothing.
+        # `_last_switch` is 0 before the first switch. The choice after the first audition is no
+        # switch.
         is_soon = self._last_switch > 0 and not self._is_steady
         num_errors = (NOISE_SOON if is_soon else 0.0) if self._changed else NOISE
         changes, why, held_back = [], "the text changed", ""
@@ -267,7 +271,8 @@ class CreditRouter:
             noise = 0.0
             if num_errors:
                 noise = num_errors * noise_of(recent[challenger], recent[weakest])
-            # By value, not by credit: a slower SSM must predict better by more.
+            # Values are compared, not credits: a slower SSM must predict the text better by a
+            # larger margin.
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 held_back = f"{higher} by no more than their noise"
                 break

@@ -1,11 +1,12 @@
 """Regret: extra LLM passes of a choice of drafters, compared with choices known only in hindsight.
 
-Counted on a finished text that each SSM has read once, from the token that it would have drafted at
-each position. An SSM's draft at a position is the chain of its tokens from there on that equal the
-text's, at most `depth` of them; a round commits that chain and one more token.
+Regret is counted on a finished text. Each SSM has read the text once, which gives the token that it
+would have drafted at each position. An SSM's draft at a position consists of its consecutive tokens
+from this position on that equal the text's, at most `depth` tokens. A round commits this draft and
+one more token.
 
-The best choice for one round, the longest chain, is also the best for the whole text: of two rounds
-the one that begins earlier never ends later.
+The longest draft is the best choice for one round. It is also the best choice for the whole text:
+of two rounds, the round that begins earlier never ends later.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any
 
 __all__ = ["RoutingTrial", "Regret", "chain_lengths", "regret_of"]
 
-# The largest number of groups of SSMs that are compared: each takes a walk through the text, and
-# their number grows as a binomial coefficient.
+# The largest number of groups of SSMs that are compared. Each group needs a walk through the text,
+# and the number of groups grows as a binomial coefficient.
 MOST_GROUPS = 5000
 
 
@@ -45,9 +46,10 @@ class RoutingTrial:
 @dataclass(frozen=True, slots=True)
 class Regret:
     """`routed`: the choice that was made. `alone`: each SSM as the only drafter, in order;
-    `fixed`: the best of these. `group`: the best fixed group of as many SSMs as were routed at
-    once, None if only one was, or if there are more than MOST_GROUPS such groups. `oracle`: the
-    best SSM in each round. `depth`: the most tokens of a draft."""
+    `fixed`: the best of `alone`. `group`: the best fixed group whose size is the largest number of
+    SSMs that were routed at one position. None if this size is below 2, or if there are more than
+    MOST_GROUPS such groups. `oracle`: the best SSM in each round. `depth`: the largest number of
+    tokens in a draft."""
 
     depth: int
     routed: RoutingTrial
@@ -57,12 +59,12 @@ class Regret:
     oracle: RoutingTrial
 
     def against(self, other: RoutingTrial) -> float:
-        """The regret against another choice: extra passes as a share of that choice's; below 0
-        where the routed choice needed fewer."""
+        """The regret against another choice: extra passes, as a share of the other choice's passes.
+        Below 0 if the routed choice needed fewer passes; 0 if the other choice has none."""
         return self.routed.passes / other.passes - 1 if other.passes else 0.0
 
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types, but for tuples."""
+        """A dict of JSON's own types and of tuples."""
         return asdict(self)
 
     @classmethod
@@ -80,7 +82,7 @@ class Regret:
 
 
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
-    """By position, how many draft tokens from there on equal the text's, at most `depth`."""
+    """For each position, the number of consecutive hits from this position on, at most `depth`."""
     lengths = [0] * len(hits)
     # From the end: the run of hits from a position on is one longer than the run from the next
     # position. The run itself is not limited to `depth`.
@@ -95,7 +97,8 @@ def regret_of(
     hits: Mapping[str, Sequence[bool]], routes: Sequence[Collection[str]], depth: int
 ) -> Regret:
     """`hits`: by SSM, whether its token at each position is the text's; `routes`: the SSMs that
-    were routed at each position. One entry per token, at least one token and one SSM."""
+    were routed at each position. Each sequence has one entry per token; at least one token and one
+    SSM are needed."""
     chains = {name: chain_lengths(row, depth) for name, row in hits.items()}
     size = len(routes)
 
@@ -122,14 +125,15 @@ def regret_of(
     if 1 < count <= len(hits) and comb(len(hits), count) <= MOST_GROUPS:
         group = min(map(always, combinations(hits, count)), key=lambda one: one.passes)
     fixed = min(alone, key=lambda one: one.passes)
-    # The oracle: with all SSMs in every round `chain` is the longest of theirs.
+    # The last argument is the oracle: if all SSMs draft in every round, `chain` returns their
+    # longest draft.
     return Regret(depth, routed, alone, fixed, group, always(tuple(hits)))
 
 
 def _passes(size: int, chain: Callable[[int], int]) -> int:
     position = passes = 0
     while position < size:
-        # The accepted chain and the LLM's own token.
+        # The accepted draft and the LLM's own token.
         position += chain(position) + 1
         passes += 1
     return passes

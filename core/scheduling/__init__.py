@@ -1,4 +1,5 @@
-"""Batch scheduling (CoSine): one plan for all live requests of an engine, by name of the rule."""
+"""Batch scheduling (CoSine): one plan for all live requests of an engine. Rules are found by
+name."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ __all__ = [
 
 
 def make_scheduler(name: str, costs: Costs) -> Scheduler | None:
-    """A new scheduler for one engine; None where each request has its own budget. ConfigError for
-    an unknown name."""
+    """A new scheduler for one engine; None if each request has its own budget. ConfigError for an
+    unknown name."""
     choice("schedule", name, tuple(SCHEDULES))
     if not (path := SCHEDULES[name].implementation):
         return None

@@ -1,7 +1,7 @@
 """The Scheduler protocol: which live requests one LLM pass verifies, and how far each may draft.
 
-Plain numbers only: a scheduler gets no model, tree or token. One scheduler serves one
-engine, and all its requests.
+Plain numbers only: a scheduler gets no model, tree or token. One scheduler serves all requests of
+one engine.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class LiveRequest:
     """One live request. `context`: cached tokens; `length`: its policy's choice; `drafters`: the
     number of SSMs that would draft, at least 1; `rounds_waited`: rounds since it was last verified;
     `overlapped`: whether other requests' passes may hide its drafting (`pipeline=across`);
-    `tokens`: the number that it may generate; `ready`: whether a draft of `length` waits to be
-    verified; `width`: nodes of its trees per token of depth; `kind`: equal for requests that draft
-    alike, None for plain decoding, and where the length policy itself stops drafts that do not
+    `tokens`: the number of tokens that it may generate; `ready`: whether a draft of `length` waits
+    to be verified; `width`: nodes of its trees per token of depth. `kind`: equal for requests that
+    draft alike; None for plain decoding, and if the length policy itself stops drafts that do not
     pay."""
 
     context: int
@@ -47,8 +47,8 @@ class LiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Limits of a request's draft: at most `length` tokens deep, by at most `drafters` SSMs; None:
-    no limit."""
+    """Limits of a request's draft: at most `length` tokens deep, made by at most `drafters` SSMs.
+    None means no limit."""
 
     length: int | None = None
     drafters: int | None = None
@@ -60,10 +60,11 @@ FREE = Grant()
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The next round. `group`: indices of the requests that the LLM verifies; `next_group`: indices
-    of the requests that are drafted during that pass; None: requests with `pipeline=across` take
-    turns, half of them verified. `grants`: one per request. `load`: of the group's pass, for the
-    length policies; None where each request counts its own costs. `reason`: a sentence for the
-    user; `decision`: `more`, `fewer`, `plain` or `drafts`, empty if nothing has changed."""
+    of the requests for which SSMs draft while the LLM verifies `group`; None: requests with
+    `pipeline=across` take turns, and half of them are verified. `grants`: one per request. `load`:
+    the load of the group's pass, for the length policies; None if each request counts its own
+    costs. `reason`: a sentence for the user. `decision`: `more`, `fewer`, `plain` or `drafts`;
+    empty if nothing has changed."""
 
     group: tuple[int, ...]
     grants: tuple[Grant, ...]
@@ -75,12 +76,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """Cost and result of one round of `requests` requests: `wall_ms` from its start to its last
-    event, `llm_ms` of it in the LLM's pass, `between_ms` outside the models. `draft_ms`: of the
-    drafts, which other requests' passes may have hidden; `open_ms`: of the SSMs' prefills and
-    auditions for `num_opened` requests. `nodes`: verified, of all requests; `tokens`: committed;
-    `steps`: of the deepest draft, 0 without drafts; `context`: mean of cached tokens; `num_queued`:
-    requests in the queue."""
+    """Cost and result of one round of `requests` requests. `wall_ms`: from the round's start to its
+    last event; `llm_ms`: the LLM's pass; `between_ms`: time outside the models. `draft_ms`: the
+    drafting time, which other requests' passes may have hidden; `open_ms`: the SSMs' prefills and
+    auditions for `num_opened` requests. `nodes`: verified nodes of all requests; `tokens`:
+    committed tokens; `steps`: steps of the deepest draft, 0 without drafts; `context`: the mean
+    number of cached tokens per request; `num_queued`: requests in the queue."""
 
     requests: int
     context: int
@@ -97,7 +98,7 @@ class BatchOutcome:
 
 
 class BatchCosts(Protocol):
-    """Predicted times of a batch, from what this engine has measured, and whether a batch fits in
+    """Predicts the times of a batch from this engine's measurements, and whether the batch fits in
     memory."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
@@ -106,13 +107,13 @@ class BatchCosts(Protocol):
         ...
 
     def draft_ms(self, requests: int, length: int) -> float:
-        """Milliseconds of drafts of `length` tokens for `requests` requests."""
+        """Milliseconds to draft `length` tokens for each of `requests` requests."""
         ...
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
-        """Whether free memory allows a pass over `width` tokens of each of `requests` requests,
-        the longest of which takes `extent` slots of the KV cache. If one pass fits, so does every
-        pass in which none of the three numbers is larger."""
+        """Whether free memory allows a pass over `width` tokens of each of `requests` requests.
+        `extent`: slots of the KV cache that the longest request takes. If one pass fits, so does
+        every pass in which none of the three numbers is larger."""
         ...
 
 
@@ -124,9 +125,9 @@ class Scheduler(Protocol):
         ...
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
-        """How many of the nodes drafted for a round are verified, the likeliest of all requests
-        first; None: all. `chances`: by request, each node's probability of being accepted;
-        `context`: mean of cached tokens."""
+        """How many of a round's drafted nodes are verified, the likeliest of all requests first;
+        None: all. `chances`: by request, each node's probability of being accepted; `context`: the
+        mean number of cached tokens."""
         ...
 
     def observe(self, outcome: BatchOutcome) -> None:

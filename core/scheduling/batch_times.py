@@ -1,4 +1,5 @@
-"""BatchTimes: predicted times, and memory, of passes and drafts of several requests at once."""
+"""BatchTimes: predicts the time of passes and drafts for several requests at once, and whether a
+pass fits in memory."""
 
 from __future__ import annotations
 
@@ -13,33 +14,34 @@ __all__ = ["BatchTimes", "size_class"]
 
 # A line is fitted to about this many of the last passes.
 HORIZON = 64.0
-# Nodes up to which the latency table of a single request's passes is read; beyond, it is
-# extrapolated.
+# The latency table of a single request's passes is read up to this many nodes, and extrapolated
+# beyond.
 TABLE = 64
-# A new line is fitted to PRIOR table values for each of these numbers of nodes per request.
+# A new line starts from the table's values for these numbers of nodes per request, each added PRIOR
+# times.
 PRIOR, PRIOR_NODES = 2, (0, 2, 4)
-# A pass that takes longer than twice its prediction counts as twice.
+# The time of a pass counts as at most this many times its prediction.
 OUTLIER = 2.0
 
 
 def size_class(requests: int) -> int:
-    """Batches of 1, 2, 3-4, 5-8, 9-16, ... requests: 0, 1, 2, ..."""
+    """The class of a batch: 0 for 1 request, 1 for 2 requests, 2 for 3 to 4, 3 for 5 to 8, ..."""
     return (requests - 1).bit_length()
 
 
 class BatchTimes:
-    """See BatchCosts. Predicts a pass's milliseconds as a line in its tokens, fitted for each size
-    class of batches and seeded from the latency table of a single request. The table alone omits
-    the attention cost of each further KV row; scaling the table would charge that cost to nodes.
-    The cost of the context is added from the table, since contexts grow while the line is
-    fitted."""
+    """See BatchCosts. Predicts a pass's milliseconds as a linear function of its tokens. Each size
+    class of batches has its own fitted line, which starts from the latency table of a single
+    request. The table alone omits the attention cost of each further KV row; scaling the table
+    would charge that cost to nodes. The cost of the context is added from the table, since contexts
+    grow while the line is fitted."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self._lines: dict[int, LinearFit] = {}
         # Milliseconds of one drafted step of one request.
         self._step = Meter()
-        # Free bytes for the coming pass, read once a round and only for a large one.
+        # Free bytes for the coming pass, read at most once per round and only for a large pass.
         self._free_bytes: int | None = None
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
@@ -53,7 +55,7 @@ class BatchTimes:
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
         """See BatchCosts. Without `pass_bytes` in the model every pass fits."""
-        # By attribute: `pass_bytes` is no part of the LanguageModel protocol.
+        # With `getattr`, since `pass_bytes` is no part of the LanguageModel protocol.
         pass_bytes = getattr(self._costs.llm, "pass_bytes", None)
         if pass_bytes is None:
             return True

@@ -10,21 +10,22 @@ from core.plurals import number_of
 
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 
-# Rounds with the same signal before a step; doubled, up to LONGEST, after a step that reverses the
-# last one, so that the limit does not alternate under a load between two limits.
+# A step needs PATIENCE rounds with the same signal. A step that reverses the last step doubles this
+# number, up to LONGEST. Otherwise the limit would alternate under a load that is too high for one
+# limit and too low for the next.
 PATIENCE, LONGEST = 4, 64
 # The LLM counts as idle if its pass takes less than this share of a round.
 IDLE = 0.6
 # Rounds without a queue after which the limit is raised, however busy the LLM is.
 QUIET = 64
-# Rounds without a step after which the next step needs PATIENCE rounds again: the load may have
-# changed.
+# After this many rounds without a step, the next step needs only PATIENCE rounds again: the load
+# may have changed.
 FORGET = 4 * LONGEST
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationLimit:
-    """At most `length` tokens (0: plain decoding) by at most `drafters` SSMs."""
+    """A draft has at most `length` tokens (0: plain decoding), made by at most `drafters` SSMs."""
 
     length: int
     drafters: int
@@ -32,20 +33,21 @@ class SpeculationLimit:
 
 class SpeculationControl:
     """Moves one limit for all requests, step by step, between plain decoding and the most that any
-    of them requests.
+    request requests.
 
-    In the paper an idle LLM gets one token or drafter more, without a bound. Here the limit starts
-    at the most that a live request requests and never exceeds it: `fixed` always drafts
-    `speculation_length` tokens, other policies found that more do not pay, and `routed_drafters` is
-    the user's number of SSMs. So `more` only reverses `fewer`. `more` also follows QUIET rounds
-    without a queue: else a single request that keeps the LLM busy would keep the limit of a past
-    queue.
+    In the paper an idle LLM raises the limit by one token or drafter, without a bound. Here the
+    limit starts at the most that a live request requests and never exceeds it. The reasons: `fixed`
+    always drafts `speculation_length` tokens, other length policies have found that more tokens do
+    not pay, and the user has set `routed_drafters`. So `more` only reverses `fewer`. `more` also
+    follows QUIET rounds without a queue. Otherwise a single request that keeps the LLM busy would
+    keep the limit of a past queue.
 
-    A policy may request a long draft in one round and none in the next, so a step starts from the
-    most requested in the last PATIENCE rounds. If that is no draft, there is nothing to limit.
+    A policy may request a long draft in one round and none in the next. So a step starts from the
+    most that was requested in the last PATIENCE rounds. If none of these rounds requested a draft,
+    there is nothing to limit.
 
-    A queue counts as growing while it does not shrink: a round is shorter than the time between two
-    requests, so in most rounds a growing queue is as long as before, just as a constant one.
+    A queue that does not shrink counts as growing. A round is shorter than the time between two
+    requests, so even a growing queue keeps its length in most rounds.
     """
 
     def __init__(self) -> None:
@@ -57,7 +59,8 @@ class SpeculationControl:
         self._recent: deque[SpeculationLimit] = deque(maxlen=PATIENCE)
 
     def limit_within(self, length: int, drafters: int) -> SpeculationLimit:
-        """The current limit, at most what the live requests request."""
+        """The current limit, but not more than the live requests request: `length` tokens by
+        `drafters` SSMs."""
         if self.limit is None:
             return SpeculationLimit(length, drafters)
         return SpeculationLimit(min(self.limit.length, length), min(self.limit.drafters, drafters))
@@ -76,11 +79,12 @@ class SpeculationControl:
             max(one.length for one in self._recent), max(one.drafters for one in self._recent)
         )
         before = self.limit or most
-        # Plain decoding counts as idle, although the LLM never waits for a draft then.
+        # In plain decoding the LLM counts as idle, although it never waits for a draft.
         idle = busy < IDLE or not before.length
         # -1: fewer; 1: more; 0: no step.
         signal = -1 if grows else int(queue == 0 and (idle or self._quiet > QUIET))
-        # Another signal, or no draft to limit: the count of rounds begins again.
+        # The count of rounds begins again if the signal has changed or if there is no draft to
+        # limit.
         if signal != self._signal or not most.length:
             self._signal, self._rounds = signal, 0
         self._rounds += 1
@@ -102,8 +106,8 @@ class SpeculationControl:
 def _reason(
     after: SpeculationLimit, before: SpeculationLimit, queue: int, busy: float | None
 ) -> str:
-    """Why the limit was stepped from `before` to `after`. `busy`: as in `observe`, None where the
-    LLM was not idle."""
+    """Why the limit changed from `before` to `after`. `busy`: as in `observe`; None if the LLM was
+    not idle."""
     drafts = f"a draft has at most {number_of(after.length, 'token')}"
     drafts += f" by {number_of(after.drafters, 'SSM')}"
     if queue:

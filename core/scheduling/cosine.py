@@ -1,14 +1,15 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
 For one LLM pass at a time, it chooses the group of requests with the least value of the paper's
-objective. It chooses no lengths: a draft is as long as its length policy chooses, cut only by the
-limits of the control, of a pass's nodes and of memory. The paper's gamma, a request's verified
-tokens, is that length times the mean nodes of its trees per token of depth. The constants below are
-parameters to which the paper gives no value.
-The memory limit is the free memory: every live request keeps its rows of the KV cache, whether it
-is in the group or not, so a pass needs memory only for its logits, for copies of cached rows, and
-for a larger cache if a text is long. A batch may be slower than plain decoding; `shared` prevents
-that.
+objective. It does not choose lengths, only limits them: by the control, by the number of nodes per
+pass, and by the free memory. The paper's gamma, a request's verified tokens, is the draft's length
+times `LiveRequest.width`, the nodes of the request's trees per token of depth. The constants below
+are parameters to which the paper gives no value.
+
+A pass must fit into the free memory. Every live request keeps its rows of the KV cache, whether it
+is in the group or not. So a pass needs memory only for its logits, for copies of cached rows, and
+for a larger cache if a text is long. With this scheduler a batch may be slower than plain decoding;
+`shared` prevents that.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from core.scheduling.control import SpeculationControl, SpeculationLimit
 
 __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths", "trim_to_memory"]
 
-# Assumed values: the paper names these limits without values.
 # Nodes of all drafts in one pass, at most.
 MAX_PASS_NODES = 64
-# The longest time of a round, in passes over one token of every live request.
+# The longest time of a round. The unit is a pass over one token of every live request.
 MOST_TIME = 8.0
-# Weight of a verified node in the objective, in passes of one request.
+# Weight of a verified node in the objective. The unit is a pass over one token of one request.
 NODE_WEIGHT = 0.007
 
 
 @dataclass(frozen=True, slots=True)
 class PassGroup:
-    """Requests of one LLM pass by index, the length of each one's draft, the nodes of all drafts
-    (Gamma), and the objective's value in ms per request."""
+    """The requests of one LLM pass. `members`: their indices; `lengths`: the lengths of their
+    drafts; `nodes`: the nodes of all drafts together (Gamma); `cost`: the objective's value in ms
+    per request."""
 
     members: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -47,17 +48,18 @@ class PassGroup:
 def trim_lengths(
     group: Sequence[LiveRequest], lengths: Sequence[int], most: int
 ) -> tuple[int, ...]:
-    """Lengths whose drafts have at most `most` nodes together: the largest draft is shortened
-    first, among equals the last one. Drafts that are ready are not shortened."""
+    """Shortens drafts until all together have at most `most` nodes; returns their lengths. The
+    largest draft is shortened first, of equally large drafts the last one. Ready drafts are never
+    shortened, so the nodes may still exceed `most`."""
     nodes = sum(one.width * n for one, n in zip(group, lengths, strict=True))
     if round(nodes) <= most:
         return tuple(lengths)
     shorter = list(lengths)
-    # (-nodes, -index) of each draft that may be shortened: the first in the heap is the largest
-    # draft, among equals the last one.
+    # (-nodes, -index) of each draft that may be shortened. The first in the heap is the largest
+    # draft, of equally large drafts the last one.
     heap = [(-group[i].width * n, -i) for i, n in enumerate(shorter) if n and not group[i].ready]
     heapq.heapify(heap)
-    # A running difference is not exact to the last bit, so near the limit the sum decides.
+    # `nodes` collects rounding errors, so near the limit a newly computed sum decides.
     while heap and (nodes > most + 1 or _nodes(group, shorter) > most):
         i = -heap[0][1]
         shorter[i] -= 1
@@ -83,8 +85,8 @@ def _fits(group: Sequence[LiveRequest], lengths: Sequence[int], costs: BatchCost
 def trim_to_memory(
     group: Sequence[LiveRequest], lengths: tuple[int, ...], costs: BatchCosts
 ) -> tuple[int, ...] | None:
-    """Lengths with which a pass fits into memory, trimmed as in `trim_lengths`; None if it does not
-    fit even without the drafts that may be shortened."""
+    """Lengths with which a pass fits into memory, shortened as in `trim_lengths`. None if the pass
+    does not fit even without the drafts that may be shortened."""
     while not _fits(group, lengths, costs):
         shorter = trim_lengths(group, lengths, _nodes(group, lengths) - 1)
         if shorter == lengths:
@@ -104,11 +106,13 @@ def best_group(
 
         (t_draft + t_verify) / |B| + weight x Gamma
 
-    (the maximum instead of the sum if all drafts are made during other requests' passes), among
-    requests adjacent in context length, since a batch is as slow as its longest text. It includes
-    the request that has waited longest, so that none waits for ever. A group of several requests
-    has to fit into memory, for which drafts are shortened (see `trim_to_memory`), and to take at
-    most MOST_TIME. `candidates`: the indices to choose from, None for all.
+    B is the group, Gamma the nodes of its drafts, weight NODE_WEIGHT times the time of a pass over
+    one token. If all drafts are made during other requests' passes, the larger of the two times
+    replaces their sum. A group consists of requests adjacent in context length, since a batch is as
+    slow as its longest text. It includes the request that has waited longest, so that none waits
+    for ever. A group of several requests must take at most MOST_TIME and fit into memory, for which
+    drafts are shortened (see `trim_to_memory`). `candidates`: the indices to choose from, None for
+    all.
     """
     candidates = range(len(live)) if candidates is None else candidates
     by_context = sorted(candidates, key=lambda i: (live[i].context, i))
@@ -124,12 +128,12 @@ def best_group(
             members = by_context[start:end]
             size = len(members)
             group = [live[i] for i in members]
-            # Starts from the lengths in the smaller group: in a larger one no draft is longer.
+            # Starts from the lengths in the smaller group: in a larger group no draft is longer.
             shorter = trim_lengths(group, (*shorter, lengths[members[-1]]), MAX_PASS_NODES)
             fitting = trim_to_memory(group, shorter, costs)
             # A request that does not fit alone is tried, and may fail with its own error.
             if fitting is None and size > 1:
-                break  # nor does a larger group
+                break  # a larger group does not fit either
             shorter = shorter if fitting is None else fitting
             nodes = _nodes(group, shorter)
             draft_ms = costs.draft_ms(size, max(shorter))
@@ -139,7 +143,8 @@ def best_group(
             if ms > most_ms and size > 1:
                 continue
             cost = ms / size + NODE_WEIGHT * plain_ms * nodes
-            # Among equals the smallest group, then that of the shortest texts.
+            # Of groups with equal costs the smallest is chosen. Of these, the first is chosen,
+            # which has the shortest texts.
             if best is None or (cost, size) < (best.cost, len(best.members)):
                 best = PassGroup(tuple(members), shorter, nodes, cost)
     assert best is not None, "a group of the longest waiting request alone is always allowed"
@@ -166,21 +171,23 @@ class Cosine:
         self._requested = SpeculationLimit(length, drafters)
         limit = self._control.limit_within(length, drafters)
         lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
-        # Drafts are made for one half of the requests while the LLM verifies the other. Requests
-        # without drafts take no turns; while the control allows no drafts, that is all of them.
+        # SSMs draft for one half of the pipelined requests while the LLM verifies the other half.
+        # Requests without drafts take no turns; while the control allows no drafts, no request
+        # takes turns.
         overlapped = {i for i, one in enumerate(live) if one.overlapped and one.length}
         largest = len(live) - len(overlapped) // 2 if limit.length else len(live)
         indices, ready = range(len(live)), {i for i, one in enumerate(live) if one.ready}
-        # Ready drafts are verified next: making others before the pass would keep the LLM waiting.
-        # Requests that are not pipelined may join.
+        # Ready drafts are verified next: making other drafts before the pass would keep the LLM
+        # waiting. Requests that are not pipelined may join.
         candidates: Sequence[int] = indices
         if ready:
             candidates = [i for i in indices if i in ready or i not in overlapped]
         group = best_group(live, lengths, largest, self._times, candidates)
         by_index = dict(zip(group.members, group.lengths, strict=True))
         to_draft = sorted(overlapped - ready - {*group.members})
-        # At most half of the pipelined requests may have drafts that wait: first the ready drafts
-        # that are not in this pass count, then the drafts made during it.
+        # At most half of the pipelined requests may have waiting drafts. The ready drafts that are
+        # not in this pass take their part of this room; the rest is left for drafts made during the
+        # pass.
         room = (len(overlapped) + 1) // 2 - len(ready - {*group.members})
         next_members: tuple[int, ...] = ()
         if limit.length and len(overlapped) > 1 and to_draft and room > 0:
@@ -197,7 +204,7 @@ class Cosine:
         )
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
-        """See Scheduler; lengths are cut before drafting."""
+        """See Scheduler. No limit here, since lengths are limited before drafting."""
         return None
 
     def observe(self, outcome: BatchOutcome) -> None:

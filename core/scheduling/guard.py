@@ -8,45 +8,45 @@ from core.speculation_length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# The averages are used once they have this weight. Each addition decays the earlier ones, so that
-# the weight is reached in the fifth round with drafts.
+# The averages are used once they have this weight. Each addition reduces the weight of earlier
+# additions, so the fifth round with drafts reaches ENOUGH.
 ENOUGH = 4
-# Rounds without drafts until drafting is tried again: at first, and at most; doubled by each trial
-# that does not pay.
+# Rounds without drafts until drafting is tried again. The first wait takes FIRST_WAIT rounds. Each
+# trial that does not pay doubles the wait, up to MAX_WAIT.
 FIRST_WAIT, MAX_WAIT = 256, 4096
-# The share of the time in which SSMs may read the prompts of all live requests for trials. One such
-# reading takes as long as tens of plain rounds; the next trial waits until the reading is at most
-# this share.
+# For a trial the SSMs read the prompts of all live requests, which takes as long as tens of plain
+# rounds. The next trial waits until this reading is at most this share of the time.
 OPENING_SHARE = 0.02
 # While drafting is on, every 64th round is plain, so that the measured time of plain rounds stays
 # recent. These probes cost far less than 1 %.
 PROBE_EVERY = 64
 # Rounds with drafts before the first probe.
 FIRST_PROBE = 4
-# A round that takes longer than 3 times the mean counts as 3 times.
+# The time of a round counts as at most this many times the mean.
 OUTLIER = 3.0
 
 
 class PlainGuard:
-    """`allows_drafts`: whether drafting is on. It is switched off once rounds with drafts commit
-    fewer tokens than plain rounds would in their time, by more than the standard error.
-    `next_may_draft`: whether the next round may have drafts: false also for a probe, a plain round
-    while drafting is on.
+    """`allows_drafts`: whether drafting is on. Drafting is switched off once it loses tokens:
+    rounds with drafts commit fewer tokens than plain rounds would in the same time, by more than
+    the standard error. `next_may_draft`: whether the next round may have drafts. It is also false
+    before a probe, which is a plain round while drafting is on.
 
-    Sums are compared, not the time per token of single rounds: one round of a request may commit
-    one token and the next round nine, and a mean of ratios would charge that as a loss.
+    Sums are compared, not the time per token of single rounds. One round of a request may commit
+    one token and the next round nine. A mean of ratios would count this variation as a loss.
 
-    Times are given in milliseconds. Tokens are compared, not times, since the time of plain rounds
-    changes with the texts' lengths; waits are counted in rounds.
+    Tokens are compared, not times, since the time of plain rounds changes with the texts' lengths.
+    Times are in milliseconds, waits in rounds.
     """
 
     def __init__(self) -> None:
         self.allows_drafts = True
         # Rounds with drafts and probes; plain rounds since drafting was switched off.
         self._drafting_rounds = self._plain_rounds = 0
-        # The wait after a trial whose reading of prompts is paid for by then, and the present wait.
+        # `_base_wait_rounds`: the wait after the present trial, unless its reading of prompts
+        # requires a longer wait. `_wait_rounds`: the last wait.
         self._base_wait_rounds = self._wait_rounds = FIRST_WAIT
-        # Plain rounds that would have fitted into the SSMs' reading of prompts, in this trial.
+        # The time of the SSMs' reading of prompts in this trial, in plain rounds.
         self._opening_rounds = 0.0
         self._begin_trial()
 
@@ -56,16 +56,18 @@ class PlainGuard:
 
     @property
     def relative_cost(self) -> float:
-        """The time of a token in rounds with drafts, divided by that in plain rounds."""
+        """The time of a token in rounds with drafts, divided by its time in plain rounds; 1 before
+        the first round with drafts."""
         return self._plain_tokens.get() / self._tokens.get() if self._tokens.weight else 1.0
 
     def observe_drafted(
         self, tokens: float, *, ms: float, total_ms: float, plain_ms: float, requests: int
     ) -> bool:
         """Adds a round with drafts that committed `tokens` tokens; returns whether it switched
-        drafting off. `ms`: its time, with these tokens' part of the SSMs' reading of prompts in
-        place of the reading in this round; `total_ms`: the measured time. `plain_ms`: the time of a
-        token in plain rounds, each of which commits one token for each of `requests` requests."""
+        drafting off. `total_ms`: the round's measured time. `ms`: the same without the SSMs'
+        reading of prompts in this round, plus the share of such reading that belongs to these
+        tokens. `plain_ms`: the time of a token in plain rounds. A plain round commits one token for
+        each of `requests` requests."""
         self._drafting_rounds += 1
         # The tokens that plain rounds would have committed in the same time.
         plain_tokens = ms / plain_ms
@@ -89,8 +91,8 @@ class PlainGuard:
         return False
 
     def forbid_like(self, other: PlainGuard) -> None:
-        """Switches drafting off for as many rounds as after the last trial of `other`, the guard of
-        fewer requests: a trial with more requests is not cheaper."""
+        """Switches drafting off for as many rounds as the last wait of `other`, the guard of fewer
+        requests: a trial with more requests is not cheaper."""
         self._forbid(other._wait_rounds)
 
     def _forbid(self, rounds: int) -> None:
@@ -110,8 +112,8 @@ class PlainGuard:
         return True
 
     def _begin_trial(self) -> None:
-        # Means over rounds with drafts: the tokens that a round committed, the tokens that plain
-        # rounds would have committed in its time, and how many more the plain rounds would have
-        # committed.
+        # Means over rounds with drafts. `_tokens`: the tokens that a round committed;
+        # `_plain_tokens`: the tokens that plain rounds would have committed in the same time;
+        # `_lost_tokens`: the difference.
         self._tokens, self._plain_tokens, self._lost_tokens = Average(), Average(), Average()
         self._opening_rounds = 0.0

@@ -19,23 +19,22 @@ from core.speculation_length.cost_model import TINY_MS, Average, Meter
 
 __all__ = ["Shared", "node_budget"]
 
-# The most records that are kept of requests decoded alone, one record for each kind of request. The
-# number of kinds has no bound, since a temperature is any number.
+# Requests decoded alone have a record for each kind of request; at most this many records are kept.
+# The number of kinds has no bound, since a temperature is any number.
 MOST_KINDS = 64
 ALONE = "one request is decoded: it has its own budget"
 
 
 def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int], float]) -> int:
-    """The number of nodes, the likeliest first, with the largest
+    """Returns the number of nodes, taken in order of probability, that maximises
 
-        sum of their chances - price x added_ms(number).
+        sum of these nodes' chances - price x added_ms(number).
 
     No other ancestor-closed choice is better: a node is at most as likely as its parent, and the
-    time depends on the number alone. `price`: tokens per millisecond, at which a later pass would
-    commit a token that is left out here.
+    time depends on the number alone. `price`: the tokens per millisecond that later passes commit.
     """
     best_count, best_value, total = 0, 0.0, 0.0
-    # To the end and not to the first node that does not pay: `added_ms` has steps.
+    # The loop does not stop at the first node that does not pay, since `added_ms` has steps.
     for count, chance in enumerate(sorted(chances, reverse=True), start=1):
         total += chance
         if (value := total - price * added_ms(count)) > best_value:
@@ -44,8 +43,9 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
 
 
 def _in_turns(count: int, live: int, reason: str) -> str:
-    """The reason where `count` of `live` requests share a pass: with `across` the others' drafts
-    are made during it."""
+    """A sentence that ends with `reason`. If only `count` of `live` requests share a pass, the
+    sentence begins with this fact: SSMs draft for the other requests during the pass
+    (`pipeline=across`)."""
     if count == live:
         return reason
     return (
@@ -56,10 +56,9 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 
 @dataclass
 class _SizeRecord:
-    """Means of the rounds of one size class of live requests, or of one kind of a request that is
-    alone: committed tokens, milliseconds, verified nodes.
-    `notice`: a change of the guard that no plan of this size has reported yet, empty if there is
-    none."""
+    """Means per round of committed tokens, milliseconds and verified nodes. A record is kept for
+    each size class of live requests, and for each kind of request that is decoded alone.
+    `notice`: a decision of the guard that no plan has reported yet; empty if there is none."""
 
     tokens: Average = field(default_factory=Average)
     ms: Average = field(default_factory=Average)
@@ -77,15 +76,16 @@ class Shared:
         # The records of requests that are alone, by their kind: different kinds have no common
         # average.
         self._alone: dict[Hashable, _SizeRecord] = {}
-        # A round's time outside the models, per request: plain, and with drafts.
+        # A round's time outside the models, per request, by whether the round has drafts.
         self._overhead_ms = {False: Meter(), True: Meter()}
-        # Per request: the SSMs' prefill and audition, and the number of tokens that it may
-        # generate.
+        # Per request: the time of the SSMs' prefill and audition, and the number of tokens that the
+        # request may generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
         # The price of the planned round, see BatchLoad; 0: its trees have no common budget.
         self._price = 0.0
-        # The planned round: the number of live requests, their record, and whether it is plain.
+        # The planned round: the number of live requests, whether the round is plain, and the
+        # requests' record.
         self._num_live, self._plain = 0, False
         self._plan_record: _SizeRecord | None = None
 
@@ -100,7 +100,8 @@ class Shared:
         self._run_tokens = sum(one.tokens for one in live) / count
         probes = record.guard.allows_drafts and not record.guard.next_may_draft
         notice = ""
-        # That drafting is tried again is reported by the first round with drafts, not by a probe.
+        # A probe reports no notice: the first round with drafts reports that drafting is tried
+        # again.
         if not probes:
             notice, record.notice = record.notice, ""
         if not record.guard.next_may_draft:
@@ -132,7 +133,8 @@ class Shared:
         return Plan(group, unlimited, load, reason, "drafts" if notice else "")
 
     def _record_of(self, live: Sequence[LiveRequest]) -> _SizeRecord | None:
-        """The record of the live requests; None for one whose length policy has its own guard."""
+        """The record of the live requests. None for a single request that decodes plainly or whose
+        length policy has its own guard."""
         if len(live) > 1:
             return self._record(len(live))
         kind = live[0].kind
@@ -145,8 +147,9 @@ class Shared:
         return record
 
     def _record(self, count: int) -> _SizeRecord:
-        """The record of a number of live requests. A new record begins with drafting off if it is
-        off at the next smaller size: in a larger batch a node adds more time to the pass."""
+        """The record of a number of live requests. A new record begins with drafting off if
+        drafting is off at the next smaller size: in a larger batch a node adds more time to the
+        pass."""
         size = size_class(count)
         if size not in self._records:
             self._records[size] = record = _SizeRecord()
@@ -158,8 +161,8 @@ class Shared:
     def _load(self, count: int, context: int, record: _SizeRecord) -> BatchLoad:
         """The load of a pass that `count` of the live requests share."""
         plain_ms = self._plain_ms(self._num_live, context)
-        # Averaged over the nodes of a recent round; before the first round with drafts, over one
-        # node a request.
+        # The time of a node is averaged over as many nodes as a recent round had; before the first
+        # round with drafts, over one node per request.
         nodes = max(1, round(record.nodes.get(count)))
         added_ms = self._times.verify_ms(count, nodes, context)
         added_ms -= self._times.verify_ms(count, 0, context)
@@ -167,13 +170,12 @@ class Shared:
         overhead_ms = 0.0
         if without_ms is not None and with_ms is not None:
             overhead_ms = max(0.0, with_ms - without_ms)
-        # At least the rate of plain rounds: a token in each request's `plain_ms`.
+        # The price is at least the rate of plain rounds, which commit a token in `plain_ms`.
         price = max(record.tokens.get() / record.ms.get(), 1 / plain_ms)
         return BatchLoad(count, plain_ms, max(0.0, added_ms / nodes), overhead_ms, price)
 
     def _plain_ms(self, count: int, context: int) -> float:
-        """The time of a token in plain rounds: one request's share of a round in which none
-        drafts."""
+        """The time of a token in plain rounds: one request's share of a round without drafts."""
         overhead_ms = self._overhead_ms[False].get(self._overhead_ms[True].get())
         return max(TINY_MS, self._times.verify_ms(count, 0, context) / count + overhead_ms)
 
@@ -196,7 +198,7 @@ class Shared:
         self._overhead_ms[has_drafts].add(max(0.0, outcome.between_ms) / count)
         if outcome.num_opened:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
-        # A round planned as plain that verified earlier drafts counts as neither kind.
+        # A round that was planned as plain but verified earlier drafts counts as neither kind.
         record = self._plan_record
         if record is None or not outcome.tokens or (has_drafts and self._plain):
             return
@@ -208,8 +210,8 @@ class Shared:
             record.nodes.add(outcome.nodes)
             if record.guard.observe_drafted(
                 outcome.tokens,
-                # The SSMs' reading of a prompt serves all tokens of that run, so its time is spread
-                # over them.
+                # The SSMs' reading of a prompt serves all tokens of its run, so its time is spread
+                # over these tokens.
                 ms=ms + outcome.tokens * self._open_ms.get() / self._run_tokens,
                 # The whole round's time: SSMs may have read prompts for the next group as well.
                 total_ms=outcome.wall_ms,

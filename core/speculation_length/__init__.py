@@ -1,5 +1,5 @@
-"""Speculation length policies, by name: how many steps the next draft takes. 0 is plain
-decoding."""
+"""Speculation length policies, found by name. They choose how many steps the next draft takes; 0
+steps are plain decoding."""
 
 from __future__ import annotations
 

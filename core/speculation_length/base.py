@@ -1,4 +1,4 @@
-"""The LengthPolicy protocol: its decisions before and during a draft, and its observations.
+"""The LengthPolicy protocol: what a policy decides before and during a draft, and what it observes.
 
 A policy works on numbers: it gets no model, tree or token. One policy serves one run; the
 measured times (`Costs`) belong to the engine and outlive the run.
@@ -29,12 +29,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StopLimits:
-    """A Stop's rule for one drafter as numbers, for the native kernel and for drafter nodes, which
-    cannot call a Stop.
+    """A Stop's rule for one drafter as numbers. The native kernel and drafter nodes use it, since
+    they cannot call a Stop.
 
     A node may have children if its score is at least `least`; no child is deeper than `longest`;
-    depth i + 1 is drafted if min(1, sum of the parents' cumulative scores) >= `scores[i]`, always
-    where there is no such entry.
+    depth i + 1 is drafted if min(1, sum of the parents' cumulative scores) >= `scores[i]`, or if
+    `scores` has no entry i.
     """
 
     least: float = -math.inf
@@ -43,25 +43,28 @@ class StopLimits:
 
 
 class Stop(Protocol):
-    """Ends a draft early. Decisions depend only on tokens that are drafted already: decisions by
-    tokens that a further step would draw would bias `mss` and `traversal`."""
+    """Ends a draft early. `grows` and `continues` depend only on tokens that are already drafted.
+    If they depended on the tokens of the step that they allow, `mss` and `traversal` would be
+    biased."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""
         ...
 
     def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
-        """Whether a draft is continued by a pass that adds children at `depth` (from 1) to nodes
-        with cumulative `scores`; for depth 1 these are [1.0]."""
+        """Whether the draft goes on with a pass that adds children at `depth` (from 1). `scores`:
+        the cumulative scores of the nodes that would get children; [1.0] for depth 1."""
         ...
 
     def limits(self, drafter: str) -> StopLimits | None:
-        """The rule of `grows` and `continues` as numbers; None if it has no such form."""
+        """The rule of `grows` and `continues` as numbers; None if numbers cannot express the
+        rule."""
         ...
 
     def keeps(self, score: float) -> bool:
-        """Whether a drafted node of this cumulative score is worth verifying; its parent must be
-        kept too. Not called under `mss` and `traversal`, where no drawn node may be dropped."""
+        """Whether a drafted node of this cumulative score is worth verifying. A node is dropped
+        anyway if its parent is dropped. Not called under `mss` and `traversal`, where no drawn node
+        may be dropped."""
         ...
 
 
@@ -86,11 +89,12 @@ class Choice:
 class DraftOutcome:
     """Cost and result of one drafter's draft.
 
-    `ms`: of the whole draft, `start_ms` of it for the catch-up pass and for messages to and from a
-    drafter node; `steps`: model passes after the catch-up. `depths`: of all drafted nodes, of which
-    `num_verified` were verified. `path`: the draft's nodes along the committed text. `credit`:
-    accepted tokens that no drafter before this one (in the run's order) proposed. `was_ahead`:
-    begun during the last verification, so `ms` and `steps` are without the part that was made then.
+    `ms`: time of the whole draft; `start_ms`: the part of it for the catch-up pass and for messages
+    to and from a drafter node; `steps`: model passes after the catch-up. `depths`: the depth of
+    each drafted node; `num_verified`: how many of these nodes were verified. `path`: the draft's
+    nodes along the committed text. `credit`: accepted tokens of this drafter that no earlier
+    drafter in the run's order proposed. `was_ahead`: whether the draft was begun during the last
+    verification; then `ms` and `steps` exclude the work done during that verification.
     """
 
     ms: float
@@ -104,21 +108,22 @@ class DraftOutcome:
 
     @property
     def accepted_depth(self) -> int:
-        """How many levels of its own tree agree with the committed text."""
+        """How many levels of the draft's tree agree with the committed text."""
         # `path` has one node a level.
         return len(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """Cost and result of one round. `length`: as chosen, within the scheduler's grant; a length
-    that the policy found is also cut to the node budget and the text's end.
+    """Cost and result of one round. `length`: the chosen length, cut to the scheduler's grant. A
+    length that the policy itself found is also cut to the node budget and the text's end.
 
     `num_tokens`: accepted tokens and the LLM's own, before EOS, a stop string or the limit cuts
-    them. `num_nodes`: verified nodes; `widths`: their number at each depth from 1. `verify_ms`: of
-    the LLM's pass, after `context` cached tokens. `hidden_ms`: drafting time during a pass over
-    other requests. `round_ms`: all stages except drafting for the next round, plus the time between
-    them for a lone request, minus `hidden_ms`. `num_in_pass`: requests that shared the LLM's pass.
+    them. `num_nodes`: verified nodes; `widths`: the number of verified nodes at each depth, from 1.
+    `verify_ms`: time of the LLM's pass; `context`: cached tokens before it. `hidden_ms`: drafting
+    time during a pass over other requests. `round_ms`: time of all stages except drafting for the
+    next round, minus `hidden_ms`; for a lone request it includes the time between the stages.
+    `num_in_pass`: requests that shared the LLM's pass.
     """
 
     length: int
@@ -134,8 +139,8 @@ class RoundOutcome:
 
     @property
     def share_ms(self) -> float:
-        """`round_ms` with this request's share of the LLM's pass in place of all of it."""
-        # In equal shares, not by nodes: most of a pass is reading the weights.
+        """`round_ms`, but with only this request's share of the LLM's pass."""
+        # The shares are equal, not by nodes: most of a pass is spent on reading the weights.
         return self.round_ms - self.verify_ms * (1 - 1 / max(1, self.num_in_pass))
 
 
@@ -143,7 +148,7 @@ class LengthPolicy(Protocol):
     """Chooses each round's length and learns from the results."""
 
     def choose(self) -> Choice:
-        """The next round. Idempotent until the next `observe`."""
+        """The choice for the next round. Idempotent until the next `observe`."""
         ...
 
     def observe(self, outcome: RoundOutcome) -> None:
@@ -154,9 +159,9 @@ class LengthPolicy(Protocol):
 @dataclass(frozen=True, slots=True)
 class BatchLoad:
     """The load of an LLM pass that `requests` requests share. `plain_ms`: one request's share of a
-    round without drafts; `node_ms`: what one more node adds to the pass; `overhead_ms`: what
-    a draft adds outside the models; `price`: committed tokens per millisecond of all requests, at
-    least that of plain rounds."""
+    round without drafts; `node_ms`: the time that one more node adds to the pass; `overhead_ms`:
+    the time outside the models that a draft adds; `price`: the number of tokens that all requests
+    together commit per millisecond, at least the number in plain rounds."""
 
     requests: int
     plain_ms: float
@@ -167,7 +172,7 @@ class BatchLoad:
 
 @runtime_checkable
 class SharesPass(Protocol):
-    """A length policy that weighs the LLM's time, which differs if requests share its passes."""
+    """A length policy that depends on the LLM's time, which differs if requests share a pass."""
 
     def share(self, load: BatchLoad | None) -> None:
         """Takes the load of the next rounds; None: this request has the passes for itself."""
@@ -176,8 +181,8 @@ class SharesPass(Protocol):
 
 @runtime_checkable
 class RoutedPolicy(Protocol):
-    """A length policy that weighs the time of the SSMs that draft; a router may change them before
-    every round."""
+    """A length policy that depends on the time of the drafting SSMs. A router may change these SSMs
+    before every round."""
 
     def use_drafters(self, names: Sequence[str]) -> None:
         """The SSMs that draft from now on."""
@@ -186,8 +191,8 @@ class RoutedPolicy(Protocol):
 
 @runtime_checkable
 class Auditions(Protocol):
-    """A length policy that may choose the drafters: by one audition, as soon as the text is long
-    enough."""
+    """A length policy that may choose the drafters by an audition. The audition takes place once,
+    as soon as the text is long enough."""
 
     @property
     def chooses(self) -> bool:

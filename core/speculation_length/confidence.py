@@ -1,7 +1,7 @@
 """`confidence`: a draft ends after the first token whose score is below a threshold (as in
-transformers' assisted generation, with its threshold of 0.4).
+transformers' assisted generation, whose threshold is 0.4).
 
-`speculation_length` bounds the draft, so that it differs from `fixed` in the stopping alone.
+`speculation_length` bounds the draft, so the stop is the only difference from `fixed`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Confidence:
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         length, threshold = config.speculation_length, config.confidence_threshold
         reason = f"up to {length}, and none behind a token whose score is under {threshold:g}"
-        # A node with a lower score is kept but has no children, so that branches end independently.
+        # A node with a score below the threshold is kept but has no children, so branches end
+        # independently.
         stop = StopRule({}, default=StopLimits(least=threshold))
         self._choice = Choice(length, reason, stop=stop)
 

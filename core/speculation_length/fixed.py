@@ -25,6 +25,6 @@ class Fixed:
 
 
 def explain(history: LengthHistory) -> str:
-    """Why the round's drafts may be so long, in a sentence."""
+    """Why the round's drafts may be as long as they are, in a sentence."""
     bound = f"; {history.bound}" if history.bound else ""
     return f"speculation_length is {history.now.length} in every round{bound}."

@@ -1,11 +1,11 @@
 """`goodput`: each draft takes as many steps as are expected to pay for their time, down to none.
 
-One SSM drafts: the first, until the text has a few tokens and an audition picks one. Under a vote,
-a pool, fused drafts or a router several SSMs draft. Model-free drafters draft, too. A stop rule
-ends each draft (`StopRule`); nodes not worth verifying are dropped; a drafter that falls behind
-plain decoding is switched off, then probed ever more rarely. `RoundCosts` has the times of rounds
-and the price of a millisecond in tokens. Scores are calibrated: each drafter fits its temperature
-online.
+One SSM drafts: the run's first SSM, until the text has a few tokens and an audition picks an SSM.
+Under a vote, a pool, fused drafts or a router several SSMs draft. Model-free drafters draft as
+well. A stop rule ends each draft (`StopRule`). Nodes not worth verifying are dropped. A drafter
+that falls behind plain decoding is switched off, then probed ever more rarely. `RoundCosts` has the
+times of rounds and the price of a millisecond in tokens. Scores are calibrated: each drafter fits
+its temperature online.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ __all__ = ["DEEPER", "Goodput"]
 
 DEEPER = 8
 """How much deeper a draft may become than the deepest recently verified tree."""
-# Steps of a probe, which is paid from 1 % of the decode time (`RunBackoffs.due`).
+# Steps of a probe. All probes together may take 1 % of the decode time (`RunBackoffs.due`).
 PROBE_LENGTH = 2
-# Rounds that use one plan: making it costs a few hundredths of a round.
+# Rounds that use one plan. Making a plan costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
-# In tokens: a drafter is switched off when it is MAX_DEFICIT behind plain decoding, which commits
-# one per round. The gain of a round counts as at least MIN_GAIN, since first timings are far too
-# long; the balance is at most MAX_BALANCE, so that a change in the text is noticed soon.
+# A drafter is switched off when it is MAX_DEFICIT tokens behind plain decoding, which commits one
+# token per round. The gain of a round counts as at least MIN_GAIN tokens, since first timings are
+# far too long. The balance is at most MAX_BALANCE tokens, so that a change in the text is noticed
+# soon.
 MAX_DEFICIT, MAX_BALANCE, MIN_GAIN = 4.0, 4.0, -1.5
 # Prior of P(a token is accepted | its parent is), and its weight in tokens.
 RATE, RATE_TOKENS = 0.75, 4
@@ -42,8 +43,8 @@ RATE, RATE_TOKENS = 0.75, 4
 class _DrafterGroup:
     """Drafters that are switched on and off together: an SSM, a model-free drafter, the SSMs that a
     router chooses from, or all drafters of a vote, a pool or fused drafts. `names`: the `members`
-    that draft, which a router may change. `rate`: P(a token is accepted | its parent is).
-    `balance`: tokens ahead of plain decoding (negative: behind)."""
+    that draft at present; a router may change them. `rate`: P(a token is accepted | its parent is).
+    `balance`: how many tokens the group is ahead of plain decoding (negative: behind)."""
 
     names: tuple[str, ...]
     members: tuple[str, ...] = ()
@@ -68,15 +69,15 @@ class Goodput:
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
         self._config, self._costs = config, costs
         self._backoffs = RunBackoffs(costs.backoffs)
-        # All drafters of a vote, a pool or fused drafts give one draft.
+        # The drafters of a vote, a pool or fused drafts make one common draft.
         as_one = combine_rule(config.combine).one_draft or draft_kind(config.draft).fused
         ssms = tuple(name for name in config.drafters if as_one or not is_model_free(name))
         has_router = bool(routing_rule(config.routing).implementation)
         is_one_group = as_one or has_router
-        # Only one SSM: the host overhead of five takes as long as a pass of the bundled LLM
+        # Only one SSM: the host overhead of five SSMs takes as long as a pass of the bundled LLM
         # (docs/results.md, "Speculation length").
         self._groups = [_DrafterGroup(ssms if is_one_group else ssms[:1])] if ssms else []
-        # A lookup costs no pass: a group of its own, so that it may stay on without the SSM.
+        # A lookup costs no pass. It is a group of its own, so that it may stay on without the SSM.
         if not as_one:
             lookups = (name for name in config.drafters if is_model_free(name))
             self._groups += [_DrafterGroup((name,)) for name in lookups]
@@ -91,7 +92,8 @@ class Goodput:
     # -- the audition --
 
     def observe_audition(self, fits: Mapping[str, float]) -> None:
-        """Selects the SSM with the highest score; no other SSM drafts from here on."""
+        """Selects the SSM with the highest mean log-probability; no other SSM drafts from here
+        on."""
         if fits:
             self._groups[0] = _DrafterGroup((max(fits, key=lambda name: fits[name]),))
             self._choice = None
@@ -108,7 +110,7 @@ class Goodput:
 
     def share(self, load: BatchLoad | None) -> None:
         """See SharesPass. The plan is dropped when sharing begins or ends."""
-        # Not when the load only changes, which it does in every round.
+        # A mere change of the load does not drop the plan: the load changes in every round.
         if (load is None) != (self._round_costs.load is None):
             self._choice = None
         self._round_costs.load = load
@@ -117,7 +119,7 @@ class Goodput:
 
     def choose(self) -> Choice:
         """See LengthPolicy."""
-        # Idempotent: several callers plan with the same choice until `observe` drops it.
+        # Idempotent: several callers plan with the same choice until it is dropped.
         if self._choice is None:
             self._choice, self._age = self._plan(), 0
         return self._choice
@@ -126,7 +128,7 @@ class Goodput:
         if not self._groups:
             return Choice(0, "plain decoding: there is no drafter")
         on = [group for group in self._groups if group.label not in self._backoffs]
-        # One probe at a time, so that its time is not mixed with another's.
+        # One probe at a time, so that the times of two probes are not mixed.
         self._probe = next((g for g in self._groups if g not in on and self._due(g)), None)
         drafting = on if self._probe is None else [*on, self._probe]
         if not on:
@@ -135,12 +137,13 @@ class Goodput:
         # Estimates are for all lengths, but a draft is at most DEEPER steps deeper than recently
         # verified trees.
         self._length = length = min(most, self._deepest + DEEPER)
-        # Decays by one level a plan; each round with drafts raises it to its tree's depth.
+        # `_deepest` falls by one level per plan; each round with drafts raises it to at least the
+        # depth of the round's tree.
         self._deepest = max(0, self._deepest - 1)
         if self._probe is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
         names = [name for group in on for name in group.names]
-        # The rate of the SSM while it is on, since lookups are later groups; else that of a lookup.
+        # The SSM's rate while the SSM is on, since lookups are later groups; else a lookup's rate.
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
         # The cost of each step after the first, in committed tokens.
@@ -163,7 +166,8 @@ class Goodput:
             for name in group.members
         }
         if self._probe is not None:
-            # A probe runs to its full length: to stop it by old scores would measure nothing.
+            # A probe runs to its full length: if old scores could end it, nothing would be
+            # measured.
             limits |= dict.fromkeys(self._probe.members, StopLimits(longest=PROBE_LENGTH))
         return StopRule(limits, price * self._round_costs.node_ms)
 
@@ -177,7 +181,7 @@ class Goodput:
         """Whether the group may be probed: its wait is over, and all probes together take at most
         one percent of the decode time."""
         drafter_costs = [self._costs.draft_costs(name) for name in group.names]
-        # A drafter that waited has many tokens to catch up on: such a start has its own meter.
+        # A drafter that waited has many tokens to catch up on, so such a start has its own meter.
         late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in drafter_costs)
         costs = self._round_costs
         verify_ms = costs.verify_ms(PROBE_LENGTH) - costs.verify_ms(0)
@@ -185,7 +189,7 @@ class Goodput:
 
     def _reason(self, before: int, rate: float, price: float, costs: Sequence[float]) -> str:
         """A sentence for the user: the length with its numbers, and which drafters are switched off
-        or probed. `rate`: that of the drafter whose stop score is shown."""
+        or probed. `rate`: the acceptance rate of the drafter whose stop score is shown."""
         after = self._length
         text = f"{before} -> {after}: " if before != after else f"{after} stays: "
         if not after:
@@ -204,12 +208,12 @@ class Goodput:
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Updates the costs and balances; drops the plan once it has served its rounds."""
-        # The choice of this round: it is dropped at the end of `observe` only.
+        # The choice for this round, which is not dropped before the end of `observe`.
         choice = self.choose()
         self._age += 1
         if choice.length or outcome.drafts:
             self._observe_drafts(outcome)
-            # The first plans of a run last 1, 1, 2, 4 and 6 rounds, later ones ROUNDS_PER_PLAN.
+            # The first plans of a run last 1, 1, 2, 4 and 6 rounds, later plans ROUNDS_PER_PLAN.
             over = self._age >= min(ROUNDS_PER_PLAN, self._round_costs.num_rounds / 2)
         else:
             labels = tuple(group.label for group in self._groups)
@@ -217,7 +221,7 @@ class Goodput:
             over = self._age >= ROUNDS_PER_PLAN
             if over:  # in plain decoding one measurement per plan is enough
                 self._round_costs.measure(outcome, {}, self._probe_names)
-        # Also at once where a group was switched off, and after a probe, which must not be
+        # A plan also ends at once if a group was switched off, and after a probe, which must not be
         # repeated.
         if over or self._notice or self._probe is not None:
             self._choice = None
@@ -233,7 +237,7 @@ class Goodput:
         first = next((one for one in self._groups if one.drafts_of(drafts)), None)
         for group in self._groups:
             added_ms = costs.added_ms(group.members, outcome, drafts, first=group is first)
-            # In tokens: plain decoding commits one per round.
+            # `rounds` is also a number of tokens, since plain decoding commits one token per round.
             rounds = added_ms / costs.plain_ms
             self._update_balance(group, group.drafts_of(drafts), rounds)
             plain_rounds += rounds
@@ -250,8 +254,8 @@ class Goodput:
     def _update_balance(
         self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float
     ) -> None:
-        """Updates the group's balance by its accepted tokens minus `rounds`, the plain rounds (one
-        token each) that would have fitted in the time that the group added; switches it off at
+        """Adds to the group's balance its accepted tokens minus `rounds`. `rounds`: the time that
+        the group added, in plain rounds, each of which commits one token. Switches the group off at
         -MAX_DEFICIT. For a probed group, only records the probe's result."""
         if group is self._probe:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
@@ -261,11 +265,11 @@ class Goodput:
             self._backoffs.record_probe(group.label, probe_ms, success=success)
             return
         for draft in own:
-            # Verification decides about the accepted levels and the first rejected one only.
+            # Verification decides only about the accepted levels and the first rejected level.
             for depth in range(min(max(draft.depths, default=0), draft.accepted_depth + 1)):
                 group.rate.add(float(depth < draft.accepted_depth))
-        # `credit`: tokens that no drafter before it proposed, so the groups' gains add up to the
-        # round's.
+        # `credit` omits tokens that an earlier drafter proposed too, so the groups' gains add up to
+        # the round's gain.
         gain = sum(draft.credit for draft in own) - rounds
         group.balance = min(MAX_BALANCE, group.balance + max(MIN_GAIN, gain))
         if group.balance >= MAX_BALANCE:

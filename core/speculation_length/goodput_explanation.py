@@ -1,8 +1,8 @@
-"""Why a draft under `goodput` is as long as it is, from recorded numbers: the worth of one more
-token against its time, and the longest draft that the plan allowed.
+"""Explains from recorded numbers why a draft under `goodput` is as long as it is. It compares the
+worth of one more token with its time, and names the longest draft that the plan allowed.
 
 The explanation follows the rules of core/speculation_length/goodput.py and stop_rule.py. A reason
-is given only where it agrees with the recorded numbers: an audition may have replaced the recorded
+is given only if it agrees with the recorded numbers: an audition may have replaced the recorded
 plan.
 """
 
@@ -18,14 +18,14 @@ from core.speculation_length.history import LengthHistory, deepest_draft, round_
 
 __all__ = ["explain"]
 
-# As Goodput._reason writes them.
+# Patterns of the phrases that Goodput._reason writes.
 TOKEN_MS = re.compile(r"a token ([\d.]+) ms")
 PLAIN = re.compile(r"no draft beats plain decoding at (\d+) tokens a second")
 STOPPED = re.compile(r"; ([^;]+ stops drafting: it is [\d.]+ tokens behind)")
 
 
 def explain(history: LengthHistory) -> str:
-    """Why the round's deepest draft ended where it did, and why no longer one was allowed."""
+    """Why the round's deepest draft ended where it did, and why no longer draft was allowed."""
     draft = deepest_draft(history.drafts)
     if draft is None:
         words = "no SSM drafted"
@@ -43,7 +43,7 @@ def _end_words(history: LengthHistory, draft: DraftRecord) -> str:
     estimates = {one.length: one for one in history.rounds[-2].estimates} if recorded else {}
     if token_ms is None or not {1, depth, depth + 1} <= {*estimates}:
         return ""
-    # For a chain with the acceptance rate r the estimates expect 1 + r tokens at length 1.
+    # At length 1 and acceptance rate r, the estimates expect 1 + r tokens.
     rate = estimates[1].tokens - 1
     chance = rate * min(1.0, _chance(draft, depth))
     worth, cost = chance * float(token_ms[1]), estimates[depth + 1].ms - estimates[depth].ms
@@ -57,7 +57,8 @@ def _end_words(history: LengthHistory, draft: DraftRecord) -> str:
 
 
 def _chance(draft: DraftRecord, depth: int) -> float:
-    """P(some node of that depth is accepted), by the draft's own scores. May exceed 1."""
+    """P(some node of that depth is accepted) according to the draft's scores. A sum over nodes,
+    which may exceed 1."""
     chances: list[float] = []
     for parent, score in zip(draft.parents, draft.scores, strict=True):
         chances.append(score * (chances[parent] if parent >= 0 else 1.0))
@@ -65,7 +66,8 @@ def _chance(draft: DraftRecord, depth: int) -> float:
 
 
 def _limit_words(history: LengthHistory) -> str:
-    """Why the longest allowed draft last changed; empty if it never did or no record shows why."""
+    """Why the longest allowed draft last changed; empty if it never changed or if no record shows
+    why."""
     if history.bound:
         return f": {history.bound}"
     index = history.changed_at
@@ -81,7 +83,7 @@ def _limit_words(history: LengthHistory) -> str:
     before, after = history.rounds[index - 1].length, history.rounds[index].length
     if after > before:
         return _rise_words(history, index)
-    # Each plan lowers the depth that it counts as recent by one level.
+    # Each plan lowers the depth of the deepest recent tree by one level.
     if recorded and before - after == 1:
         return (
             f": {DEEPER} more than the deepest tree of late, whose depth counts one less with "

@@ -1,8 +1,9 @@
-"""What the events recorded of a run's lengths up to one round: the facts from which a length
-policy explains that round's length.
+"""The recorded draft lengths of a run up to one round, from which a length policy explains this
+round's length.
 
 Each policy has a function `explain(LengthHistory) -> str`, named in its record
-(core/config/mechanisms): sentences with recorded numbers only. This module has what they share.
+(core/config/mechanisms). Its sentences contain recorded numbers only. This module has what these
+functions share.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from core.events import DraftRecord, Estimate
 
 __all__ = ["LengthHistory", "PastRound", "deepest_draft", "round_name"]
 
-# As core/engine/round_state.py writes them, after the policy's own reason.
+# Patterns of the phrases that core/engine/round_state.py adds to the policy's own reason.
 BOUND = re.compile(r"(?:^|; )(drafts are at most (\d+) deep \(.+\))$")
 GRANTED = re.compile(r"(?:^|; )the batch grants (no draft|\d+)$")
 
 
 class PastRound(Protocol):
-    """One recorded round. `length`: the most steps that its drafts might have; `next_length`,
-    `length_reason`, `estimates`: the choice that followed it; `depth`: of the verified tree;
-    `draft_depths`: how deep each drafter's draft was."""
+    """One recorded round. `length`: the largest number of steps that its drafts were allowed;
+    `next_length`, `length_reason`, `estimates`: the choice for the following round; `depth`: the
+    depth of the verified tree; `draft_depths`: the depth of each drafter's draft."""
 
     @property
     def number(self) -> int: ...
@@ -45,8 +46,8 @@ class PastRound(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LengthHistory:
-    """`rounds`: all rounds up to the round to explain, which is the last; `drafts`: of that round;
-    `speculation`: the fields of the run's SpeculationConfig."""
+    """`rounds`: all rounds up to the round to explain, which is the last; `drafts`: the drafts of
+    this last round; `speculation`: the fields of the run's SpeculationConfig."""
 
     rounds: Sequence[PastRound]
     drafts: Sequence[DraftRecord] = ()
@@ -59,23 +60,23 @@ class LengthHistory:
 
     @property
     def changed_at(self) -> int:
-        """The index of the round since which the length has been the same; 0 if the length never
-        changed."""
+        """The index of the first round with the present length; 0 if the length never changed."""
         index = len(self.rounds) - 1
         while index and self.rounds[index - 1].length == self.now.length:
             index -= 1
         return index
 
     def reason(self, index: int) -> str:
-        """Why the length of that round was chosen, as recorded; empty for the first round, and
-        where the scheduler or an audition changed the choice after it was recorded."""
+        """The recorded reason for the length of the round at `index`. Empty for the first round,
+        and if the scheduler or an audition changed the choice after it was recorded."""
         before = self.rounds[index - 1] if index else None
         chosen = before is not None and before.next_length == self.rounds[index].length
         return before.length_reason if before is not None and chosen else ""
 
     @property
     def bound(self) -> str:
-        """What limits the round's drafts besides the policy; empty if nothing does."""
+        """A phrase for what, other than the policy, limits the round's drafts; empty if nothing
+        does."""
         recorded = self.reason(len(self.rounds) - 1)
         if granted := GRANTED.search(recorded):
             return f"the scheduler grants {granted[1]}"
@@ -83,14 +84,14 @@ class LengthHistory:
         return found[1] if found else ""
 
     def depth_bound(self, index: int) -> tuple[int, str] | None:
-        """How deep the drafts of that round could be, and a phrase with this depth and its cause;
-        None without a recorded limit."""
+        """How deep the drafts of the round at `index` could be, and a phrase with this depth and
+        its cause. None without a recorded limit."""
         found = BOUND.search(self.reason(index))
         return (int(found[2]), found[1]) if found else None
 
     def draft_words(self, draft: DraftRecord) -> str:
-        """How deep a draft of this round is, and how deep the same drafter's was in the round
-        before:
+        """How deep a draft of this round is, and how deep the same drafter's draft in the preceding
+        round was:
         `ssm-a drafted 4 deep (11 in round 7)`."""
         words = f"{draft.drafter} drafted {max(draft.depths)} deep"
         if len(self.rounds) < 2:
@@ -100,7 +101,7 @@ class LengthHistory:
         return f"{words} ({depth or 'nothing'} in {round_name(before)})"
 
     def since(self) -> str:
-        """The length and when it changed: `16 since round 5, up from 13`."""
+        """The length and when it last changed: `16 since round 5, up from 13`."""
         index, length = self.changed_at, self.now.length
         if not index:
             first = len(self.rounds) == 1

@@ -1,7 +1,7 @@
 """StopRule: ends drafts by limits on their scores and depth; `step_limits`: the limits of
-`goodput`, under which a draft is continued while its score is worth the time of one more step.
+`goodput`, under which a draft goes on while its score is worth the time of one more step.
 
-After SmartSpec's goodput (arXiv 2406.14066), but decided within the draft, by its scores.
+After SmartSpec's goodput (arXiv 2406.14066), but decided within the draft, from the draft's scores.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
     `rate`: P(a token is accepted | its parent is). `costs`: the time of each further step, in
     committed tokens. Depth 1 always runs: the back-off decides whether to draft at all.
     """
-    # Solved for the score, so that a step costs one comparison; at a rate of 0 none is run.
+    # The condition, solved for the score, costs one comparison a step. At a rate of 0 no step is
+    # run.
     scores = (0.0, *(cost / rate if rate > 0 else float("inf") for cost in costs))
     return StopLimits(longest=longest, scores=scores[:longest])
 
 
 class StopRule:
-    """See Stop. `limits` by drafter, `default` for all others. `min_score`: the time of verifying
-    one more node, in committed tokens; a node whose cumulative score is at least `min_score` is
-    verified.
+    """See Stop. `limits`: by drafter; `default`: the limits of all other drafters. `min_score`: the
+    time of verifying one more node, in committed tokens; a node whose cumulative score is at least
+    `min_score` is verified.
 
-    Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
-    scores of tokens that are drawn already, never on what the step would draw. `keeps` reads the
-    score of the drawn token itself, and is not called under these two rules.
+    The rule is lossless under `mss` and `traversal`: whether a step is run never depends on what
+    the step would draw. It depends only on earlier rounds and on the scores of tokens that are
+    already drawn. `keeps` reads the score of the drawn token itself, and is not called under these
+    two rules.
     """
 
     def __init__(
@@ -61,8 +63,8 @@ class StopRule:
             return False
         if limits.scores is None or depth > len(limits.scores):
             return True
-        # The sum: one pass serves the whole frontier. At most 1, as at most one of its nodes is
-        # accepted.
+        # The scores are added, since one pass serves the whole frontier. The sum counts as at most
+        # 1, since at most one node of the frontier is accepted.
         return min(1.0, sum(scores)) >= limits.scores[depth - 1]
 
     def limits(self, drafter: str) -> StopLimits:

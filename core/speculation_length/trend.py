@@ -1,8 +1,8 @@
 """`trend`: Minions' adaptive selector (arXiv 2402.15678, adaptive speculation length).
 
-Uses LLM times and verified tokens only. Its flaw is kept as published: it minimises t_LLM per
-verified token and ignores the cost of the SSMs' passes, so that it drafts too long wherever
-drafting does not run during an LLM pass.
+It uses LLM times and verified tokens only. Its flaw is kept as published: it minimises the LLM's
+time per verified token and ignores the cost of the SSMs' passes. So it drafts too long unless
+drafting runs during an LLM pass.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from core.speculation_length.history import LengthHistory
 
 __all__ = ["Trend", "explain"]
 
-# Rounds of one length that make a point.
+# Number of rounds of one length that make a point.
 VERIFICATIONS = 16
 # The number of last points from which the slope is computed.
 POINTS = 4
 # Steps up and down: Minions goes down faster than up.
 STEP, PENALTY = 1, 2
-# The reasons below, as they are recorded.
+# Patterns of the reasons that `Trend` writes.
 COUNTED = re.compile(r"\d+ stays: (\d+) of \d+ verifications made with it")
 DECIDED = re.compile(
     r"(?:\d+ -> \d+|\d+ stays): .*\(at (\d+) it is ([\d.]+) ms(?:, (.+) ms a step)?"
@@ -40,7 +40,8 @@ class Trend:
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length
-        # Lengths beyond the node budget are never drafted, so no statistics may be kept for them.
+        # A longer length would be cut to the node budget, so `observe` would never count its
+        # rounds.
         self._most = max(1, min(most, max_draft_depth(config, config.drafters, most)))
         start = min(max(1, config.speculation_length), self._most)
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
@@ -62,8 +63,8 @@ class Trend:
         so_far = f"{length} stays: {self._count} of {VERIFICATIONS} verifications made with it"
         self._choice = Choice(length, so_far)
         if self._count == VERIFICATIONS:
-            # Ratio of sums: in a mean of ratios a round of one token would weigh as much as one of
-            # five.
+            # Ratio of sums: in a mean of ratios a round of one token would weigh as much as a round
+            # of five tokens.
             self._points.append((length, self._ms / max(1, self._tokens)))
             self._choice = self._decide()
             self._begin()
@@ -95,7 +96,7 @@ class Trend:
 
 
 def explain(history: LengthHistory) -> str:
-    """Why the round's drafts may be so long, in a sentence."""
+    """Why the round's drafts may be as long as they are, in a sentence."""
     length = f"{history.since()}: "
     if history.bound:
         return f"{length}{history.bound}."

@@ -17,21 +17,22 @@ __all__ = ["Draft", "cumulative_scores"]
 class Draft:
     """One drafter's tree for one sequence; parallel lists, parents first, ROOT is the root.
 
-    `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` that the
-    children of `parent` were chosen from. `logits` (rows, V) float32, unprocessed but for the
-    request's repetition penalty. `utilities` (rows, V): the scores are their calibrated softmax;
-    None where the utilities are the `logits` themselves, as in all but coupled drafts. `q` (rows,
-    V) float64: only for drawn tokens.
+    `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` from
+    which the children of `parent` were chosen. `logits` (rows, V) float32, unprocessed except for
+    the request's repetition penalty. `utilities` (rows, V): the scores are the calibrated softmax
+    of the utilities; None if the utilities are the `logits`, as in all drafts that are not coupled.
+    `q` (rows, V) float64: None if the proposals are deterministic.
     `passes`: model passes in this round, plus 1 for a draft begun ahead, which needed no catch-up
     pass. `passes_ahead`: passes that ran during the last verification; neither `timings` nor
     `passes` contains them.
     `next_temperature`: the calibration temperature after the round, if the drafting pass has
     already committed (`core.cuda`). `moments`: mean and variance of each row's utilities under the
-    scores, if computed.
+    calibrated softmax; None if not computed.
 
-    `origins`: of a fused draft, for each node the index of the drafter that proposed it.
-    `contexts`, `shares`: of a lookup, as in `DraftRecord`. `top`: of a draft whose logits are on
-    another machine, the likeliest tokens after a node (ROOT: the root) and their probabilities.
+    `origins`: in a fused draft, for each node the index of the drafter that proposed it.
+    `contexts`, `shares`: in the draft of a lookup, as in `DraftRecord`. `top`: for a draft whose
+    logits are on another machine, by node (ROOT: the root) the likeliest next tokens and their
+    probabilities.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -64,7 +65,7 @@ class Draft:
     def walk(self, token_ids: Sequence[int]) -> list[int]:
         """Nodes along `token_ids` from the root, as far as the draft has them.
 
-        Where a token was drawn twice under one parent, the first draw is followed.
+        If a token was drawn twice under one parent, the first draw is followed.
         """
         path, node = [], ROOT
         for token_id in token_ids:
@@ -88,7 +89,7 @@ def cumulative_scores(draft: Draft) -> tuple[float, ...]:
     """Each node's cumulative score: the product of scores from the root down, the drafter's
     estimate of P(the node is accepted)."""
     results: list[float] = []
-    # Parents come first, so theirs is known.
+    # Parents come first, so the parent's result is known.
     for parent, score in zip(draft.parents, draft.scores, strict=True):
         results.append(score * (1.0 if parent == ROOT else results[parent]))
     return tuple(results)

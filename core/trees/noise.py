@@ -1,7 +1,7 @@
 """Noise: the only source of randomness. A protocol, so that a test can enumerate every branch.
 
 `SeededNoise` is counter-based: every value is a pure function of (seed, key), the same on every
-device and in any order of calls. Independent of trees and models.
+device and in any order of calls.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ __all__ = [
 ]
 
 Key = tuple[object, ...]
-"""("draft", root position, drafter, ranks down to the node, attempt), or ("accept", root position,
-`Draws` down to the parent, attempt), or ("final", root position, `Draws` down to the node). A round
-begins at a root position of its own, so no key recurs within a run."""
+"""For a drafted token: ("draft", root position, drafter, ranks down to the node, attempt). For a
+coin: ("accept", root position, `Draws` down to the parent, attempt). For the LLM's own token:
+("final", root position, `Draws` down to the node). `Draws`: see core/trees/verify/base.py. Each
+round has a different root position, so no key recurs within a run."""
 
 # SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): x = base + i GOLDEN, then xor-shift and multiply
 # twice, and a last xor-shift.
@@ -37,8 +38,8 @@ MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
 # Random bits of a uniform number: as many as a float64's mantissa has.
 BITS = 53
-# Drafts and their verification read the same few positions; (V,) float64 each. The oldest is
-# dropped first: positions of a text only rise.
+# The noise of this many positions is cached, (V,) float64 each, since drafts and their verification
+# read the same few positions. The oldest entry is dropped first: positions of a text only rise.
 CACHED_POSITIONS = 64
 POSITIONS_PER_CALL = 4
 """Positions whose noise is computed in one call: four take 2.5 times as long as one."""
@@ -49,7 +50,7 @@ class Noise(Protocol):
     read any number of times (a coupled draft and the verification of its position share it)."""
 
     def coin(self, prob: float, key: Key) -> bool:
-        """True with probability `prob`: u < prob, strictly, u uniform in [0, 1)."""
+        """True with probability `prob`: whether u < prob (strictly), with u uniform in [0, 1)."""
         ...
 
     def choose(self, weights: torch.Tensor, key: Key) -> int:
@@ -71,7 +72,7 @@ class SeededNoise:
         self._gumbels: OrderedDict[int, torch.Tensor] = OrderedDict()
 
     def copy(self) -> SeededNoise:
-        """The same noise with a separate cache, whose tensors the caller may change."""
+        """The same noise with a cache of its own, whose tensors the caller may change."""
         return SeededNoise(self.seed, self._vocab_size, self._device)
 
     def coin(self, prob: float, key: Key) -> bool:
@@ -81,7 +82,8 @@ class SeededNoise:
         cumulative = weights.double().cumsum(dim=0)
         # Inverse of the cumulative sum, scaled by the total: weights need not be normalized.
         target = self._uniform(key) * cumulative[-1]
-        # `right`: the first sum above the target, so a weight of 0 is not chosen for u = 0 either.
+        # `right=True` finds the first sum above the target, so not even u = 0 chooses a weight of
+        # 0.
         index = int(torch.searchsorted(cumulative, target, right=True))
         # Rounding may give an index past the last positive weight.
         return min(index, int(weights.nonzero()[-1]))
@@ -113,7 +115,7 @@ def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -
     """Up to `count` different indices, drawn one after another without replacement.
 
     The same distribution as the sorted order of Gumbel-top-k (Kool et al., arXiv 1903.06059), with
-    one key per draw. Stops early where fewer have a positive weight (under top-k or top-p).
+    one key per draw. Returns fewer if fewer indices have a positive weight (under top-k or top-p).
     """
     weights = weights.clone()
     drawn: list[int] = []
@@ -142,21 +144,21 @@ def gumbel_rows(
         x ^= np.right_shift(x, np.uint64(bits), out=scratch)
         x *= np.uint64(factor)
     x >>= np.uint64(64 - BITS)
-    # From 1 on: u = 0 would give an infinite noise.
+    # At least 1: u = 0 would give infinite noise.
     uniform = torch.from_numpy(np.maximum(x, 1, out=x).astype(np.float64)).mul_(2.0**-BITS)
     return uniform.log_().neg_().log_().neg_()
 
 
 def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
-    """As `gumbel_rows`, but `bases` (...) is a tensor: int64 with the bits of unsigned integers.
-    The result is (..., size)."""
+    """As `gumbel_rows`, for a tensor `bases` of any shape (...): int64 with the bits of unsigned
+    integers. Returns (..., size)."""
     counter = torch.arange(1, size + 1, dtype=torch.int64, device=bases.device)
     # int64 arithmetic wraps modulo 2^64, as the hash needs.
     x = counter * to_int64(GOLDEN) + bases[..., None]
     x = (x ^ _logical_shift(x, 30)) * to_int64(MIX_1)
     x = (x ^ _logical_shift(x, 27)) * to_int64(MIX_2)
     x = x ^ _logical_shift(x, 31)
-    # 1 .. 2^53 - 1: u is strictly inside (0, 1), both logarithms are finite.
+    # 1 .. 2^53 - 1: u is strictly inside (0, 1), so both logarithms are finite.
     uniform = _logical_shift(x, 64 - BITS).clamp_(min=1).double() * 2.0**-BITS
     return -(-uniform.log()).log()
 

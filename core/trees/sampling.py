@@ -1,7 +1,8 @@
 """Pure rules from logits to distributions: processing, Gumbel arg max, residuals.
 
-p, the LLM's processed distribution, and q, a drafter's, come from the same function. The warpers
-are transformers' own objects, so that ties at the top-k and top-p edges fall as they do there.
+p (the LLM's processed distribution) and q (a drafter's) come from the same function. The warpers
+are transformers' own objects, so ties at the edges of top-k and top-p are decided as in
+transformers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ __all__ = [
     "unprocessed_probabilities",
 ]
 
-# A residual whose sum is below this is rounding of float64 softmaxes over the vocabulary.
+# A residual whose sum is below this is only the rounding error of float64 softmaxes over the
+# vocabulary.
 TINY_RESIDUAL = 1e-12
 
 
@@ -66,13 +68,13 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
 def penalize_repetition(
     logits: torch.Tensor, penalty: float, tokens: Sequence[int], paths: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """Logits (n, V) to float32 logits in which tokens of the text are less probable if `penalty` is
-    above 1 (CTRL, arXiv 1909.05858, equation 2): their positive logits are divided by `penalty`,
-    their negative logits multiplied by it.
+    """Penalizes the text's tokens in logits (n, V), as in CTRL (arXiv 1909.05858, equation 2):
+    their positive logits are divided by `penalty`, their negative logits are multiplied by it.
+    A penalty above 1 makes these tokens less probable. Returns float32 (n, V).
 
     The text of row i is `tokens` (prompt and committed) and `paths[i]` (the draft's tokens down to
-    its node). p at a node then depends on the path to it and on nothing else, so every
-    verification rule stays lossless.
+    its node). So p at a node depends only on the text up to this node, and every verification rule
+    stays lossless.
     """
     scores = logits.float()
     vocab_size = scores.shape[-1]
@@ -108,10 +110,10 @@ def unprocessed_probabilities(logits: torch.Tensor) -> torch.Tensor:
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """norm(max(0, p - q)), float64 (V,): what remains of p after q's draw was rejected.
+    """norm(max(0, p - q)), float64 (V,): the rest of p after a draw from q was rejected.
 
-    A residual summing to less than 1e-12 is rounding alone and is replaced by p: in exact
-    arithmetic a rejection needs q > p somewhere, so p > q somewhere else.
+    A residual whose sum is below TINY_RESIDUAL is only a rounding error and is replaced by p: in
+    exact arithmetic a rejection needs q > p somewhere, so p > q somewhere else.
     """
     rest = (p - q).clamp_(min=0.0)
     total = rest.sum()
@@ -129,8 +131,9 @@ def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
 class Target:
     """The LLM's distributions at the root and every node of one tree.
 
-    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. What covers all rows is
-    computed once, when first read: greedy verification needs neither `scores` nor `probabilities`.
+    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. Values for all rows are
+    computed once, when they are first read: greedy verification needs neither `scores` nor
+    `probabilities`.
     """
 
     def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:
@@ -148,7 +151,8 @@ class Target:
     def argmax(self) -> list[int]:
         """The most probable token of each row, the lowest id on ties."""
         if self._argmax is None:
-            # NumPy is much faster and guarantees the lowest id on ties (also in `best`).
+            # NumPy is used here and in `best`: it is much faster and guarantees the lowest id on
+            # ties.
             logits = self.logits
             array = logits.numpy() if logits.device.type == "cpu" else logits
             self._argmax = [int(i) for i in array.argmax(-1).tolist()]
@@ -176,9 +180,9 @@ class Target:
 
     @property
     def display_probabilities(self) -> torch.Tensor:
-        """Probabilities for the reader, float32 (rows, V).
+        """The probabilities that are shown to the user, float32 (rows, V).
 
-        p itself; at temperature 0, where p is one-hot, the unprocessed softmax.
+        They are p; at temperature 0, where p is one-hot, they are the unprocessed softmax.
         """
         if self._display is None:
             greedy = self.sampling.greedy
@@ -188,7 +192,7 @@ class Target:
     def node_probabilities(self, tree: TokenTree) -> list[float]:
         """Each node's probability given its parent, from `display_probabilities`."""
         if self._node_probabilities is None:
-            # Row of each node's parent; the root's is 0.
+            # Row of each node's parent; the root's row is 0.
             parents = torch.tensor(tree.parents, dtype=torch.long, device=self.logits.device) + 1
             token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=self.logits.device)
             self._node_probabilities = self.display_probabilities[parents, token_ids].tolist()

@@ -18,11 +18,12 @@ ROOT = -1
 class Proposal:
     """One drafter's proposal of a node.
 
-    `drafter` is the drafter's index in the run's fixed order; `score` its unprocessed, calibrated
-    probability of the token; `rank` the draw order among that drafter's children of the parent.
-    `q` is the probability with which the token was drawn there (1 for a deterministic proposal);
-    `row` finds the full distribution in the drafter's draft, None for a deterministic proposal
-    (then q is one-hot).
+    `drafter` is the drafter's index in the run's fixed order; `score` is the drafter's unprocessed,
+    calibrated probability of the token; `rank` is the draw order among the children that this
+    drafter proposed under the parent.
+    `q` is the probability with which the token was drawn (1 for a deterministic proposal); `row` is
+    the row of the full distribution in the drafter's draft; None for a deterministic proposal,
+    whose distribution is one-hot.
     """
 
     drafter: int
@@ -57,8 +58,8 @@ class TokenTree:
         return max(self.depths, default=0)
 
     def child_lists(self) -> list[list[int]]:
-        """Children of every node; the last entry (index -1 == ROOT) has the root's."""
-        # One more than nodes: ROOT is -1, so a root's child is entered in the last list.
+        """Children of every node; the last entry (index -1 == ROOT) has the root's children."""
+        # One list more than nodes: ROOT is -1, so the root's children go into the last list.
         lists: list[list[int]] = [[] for _ in range(len(self) + 1)]
         for i, parent in enumerate(self.parents):
             lists[parent].append(i)
@@ -86,6 +87,6 @@ def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
     """Depth of each node, from `parents`, in which a parent comes before its children."""
     depths: list[int] = []
     for parent in parents:
-        # Parents come first, so theirs is known.
+        # Parents come first, so the parent's depth is known.
         depths.append(1 if parent == ROOT else depths[parent] + 1)
     return tuple(depths)

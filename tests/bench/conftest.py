@@ -38,21 +38,21 @@ def _timed_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def family(bundled: Engine) -> LoadedModels:
-    """The bundled models in float32, loaded once for these tests and those of the laws."""
+    """The bundled models in float32, loaded once for these tests and the tests of the laws."""
     return bundled.models
 
 
 @pytest.fixture(scope="session")
 def modules(_timed_once: None) -> None:
     """Loads transformers' modules of the bundled models before the first test that uses them, so
-    that its time does not include the loading."""
+    that the test's time does not include the loading."""
     for folder in (bundled_llm(), *bundled_ssms()):
         contestants.load_module(folder, torch.float32)
 
 
 @pytest.fixture
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweeps over two prompts, and medians of three passes: these tests check no speed."""
+    """Sweeps use two prompts and medians use three passes, since these tests check no speed."""
     monkeypatch.setattr(cpu_bundled, "SWEEP_PROMPTS", 2)
     monkeypatch.setattr(passes, "PASSES", 3)
 

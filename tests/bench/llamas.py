@@ -1,4 +1,4 @@
-"""Fakes of llama-cpp-python and gguf, which record what they are given."""
+"""Fakes of llama-cpp-python and gguf, which record their arguments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 
 class FakeWriter:
-    """The methods of GGUFWriter that bench calls. It writes a file of one word; `written`: metadata
-    and tensors by file name."""
+    """The methods of GGUFWriter that bench calls. The file that it writes contains only one word;
+    `written`: metadata and tensors by file name."""
 
     written: dict[str, dict[str, Any]] = {}
 
@@ -44,7 +44,8 @@ class FakeWriter:
 
 
 class FakeLlama:
-    """Generates the last given id plus 1, plus 2 and so on, without end. `calls`: its calls."""
+    """Generates ids without end: the last given id plus 1, plus 2 and so on. `calls`: its calls in
+    order; `opened`: all instances."""
 
     opened: list[FakeLlama] = []
 

@@ -113,8 +113,8 @@ class TestAcceptance:
         assert unions and all(line.endswith("| - |") for line in unions)
 
     def test_traversal_is_compared_with_mss(self, make_context: Any) -> None:
-        """Where `mss` accepts 20 tokens, `traversal` accepts 30 in the single SSMs' rows and 10 in
-        the union's."""
+        """`mss` accepts 20 tokens in every row. `traversal` accepts 30 tokens in the single SSMs'
+        rows and 10 in the union's row."""
 
         def made_up(row: AcceptanceRow) -> Samples:
             by_traversal = 10 if "union" in row.name else 30
@@ -130,7 +130,7 @@ class TestAcceptance:
 
     def test_tokens_per_pass_that_fall_with_width_are_reported(self, make_context: Any) -> None:
         """Trees of width w accept w tokens a round (9 - w under `topk, match`). The continuation of
-        p0 loops, so it does not count."""
+        p0 repeats itself, so this continuation does not count."""
 
         def made_up(row: AcceptanceRow) -> Samples:
             width, falls = row.speculation.expansion[0], str(row.kind).startswith("topk, match")

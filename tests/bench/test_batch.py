@@ -1,5 +1,5 @@
-"""The `batch` and `passes` suites: token ids that differ from those of the same request alone are a
-failure; the table of passes; models' rows are closed."""
+"""The `batch` suite reports a failure if a request's token ids differ from the ids that it has when
+decoded alone. The `passes` suite: its table, and that the models' rows are closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The browser's process: its answers, its errors, and its end, at its client's end or earlier."""
+"""The browser's process: its answers, its errors, and its end (together with its client's end, or
+earlier)."""
 
 from __future__ import annotations
 

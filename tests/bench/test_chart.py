@@ -69,4 +69,4 @@ def test_a_bar_is_as_long_as_its_figure() -> None:
 
 def test_a_column_of_words_or_of_one_figure_has_no_bars() -> None:
     assert bars(["a", "b", "c"], [["x", "words", "1.0"], ["y", "more", "-"]]) is None
-    assert bars(["a", "b"], [["x", "1.0"]] * 61) is None, "nor has a table of more than 60 rows"
+    assert bars(["a", "b"], [["x", "1.0"]] * 61) is None, "a table of more than 60 rows has no bars"

@@ -27,7 +27,8 @@ Capsys = pytest.CaptureFixture[str]
 
 @dataclass(frozen=True)
 class CountingSuite(Suite):
-    """A suite without models: one sample per prompt; `before_sample` is called before each."""
+    """A suite without models: one sample per prompt; `before_sample` is called before each
+    sample."""
 
     name: str = "counting"
     about: str = "counts prompts"
@@ -168,7 +169,7 @@ def test_options_name_existing_suites() -> None:
 
 @pytest.mark.nightly
 def test_acceptance_of_another_family(tmp_path: Path, capsys: Capsys) -> None:
-    """The rows and the digest are those of the models in the folder."""
+    """The rows and the digest belong to the models in the folder."""
     for folder in (bundled_llm(), bundled_ssms()[0]):
         (tmp_path / folder.name).symlink_to(folder)
     suite = Acceptance(parts=("chain",))

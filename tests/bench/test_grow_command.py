@@ -1,4 +1,5 @@
-"""`python -m bench grow`: folders that load like any other, and what it refuses."""
+"""`python -m bench grow`: it writes folders that load like any other, and refuses bad arguments,
+other files and too little space."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def grow(pair: Path, tmp_path: Path) -> Grow:
-    """Runs the command on the pair; it writes into `tmp_path`/out. `options` override the default
-    ones; None removes an option."""
+    """Runs the command on the pair; the command writes into `tmp_path`/out. `options` override the
+    default options; None removes an option."""
 
     def run(**options: Any) -> int:
         values = {
@@ -155,7 +156,7 @@ def test_large_models_are_written_in_several_files(
 def test_ssms_that_are_large_enough_stay_as_they_are(
     grow: Grow, pair: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
-    assert grow(ssm_params=None) == 0  # the default: a hundredth of params, fewer than the SSM has
+    assert grow(ssm_params=None) == 0  # by default a hundredth of params, less than the SSM's size
     printed = capsys.readouterr()
     assert "ssm stays as it is" in printed.err
     assert f"--ssm {pair / 'ssm'}" in printed.out

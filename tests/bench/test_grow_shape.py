@@ -1,5 +1,5 @@
-"""Planned shapes: near the requested size, with heads of the small model's size. A shape has as
-many parameters as a module of that shape."""
+"""Planned shapes are near the requested size and have heads of the small model's size. A shape
+counts as many parameters as a module of that shape has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grown model has the small one's logits, and dense weights where they need not be zero."""
+"""A grown model has the small model's logits. Its weights are dense where they need not be zero."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_further_parameters_are_refused() -> None:
 
 
 def assert_refused(small: Any, large: Any, difference: str = "") -> None:
-    """Asserts that `large` is refused because its logits differ from those of `small`;
+    """Asserts that `large` is refused because its logits differ from the logits of `small`.
     `difference`: how the printed difference begins."""
     result = likeness(small, large, random_texts(small))
     message = f"grown differs from the small model by {difference}"

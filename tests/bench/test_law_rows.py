@@ -70,8 +70,8 @@ def open_and_crossed(name: str, temperature: float) -> Values:
 
 
 def has_a_row(values: Values) -> bool:
-    """Whether `values` are valid and have neither of the pairs that are left out: `across` with one
-    request, and `ahead` with a rule that does not draft ahead."""
+    """Whether `values` are valid and contain no pair that is left out. Left out are `across` with
+    one request, and `ahead` with a rule that does not draft ahead."""
     pipeline = values.get("pipeline")
     across_alone = (pipeline, values.get("together")) == ("across", 1)
     return (

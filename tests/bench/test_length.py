@@ -43,7 +43,7 @@ def figures(seconds: float, length: int = 2) -> dict[str, Any]:
 
 
 def block(prompt: str, **seconds: float) -> dict[str, Any]:
-    """A sample in which each contestant took one second, except those in `seconds`."""
+    """A sample in which each contestant took one second, except the contestants in `seconds`."""
     defaults = {name: figures(1.0) for name in (*FIXED, *POLICIES)}
     given = {name.replace("_", " "): figures(time) for name, time in seconds.items()}
     key = {"part": "contest", "dtype": "float32", "temperature": 0.0, "repeat": 0}
@@ -59,7 +59,8 @@ def test_contestants_differ_only_in_their_length_policy() -> None:
         for config in configs.values()
     }
     assert len(without_length) == 1
-    # A measured budget would differ between policies, and cut all longer lengths to the same one.
+    # A measured budget would differ between policies, and cut all longer lengths to the same
+    # length.
     assert isinstance(without_length.pop().max_tree_nodes, int)
     hopeless = hopeless_contestants()
     assert set(hopeless) == {PLAIN, GOODPUT}
@@ -67,7 +68,7 @@ def test_contestants_differ_only_in_their_length_policy() -> None:
 
 
 def test_the_best_fixed_length_of_one_half_is_compared_on_the_other() -> None:
-    """`fixed 2` is fastest in one half, `fixed 5` in the other."""
+    """`fixed 2` is fastest on one half of the prompts, `fixed 5` on the other half."""
     prompts = take_round_robin(PROMPTS, 8)
     probe = LengthContest([block(p.id) for p in prompts], PROMPTS)
     samples = []
@@ -78,7 +79,7 @@ def test_the_best_fixed_length_of_one_half_is_compared_on_the_other() -> None:
     assert [contest.best_fixed(half) for half in (0, 1)] == ["fixed 2", "fixed 5"]
     result = contest.against(GOODPUT, BEST)
     assert result is not None
-    # 1.0: no length is compared on the half that chose it.
+    # The ratio is 1.0, since no length is compared on the half that chose it.
     assert (result.value, result.groups) == (1.0, 8)
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
 
@@ -140,8 +141,8 @@ class TestChart:
         picture = length_figure(context.results, PROMPTS)
         bars, lines = ([t for t in picture.data if t.type == kind] for kind in ("bar", "scatter"))
         assert len(bars) == len(lines) == 3
-        # A bar for all prompts, and one for each of four domains. Bars start at 1: the ratio 2 has
-        # a bar of length 1.
+        # There is a bar for all prompts, and a bar for each of four domains. Bars start at 1: the
+        # ratio 2 has a bar of length 1.
         assert all(len(bar.x) == 5 and bar.base == 1 for bar in bars)
         assert bars[0].name == GOODPUT and set(bars[0].y) == {1.0}
         assert lines[0].y == (2.0,) * 5
@@ -165,7 +166,7 @@ class TestChart:
         context, out = make_context(), tmp_path / "picture.svg"
         context.results.add(block(PROMPTS[0].id))
         # In a new thread: Playwright's sync API allows one instance per thread, and another test
-        # may have opened one in this thread.
+        # may have opened an instance in this thread.
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(main, [str(context.results.path), str(out)]).result() == 0
         text = "".join(ET.parse(out).getroot().itertext())

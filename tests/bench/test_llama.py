@@ -82,7 +82,7 @@ def test_generation_ends_at_its_limit_or_eos_and_starts_with_an_empty_cache() ->
     assert (greedy["temp"], drawn["temp"], seed) == (0.0, 0.8, 7)
     assert [name for name, _ in plain.calls] == ["reset", "seed", "generate"] * 2
     no_filters = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-    assert no_filters.items() <= drawn.items(), "it draws from the unfiltered distribution"
+    assert no_filters.items() <= drawn.items(), "llama.cpp draws from the unfiltered distribution"
     assert speculating.calls == []
     assert peer.generate([4, 5], 2, drafting=peer.lookup(1)) == [6, 7]
     assert speculating.calls[-1] == ("drafted", [5])
@@ -112,7 +112,9 @@ def test_llama_cpp_competes_where_it_is_installed(make_context: Any) -> None:
     swept = context.results.where(kind="sweep")
     assert all(set(sample["figures"]) == set(map(str, VARIANTS)) for sample in swept)
     assert 0.0 <= at_zero["figures"]["llama.cpp plain"]["same"] <= 1.0
-    assert "same" not in at_0_8["figures"]["llama.cpp plain"], "it has its own random numbers"
+    assert "same" not in at_0_8["figures"]["llama.cpp plain"], (
+        "llama.cpp has its own random numbers"
+    )
     greedy, drawn = suite.report(context).tables
     assert "/ llama.cpp plain" in greedy
     assert "% of its plain-decoding token ids equal this engine's" in greedy
@@ -159,7 +161,9 @@ def test_a_table_has_blocks_with_and_without_llama_cpp(make_context: Any) -> Non
         )
     (table,) = suite.report(context).tables
     head = next(line for line in table.splitlines() if line.startswith("| contestant"))
-    assert head.endswith(f"| / llama.cpp plain | / {LLAMA_LOOKUP} |"), "plain, and the fastest"
+    assert head.endswith(f"| / llama.cpp plain | / {LLAMA_LOOKUP} |"), (
+        "llama.cpp's plain decoding, and its fastest kind"
+    )
     ours = next(line for line in table.splitlines() if line.startswith("| autoregressive"))
     assert ours.endswith("| 0.50x (0.50 to 0.50) | 0.25x (0.25 to 0.25) |")
     assert "note 0. note 1. It adds floats" in table

@@ -1,4 +1,4 @@
-"""A measurement raises EngineError if a drafter is lost or a run fails in it."""
+"""A measurement raises EngineError if one of its runs loses a drafter or fails."""
 
 from __future__ import annotations
 

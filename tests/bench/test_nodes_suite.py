@@ -53,7 +53,7 @@ def test_nodes_are_compared_with_local_ssms_and_the_prediction() -> None:
     speeds, clients = tables(results([1, 2]))
     lines = {line.split(" | ")[0].strip("| "): line for line in speeds.splitlines()}
     # Two tokens take 6.4 ms over loopback, so 6.4 + 5 ms are predicted for the relay: 175.4 tokens
-    # a second. The 170.0 that were measured are 0.97 of that.
+    # a second. The measured 170.0 tokens a second are 0.97 of this prediction.
     assert "175.4 | 0.97 |" in lines["relay of 5 ms"] and "0 of 1" in lines["relay of 5 ms"]
     assert "1.03x" in lines[LOOPBACK] and "CoSine's paper" in speeds
     assert "= 1.50 (arXiv 2606.25091)" in clients and "| 16 | 20.00 | 4 |" in clients

@@ -85,7 +85,7 @@ def test_the_suite_measures_and_a_fresh_process_needs_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECSCOPE_CACHE", str(tmp_path))
-    # Ten times the suite's rate: nothing here depends on it, and the test is shorter.
+    # Ten times the suite's rate, which shortens the test: nothing here depends on the rate.
     monkeypatch.setattr("bench.suites.offload.TEXT_MBPS", {BUNDLED: 2000.0})
     prompts = load_prompts()[:1]
     context = Context(

@@ -34,8 +34,8 @@ class TestOverhead:
         assert "| grown | 0.8 |" in fits
 
     def test_a_batched_pass_of_several_ssms_is_subtracted_once(self) -> None:
-        """A round of 20 ms: 10 ms of drafting, 9 of them in passes of three SSMs together; 5 ms in
-        the LLM's pass; 5 ms in no span."""
+        """A round of 20 ms: 10 ms of drafting, 5 ms in the LLM's pass, 5 ms in no span. Passes of
+        three SSMs together take 9 ms of the drafting."""
         last_round = [event for event in synthetic_run(2) if isinstance(event, RoundCompleted)][-1]
         drafting = tuple(Span(name, "draft", 0.0, 10.0, 1 / 3) for name in DRAFTERS)
         event = replace(last_round, spans=(*drafting, Span("llm", "forward", 10.0, 15.0)))
@@ -44,7 +44,7 @@ class TestOverhead:
         expected = {"draft": 1.0, "events": 5.0}
         assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
 
-    # One is a compiled draft, the other one a series of passes over feeds.
+    # A `topk` draft is one compiled call, a `best_first` draft is a series of passes over feeds.
     @pytest.mark.parametrize("draft", ["topk", "best_first"])
     def test_the_clock_counts_every_pass_and_nothing_else(
         self, family: LoadedModels, draft: str

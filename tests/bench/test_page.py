@@ -1,4 +1,4 @@
-"""The tables of the `page` and `watching` suites, from made-up samples, since real ones need a
+"""The tables of the `page` and `watching` suites, from made-up samples, since real samples need a
 browser. Also how `watching` computes its pace and assigns threads to cores."""
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_requests_to_other_hosts_and_errors_have_separate_lines(tmp_path: Path) 
 def watched_tables(
     tmp_path: Path, watched: float, cores: tuple[str, ...] = (APART, SHARED)
 ) -> tuple[str, ...]:
-    """The tables; `watched`: the watched speed divided by the headless one."""
+    """The tables. `watched`: the watched speed divided by the headless speed."""
     results = Results.open(tmp_path / "watching.json", {"suite": "watching"})
     for repeat in range(3):
         figures = {}

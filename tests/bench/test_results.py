@@ -1,5 +1,5 @@
-"""A results file has every sample that was added, and only a run with the same header continues
-it."""
+"""A results file has every sample that was added, and only a run with the same header continues the
+file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_contestants_take_turns_in_every_block() -> None:
 
 
 def test_a_block_runs_when_it_is_requested() -> None:
-    """So an interruption leaves only complete blocks."""
+    """An interruption therefore leaves only complete blocks."""
     runs: list[Block] = []
     steps = interleave(blocks(["x", "y"], 1), {"A": runs.append})
     next(steps)

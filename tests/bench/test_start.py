@@ -32,7 +32,7 @@ def app() -> Iterator[Application]:
 
 @pytest.fixture
 def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
-    """An entry for each application that a suite opens; each of them is `app`."""
+    """An entry for each application that a suite opens; each entry is `app`."""
     opened: list[Application] = []
 
     def open_app() -> AbstractContextManager[Application]:
@@ -47,7 +47,7 @@ def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Applicat
 def test_the_application_opens_runs_and_ends(
     make_context: Any, openings: list[Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Short runs suffice, since no speeds are checked; each process still makes ten of them.
+    # Short runs suffice, since no speeds are checked; each process still makes ten runs.
     monkeypatch.setattr("bench.suites.first_runs.TOKENS", 8)
     # The process that would keep a core busy sleeps instead.
     monkeypatch.setattr("bench.suites.first_runs.BUSY_LOOP", "import time\ntime.sleep(600)")
@@ -72,7 +72,7 @@ def test_the_application_opens_runs_and_ends(
 
 
 def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By that sample a resumed suite knows that all runs were measured."""
+    """From this sample a resumed suite knows that all runs were measured."""
     client = SimpleNamespace(predict=lambda **_: None)
     monkeypatch.setattr("gradio_client.Client", lambda *_, **__: client)
     context, app = make_context(), Application("", os.getpid(), 0.0)
@@ -119,7 +119,8 @@ def test_a_process_that_does_not_exist_has_no_resident_memory() -> None:
 
 
 def first_line(code: str) -> str:
-    """Runs Python code in a process; returns its first printed line and kills it."""
+    """Runs Python code in a process. Returns the first line that the process prints, and kills the
+    process."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=pipe, stdout=pipe) as one:
         assert one.stdout
@@ -132,7 +133,7 @@ def first_line(code: str) -> str:
 def test_an_application_ends_and_deletes_its_folder_when_its_parent_is_killed(
     tmp_path: Path,
 ) -> None:
-    """Otherwise it would take time from the next measurement."""
+    """Otherwise the application would take CPU time from the next measurement."""
     (tmp_path / "app.py").write_text(SERVER_CODE)
     parent_code = f"""
 from pathlib import Path
@@ -159,7 +160,8 @@ def opening_samples(
     seconds: float, mb: float, runs: list[tuple[int, float]]
 ) -> list[dict[str, Any]]:
     """Samples of an opening, of an interrupted application (which must not count), and of the
-    application after it: a number of runs and the megabytes after them for each pair of `runs`."""
+    complete application after it. A pair of `runs` is a number of runs and the megabytes after
+    these runs."""
     interrupted = {"pid": 1, "runs": 450, "runs_mb": 4000.0}
     complete = [{"pid": 2, "runs": number, "runs_mb": mb} for number, mb in runs]
     return [{"repeat": 0, "opened_s": seconds, "opened_mb": mb}, interrupted, *complete]
@@ -193,7 +195,7 @@ def test_a_figure_outside_its_bound_is_a_failure(
 
 def process_sample(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]:
     """A process of two runs with the figures of TARGETS (tokens a pass, tokens a second): `first`
-    for its first run, 4 and 1000 for its last."""
+    for the first run, 4 and 1000 for the last run."""
     runs = [dict(zip(TARGETS, figures, strict=True)) for figures in (first, (4.0, 1000.0))]
     return {"process": number, "busy": busy, "runs": runs}
 

@@ -82,7 +82,7 @@ def check_pipeline(samples: Samples) -> None:
 
 
 def check_load(samples: Samples) -> None:
-    """A closed loop, then an open one; every text is plain decoding's."""
+    """A closed loop, then an open loop; every text is plain decoding's."""
     assert [sample["loop"] for sample in samples] == ["closed", "open"]
     for figures in (one for sample in samples for one in sample["figures"].values()):
         assert figures["differ"] == 0 and figures["speed"] > 0
@@ -90,7 +90,7 @@ def check_load(samples: Samples) -> None:
 
 
 def check_routing(samples: Samples) -> None:
-    """The spliced text has all recorded tokens, whichever SSMs draft."""
+    """The spliced text has all recorded tokens, no matter which SSMs draft."""
     own, turning, spliced = (sample for sample in samples if "text" in sample)
     for sample in (own, turning):
         assert {figures["tokens"] for figures in sample["figures"].values()} == {4}
@@ -126,8 +126,8 @@ def test_load_requests_have_every_prompt(make_context: Any, count: int) -> None:
 
 
 def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
-    """Each percentile has a column of its own, and so a panel, since a panel shows only the first
-    figure of a cell."""
+    """Each percentile has a column of its own. So it also has a panel, since a panel shows only the
+    first figure of a cell."""
     values = {
         name: {"speed": 1.0, "differ": 0}
         | {
@@ -156,7 +156,8 @@ def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loop", ["open", "closed"])
 def test_every_ratio_of_load_has_its_interval_over_repeats(tmp_path: Path, loop: str) -> None:
-    """Ratios are taken within a block: in the second repeat the machine is half as fast."""
+    """In the second repeat the machine is half as fast, which does not change ratios within a
+    block."""
     samples = [
         {
             "loop": loop,
@@ -349,7 +350,7 @@ class TestCpuBundled:
         assert [(v.family, v.ssm, v.count) for v in kept] == [
             (ASSISTED, "a", 5), (ASSISTED, "b", 8), (LOOKUP, "", 5)
         ]  # fmt: skip
-        # Without figures of LOOKUP, all its settings are kept.
+        # Without figures of LOOKUP, all settings of LOOKUP are kept.
         partial_figures = {str(variants[0]): {"tokens": 4, "seconds": 0.1}}
         kept = fastest_of_each_drafter([variants[0], *variants[-2:]], partial_figures, 1)
         assert kept == (variants[0], *variants[-2:])

@@ -19,8 +19,8 @@ from bench.table_plan import (
 )
 
 KB, MB = 1 << 10, 1 << 20
-# Nanoseconds of an access by bytes of its table, like those of a cache hierarchy: alone, and beside
-# other accesses.
+# Nanoseconds of an access, by the bytes of the table: for an access alone, and for an access beside
+# others. The times resemble those of a cache hierarchy.
 TIMES = AccessTimes(
     {16 * KB: 6.0, 256 * KB: 9.0, MB: 13.0, 8 * MB: 36.0, 64 * MB: 98.0},
     {16 * KB: 1.5, 256 * KB: 1.5, MB: 2.5, 8 * MB: 5.0, 64 * MB: 25.0},
@@ -45,8 +45,8 @@ def pairings(tables: list[FeatureTable]) -> Iterator[list[FeatureTable]]:
 
 
 def optimum(tables: list[FeatureTable], most_bytes: int) -> TablePlan:
-    """The fastest plan of all pairings within `most_bytes` and of the separate tables, whatever
-    their size."""
+    """The fastest plan among all pairings within `most_bytes` and the separate tables, which are
+    allowed at any size."""
     plans = [plan_of(tables, TIMES)]
     plans += [plan_of(each, TIMES) for each in pairings(tables)]
     return min(

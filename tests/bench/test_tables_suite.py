@@ -1,4 +1,5 @@
-"""Parts of the suite `tables`: reads of rows, look-ups counted in drafts, tables of samples."""
+"""Parts of the suite `tables`: reads of rows, the number of look-ups in drafts, tables of
+samples."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
 
 @pytest.mark.parametrize("dependent", [False, True])
 def test_later_reads_depend_on_the_values_read(dependent: bool) -> None:
-    """So a token's reads wait for the previous token's."""
+    """The reads of a token therefore wait for the reads of the previous token."""
     rows, lengths = np.array([1, 3, 16]), np.array([8, 4, 1])
     memory = new_memory(8 * (8 + 12 + 16))
     assert memory.ctypes.data % CACHE_LINE == 0 and len(memory) == 36
@@ -46,13 +47,13 @@ def test_contexts_of_a_chain_of_nodes() -> None:
 
 
 def test_drafts_of_a_family(family: LoadedModels) -> None:
-    """With four equal texts, one look-up finds a context's joined row; one table for each length
-    would take up to three."""
+    """With four equal texts, one look-up finds a context's joined row. With one table for each
+    context length, up to three look-ups would be needed."""
     result = draft_figures(family, [TEXT] * 4)
     assert result["looked"] == result["contexts"] > 0
     assert 2.5 < result["in_turn"] / result["contexts"] <= 3
     assert result["draft_nodes"] == NODES and result["timed"] > 0
-    # After 3, 4, 5 come 6 or 7: a context of three tokens does not determine which.
+    # After 3, 4, 5 come 6 or 7: a context of three tokens does not determine which of the two.
     assert result["covered"] == result["drafts"] > result["agreed"] >= result["drafts"] / 2
 
 
@@ -92,7 +93,8 @@ def test_texts_that_loop_have_their_own_column(make_context: Any) -> None:
 
 
 def test_the_cost_of_back_off_in_turn_and_of_a_joined_row(make_context: Any) -> None:
-    """For a context, 2.4 reads in turn of 110 ns each, against 1.2 single reads of 100 ns."""
+    """A context takes 2.4 reads in turn of 110 ns each, compared with 1.2 single reads of 100 ns
+    each."""
     results = make_context().results
     times = {"1": 100.0, "2": 110.0, "4": 120.0, "8": 170.0, "2 in turn": 200, "3 in turn": 330.0}
     results.add({"part": "reads", "kb": 65_536, "repeat": 0, "figures": times})

@@ -1,5 +1,5 @@
-"""A gated model, an engine over it, a worker that must leave no thread and no open row, and a list
-of calls of the compiled function."""
+"""Fixtures: a gated model, an engine over it, a worker, and a list of the calls of the compiled
+drafting function. The worker must leave no thread and no open row."""
 
 import threading
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def worker(engine: Engine, llm: GatedModel) -> Iterator[Worker]:
 
 @pytest.fixture
 def native_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each call of the compiled drafting function, the number of drafts that it makes."""
+    """For each call of the compiled drafting function, the number of drafts that the call makes."""
     from core.drafters.native_drafting import native_drafts
 
     counts: list[int] = []

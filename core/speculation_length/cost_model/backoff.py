@@ -1,8 +1,9 @@
-"""Exponential back-off of drafters that did not pay: probed ever more rarely, at a total cost of at
-most 1 % of the decode time.
+"""Exponential back-off: drafters that did not pay are probed ever more rarely. All probes together
+take at most 1 % of the decode time.
 
 A drafter that does not pay is switched off for its run only, since another text may need it. After
-several such runs in a row it is disabled for all runs: later ones start with it switched off.
+several such runs in a row the drafter is disabled for all runs: later runs start with it switched
+off.
 Waits are counted in rounds.
 """
 
@@ -12,18 +13,18 @@ from dataclasses import dataclass, field
 
 __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 
-# Rounds to wait for a probe: doubled from FIRST_INTERVAL to MAX_INTERVAL.
+# Rounds to wait for the first probe; each failed probe doubles the wait, up to MAX_INTERVAL.
 FIRST_INTERVAL, MAX_INTERVAL = 16, 128
 # The share of the decode time that all probes together may take.
 MAX_PROBE_SHARE = 0.01
-# Runs in a row in which a drafter did not pay, until it is disabled for all runs.
+# A drafter that did not pay in this many runs in a row is disabled for all runs.
 MAX_FAILED_RUNS = 3
 
 
 @dataclass
 class Backoff:
-    """A drafter that is switched off: `interval` rounds to its next probe, of which `rounds_waited`
-    are over."""
+    """The wait of a drafter that is switched off: its next probe is due after `interval` rounds, of
+    which `rounds_waited` have passed."""
 
     interval: int = FIRST_INTERVAL
     rounds_waited: int = 0
@@ -34,15 +35,15 @@ class Backoff:
         return self.rounds_waited >= self.interval
 
     def record_failure(self) -> None:
-        """A probe failed: doubles the interval to the next one, up to MAX_INTERVAL."""
+        """A probe failed: doubles the interval to the next probe, up to MAX_INTERVAL."""
         self.interval, self.rounds_waited = min(2 * self.interval, MAX_INTERVAL), 0
 
 
 @dataclass
 class Backoffs:
-    """State shared by all runs of an engine: drafters that start switched off, by name; for other
-    drafters the number of runs in a row in which they did not pay (`failed_runs`); decode time and
-    its part spent on probes."""
+    """State shared by all runs of an engine. `disabled_for_all_runs`: by name, the drafters that
+    start switched off. `failed_runs`: by name, the number of runs in a row in which the drafter did
+    not pay. `decode_ms`: decode time; `probe_ms`: the part of it that was spent on probes."""
 
     disabled_for_all_runs: dict[str, Backoff] = field(default_factory=dict)
     failed_runs: dict[str, int] = field(default_factory=dict)
@@ -66,8 +67,9 @@ class RunBackoffs:
 
     def switch_off(self, name: str) -> None:
         """Switches a drafter off: for this run, or for all runs if it did not pay in
-        MAX_FAILED_RUNS runs in a row. Its first probe is due after FIRST_INTERVAL rounds; where a
-        concurrent run has switched it off for all runs, its interval stays."""
+        MAX_FAILED_RUNS runs in a row. Its first probe is due after FIRST_INTERVAL rounds. If a
+        concurrent run has already switched the drafter off for all runs, its interval stays as it
+        is."""
         failed_runs = self._shared.failed_runs.get(name, 0) + 1
         self._shared.failed_runs[name] = failed_runs
         is_for_all = failed_runs >= MAX_FAILED_RUNS
@@ -79,7 +81,8 @@ class RunBackoffs:
         self._shared.failed_runs.pop(name, None)
 
     def record_round(self, ms: float, not_drafting: tuple[str, ...]) -> None:
-        """Counts a round of `ms`, and that the drafters `not_drafting` did not draft in it."""
+        """Counts a round of `ms` milliseconds, in which the drafters `not_drafting` did not
+        draft."""
         self._shared.decode_ms += ms
         for name in not_drafting:
             if name in self:
@@ -89,15 +92,16 @@ class RunBackoffs:
         """Whether a drafter may be probed at this predicted cost: its wait is over, and all probes
         of the engine's runs stay within MAX_PROBE_SHARE of their decode time."""
         backoffs = self._shared
-        # Over all runs of the engine, so that many short runs do not each pay for probes.
+        # The share is over all runs of the engine, so that many short runs do not each pay for
+        # probes.
         return (
             self[name].is_over
             and backoffs.probe_ms + cost_ms <= MAX_PROBE_SHARE * backoffs.decode_ms
         )
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
-        """The result of a probe: on a success the drafter drafts again, else its interval doubles,
-        unless a concurrent run has switched it on meanwhile."""
+        """Adds the result of a probe. After a success the drafter drafts again. After a failure its
+        interval doubles, unless a concurrent run has switched the drafter on meanwhile."""
         self._shared.probe_ms += cost_ms
         if success:
             self._own.pop(name, None)

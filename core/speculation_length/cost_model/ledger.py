@@ -1,8 +1,8 @@
 """Costs: the times that an engine has measured in all its runs, kept until the engine ends.
 
 The length policy `goodput` records the times of its rounds. The engine records the times of
-auditions, and those of rounds under other policies if a router reads them. Length policies, routers
-and schedulers read the times, and the engine reads them for node budgets.
+auditions, and the times of rounds under other policies if a router reads them. Length policies,
+routers and schedulers read the times, and the engine reads them for node budgets.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ __all__ = ["Costs", "DraftCosts"]
 
 @dataclass
 class DraftCosts:
-    """A drafter's milliseconds: `start` (catching up, which gives depth 1), `step` (each further
-    depth), `late` (catching up when it has not drafted for long); `audition`: scoring a text's last
-    tokens, also measured for SSMs that never draft."""
+    """A drafter's costs in milliseconds. `start`: catching up, which gives depth 1; `step`: each
+    further depth; `late`: catching up after the drafter has not drafted for long; `audition`:
+    scoring a text's last tokens, also measured for SSMs that never draft."""
 
     start: Meter = field(default_factory=Meter)
     step: Meter = field(default_factory=Meter)
     late: Meter = field(default_factory=Meter)
     audition: Meter = field(default_factory=Meter)
 
-    # Cost of a start when a step was last timed. Both grow with the machine's load, so a step that
-    # is not timed is assumed to change as the start does.
+    # Cost of a start when a step was last timed. Both costs grow with the machine's load. So while
+    # no step is timed, its cost is assumed to change in proportion to the start's.
     _start_at_step: float = 0.0
 
     @property
     def step_ms(self) -> float:
-        """Cost of a further depth, scaled by the change of the start since a step was last timed;
-        until a step was timed, the cost of a start, which is also one model pass."""
+        """Cost of a further depth, scaled by the change of the start's cost since a step was last
+        timed. Until a step has been timed, the cost of a start, which is also one model pass."""
         if self.step.value is None:
             return self.start.get()
         change = self.start.get() / self._start_at_step if self._start_at_step > 0 else 1.0
         return self.step.value * change
 
     def add(self, start_ms: float, rest_ms: float, steps: int, *, late: bool) -> None:
-        """One draft: its catch-up in `start_ms`, and `steps` further model passes in `rest_ms`.
-        `late`: the drafter had not drafted for long."""
+        """Adds a draft: its catch-up took `start_ms`, its `steps` further model passes took
+        `rest_ms`. `late`: the drafter had not drafted for long."""
         # A draft of one pass has no step: the time after the catch-up belongs to the start.
         (self.late if late else self.start).add(start_ms if steps else start_ms + rest_ms)
         if steps:
@@ -60,17 +60,18 @@ class DraftCosts:
 
 
 class Costs:
-    """One per engine, or one for several engines over the same models. The verification table is
-    measured on first use, unless given.
+    """One object per engine, or one for several engines over the same models. The verification
+    table is measured on first use, unless `verify` is given.
 
-    `overhead`: a round's milliseconds outside the models, plain (False) and with drafts (True).
+    `overhead`: a round's milliseconds outside the models, by whether the round has drafts.
     """
 
     def __init__(self, llm: LanguageModel, verify: VerifyCosts | None = None) -> None:
         self._llm = llm
         self._verify = verify
         self._table: _WarmupTable | None = None
-        # Ratio of measured to table values: the machine's speed may change, alike for all sizes.
+        # Ratio of measured to table values. If the machine's speed changes, all sizes change by the
+        # same factor.
         self._correction = Meter()
         self._drafting: defaultdict[str, DraftCosts] = defaultdict(DraftCosts)
         self.overhead = {False: Meter(), True: Meter()}
@@ -91,7 +92,7 @@ class Costs:
 
     def pipeline_switch(self, kind: str, drafters: Iterable[str]) -> Switch:
         """The switch of `pipeline=auto` for a kind (`ahead` or `across`) and a set of drafters:
-        overlap may pay with three SSMs and not with one."""
+        overlap may pay with three SSMs but not with one."""
         return self._pipelining.setdefault((kind, frozenset(drafters)), Switch())
 
     def draft_costs(self, name: str) -> DraftCosts:
@@ -104,12 +105,13 @@ class Costs:
         return self.table_ms(nodes, context) * self._correction.get(1.0)
 
     def observe_round(self, outcome: RoundOutcome, probe_names: Collection[str] = ()) -> None:
-        """Adds the times of a round's passes. `probe_names`: drafters tried again after a wait."""
-        # The time of a shared pass is not that of a pass over this request's nodes alone.
+        """Adds the times of a round's passes. `probe_names`: drafters that were probed in this
+        round."""
+        # A shared pass takes longer than a pass over this request's nodes alone.
         if outcome.num_in_pass == 1:
             self.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
         for name, draft in outcome.drafts.items():
-            # The time of a draft begun ahead lacks the part done early.
+            # The time of a draft that was begun ahead lacks the part done early.
             if draft.ms > 0 and not draft.was_ahead:
                 rest_ms = draft.ms - draft.start_ms
                 late = name in probe_names
@@ -127,8 +129,8 @@ class Costs:
             self._correction.add(ms / table_ms)
 
     def table_ms(self, nodes: int, context: int) -> float:
-        """A pass as it was measured at warm-up; a tree of more than MAX_TREE_NODES nodes costs as
-        much as one of that number."""
+        """Time of a pass according to the measurements at warm-up. A tree of more than
+        MAX_TREE_NODES nodes counts as a tree of MAX_TREE_NODES nodes."""
         if self._table is None:
             self._table = _WarmupTable(self.verify)
         return self._table.ms(nodes, context)
@@ -144,7 +146,7 @@ class _WarmupTable:
         further = far.curve(MAX_TREE_NODES) if far else self._near
         tokens = far.context - verify.context if far else 1
         pairs = zip(self._near, further, strict=True)
-        # ms a cached token for each tree size: attention grows linearly with the context.
+        # ms per cached token, for each tree size: attention grows linearly with the context.
         self._by_token = [max(0.0, far_ms - near_ms) / tokens for near_ms, far_ms in pairs]
 
     def ms(self, nodes: int, context: int) -> float:

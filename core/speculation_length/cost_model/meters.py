@@ -8,7 +8,7 @@ from collections import deque
 
 __all__ = ["TINY_MS", "Average", "LinearFit", "Meter"]
 
-# Timings in the median: the median is no outlier if at most two of the five timings are.
+# Number of timings in the median. The median is no outlier if at most two of the five timings are.
 WINDOW = 5
 # Weight of a new median in the moving average.
 RATE = 0.3
@@ -19,16 +19,16 @@ TINY_MS = 1e-6
 
 
 class Meter:
-    """A cost in milliseconds from noisy timings: the least of the first five; from the sixth on a
-    moving average of the medians of the last five, so that a single outlier does not count and a
-    lasting change is followed within some ten timings."""
+    """A cost in milliseconds, from noisy timings: the least of the first five timings; from the
+    sixth on a moving average of the medians of the last five. So a single outlier has no effect,
+    and a lasting change is followed within about ten timings."""
 
     def __init__(self) -> None:
         self.value: float | None = None
         self._recent: deque[float] = deque(maxlen=WINDOW)
 
     def add(self, value: float) -> None:
-        """Adds a timing; ignores one that is negative or not finite."""
+        """Adds a timing; ignores a timing that is negative or not finite."""
         if not (math.isfinite(value) and value >= 0):
             return
         is_new = len(self._recent) < WINDOW
@@ -44,8 +44,8 @@ class Meter:
 
 
 class Average:
-    """Mean and variance of about the last `horizon` values; `weight` counts them, at most
-    `horizon`."""
+    """Mean and variance of about the last `horizon` values. `weight`: the number of values, in
+    which old values count less; at most `horizon`."""
 
     def __init__(self, horizon: float = HORIZON) -> None:
         self._keep = 1 - 1 / horizon
@@ -70,8 +70,9 @@ class Average:
 
 
 class LinearFit:
-    """Least squares of y against x >= 0 over about the last `horizon` points; never falling, and
-    never steeper than the line from the origin to the points' mean. `mean`: the Average of y."""
+    """A least-squares line of y against x >= 0, through about the last `horizon` points. It never
+    falls and is never steeper than the line from the origin to the points' mean. `mean`: the
+    Average of y."""
 
     def __init__(self, horizon: float = HORIZON) -> None:
         self._x, self.mean, self._product = (Average(horizon) for _ in range(3))
@@ -82,7 +83,7 @@ class LinearFit:
         self._product.add(x * y)
 
     def at(self, x: float) -> float:
-        """The line's y at `x`; the mean of y while all points have one x."""
+        """The line's y at `x`; the mean of y while all points have the same x."""
         mean_x, mean_y = self._x.get(), self.mean.get()
         variance = self._x.variance
         if not variance > 1e-9:

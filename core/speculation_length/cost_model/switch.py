@@ -1,8 +1,8 @@
 """Switch: keeps an optimization on or off by comparing the times of rounds with and without it.
 
 Used for pipelining. It compares milliseconds, which are far less noisy than tokens a second. A
-length policy may draft further if drafting is hidden, so a round is compared with the time of a
-round of as many drafted steps under the other setting.
+length policy may draft further if drafting is hidden. So a round is compared with a round of the
+same number of drafted steps under the other setting.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from core.speculation_length.cost_model.meters import TINY_MS, Average, LinearFi
 
 __all__ = ["Switch"]
 
-# Rounds of a trial: before TRIAL rounds the trial ends only if the tried setting is certainly
-# slower, after SHORT rounds at the earliest. From TRIAL rounds on it continues, to LONG rounds at
-# most, while the tried setting looks faster but the difference may be noise.
+# Rounds of a trial. From SHORT rounds on, a trial ends if the tried setting is certainly slower.
+# From TRIAL rounds on, it continues only while the tried setting looks faster but the difference
+# may be noise, and ends after LONG rounds.
 SHORT, TRIAL, LONG = 3, 6, 24
 # A trial wins if its time is below MAX_RATIO of the baseline and below the baseline by
-# STANDARD_ERRORS standard errors. If a trial of the setting on is undecided after LONG rounds, the
-# switch goes off, which is no slower than never having tried.
+# STANDARD_ERRORS standard errors. If a trial with the switch on is undecided after LONG rounds, the
+# switch goes off again.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
 # Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
@@ -30,12 +30,13 @@ OUTLIER = 3.0
 
 
 class Switch:
-    """Off at first. Now and then the other setting is tried, for SHORT to LONG rounds, and kept if
-    its rounds are significantly shorter. A trial of off is also kept if after LONG rounds their
-    time is below MAX_RATIO of the baseline, significantly or not.
+    """The switch is off at first. Now and then the other setting is tried for SHORT to LONG rounds,
+    and kept if its rounds are significantly shorter. A trial of off needs no significance at its
+    end: off is kept if its LONG rounds took less than MAX_RATIO of the baseline.
 
-    After a lost trial the next one follows in FIRST_WAIT rounds, then in twice as many, up to
-    MAX_WAIT. An undecided trial does not change this interval; a win sets it back to FIRST_WAIT.
+    The first trial begins after TRIAL rounds. The first lost trial sets the wait for the next trial
+    to FIRST_WAIT rounds. Each further lost trial doubles the wait, up to MAX_WAIT. A win sets the
+    wait to FIRST_WAIT; an undecided trial does not change it.
     """
 
     def __init__(self) -> None:
@@ -47,8 +48,9 @@ class Switch:
         self._rounds, self._wait = 0, TRIAL
 
     def observe(self, ms: float, steps: float = 0.0) -> tuple[float, float] | None:
-        """Adds a round of `steps` drafted steps under the current setting. Returns, if the round
-        ended a trial, the milliseconds of such a round with the switch on, and off; else None."""
+        """Adds a round of `steps` drafted steps under the current setting. If the round ended a
+        trial, returns the typical milliseconds of a round with the switch on, and with the switch
+        off; otherwise None."""
         if self._skip:  # the first round after a change belongs to neither setting
             self._skip = False
             return None
@@ -66,14 +68,15 @@ class Switch:
         return self._judge()
 
     def _judge(self) -> tuple[float, float] | None:
-        # Log ratios: a round of twice the time and one of half cancel out.
+        # Log ratios: a round that takes twice the time and a round that takes half the time cancel
+        # out.
         mean = statistics.fmean(self._baseline.log_ratio(*one) for one in self._trial)
         count = len(self._trial)
         at_end_of_off = count == LONG and not self.on
         # See the class: a trial of off need not be significant at its end.
         doubt = 0.0 if at_end_of_off else STANDARD_ERRORS * self._baseline.deviation(count)
-        # Until TRIAL rounds a trial is lost only if it is slower beyond doubt, then also if it is
-        # not faster by MAX_RATIO.
+        # Before TRIAL rounds a trial is lost only if it is certainly slower. From then on it is
+        # lost if its time is not below MAX_RATIO of the baseline.
         is_faster = mean < min(math.log(MAX_RATIO), -doubt)
         is_slower = mean >= math.log(MAX_RATIO) if count >= TRIAL else mean > doubt
         if count < SHORT or not (is_faster and count >= TRIAL or is_slower or count == LONG):
@@ -86,7 +89,7 @@ class Switch:
 
     def _settle(self, is_faster: bool) -> None:
         if is_faster:
-            # The tried setting is the default from here on, and its rounds are the new baseline.
+            # The tried setting becomes the default, and its rounds the new baseline.
             self._default, self._wait = self.on, FIRST_WAIT
             self._baseline = _Baseline()
             for ms, steps in self._trial:
@@ -104,25 +107,26 @@ class Switch:
 
 
 class _Baseline:
-    """Milliseconds of a round under the default setting as a function of its drafted steps: a line
-    through recent rounds, at least 1 / OUTLIER of their mean; and the spread around it."""
+    """Milliseconds of a round under the default setting, as a function of its drafted steps: a line
+    through recent rounds, at least 1 / OUTLIER of their mean. Also the spread of the rounds around
+    this line."""
 
     def __init__(self) -> None:
         self._line = LinearFit()
-        # Mean logarithm of the measured over the predicted time.
+        # Mean logarithm of the ratio of measured to predicted time.
         self._residual = Average()
 
     def add(self, ms: float, steps: float) -> None:
         """Adds a round; times are clipped to a factor of OUTLIER around the line."""
         if self._line.mean.weight:
-            # The clipped residual, measured before this round moves the line.
+            # The clipped residual, computed before this round moves the line.
             residual = self._clipped_log_ratio(ms, steps)
             self._residual.add(residual)
             ms = self._line_ms(steps) * math.exp(residual)
         self._line.add(steps, ms)
 
     def log_ratio(self, ms: float, steps: float) -> float:
-        """The logarithm of a round's time over the baseline."""
+        """The logarithm of the ratio of a round's time to the baseline."""
         return self._clipped_log_ratio(ms, steps) - self._residual.get()
 
     def deviation(self, count: int) -> float:
@@ -132,7 +136,8 @@ class _Baseline:
         return math.sqrt(residual.variance * (1 / count + 1 / max(1.0, residual.weight)))
 
     def typical_ms(self, steps: list[float]) -> float:
-        """The baseline's milliseconds for rounds of these steps (geometric mean)."""
+        """The baseline's milliseconds for rounds with these numbers of drafted steps (geometric
+        mean)."""
         return statistics.geometric_mean(map(self._line_ms, steps)) * math.exp(self._residual.get())
 
     def _clipped_log_ratio(self, ms: float, steps: float) -> float:
@@ -140,5 +145,5 @@ class _Baseline:
         return max(-bound, min(bound, math.log(ms / self._line_ms(steps))))
 
     def _line_ms(self, steps: float) -> float:
-        # A round of no steps takes time too.
+        # A round without drafted steps takes time too.
         return max(self._line.at(steps), self._line.mean.get() / OUTLIER)

@@ -14,32 +14,33 @@ from core.models.protocol import LanguageModel, chain
 
 __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
-# With the root, 3 and 7 nodes are 4 and 8 rows, which a matrix product often multiplies as fast as
-# 3 and 7 rows.
+# With the root, 3 and 7 nodes are 4 and 8 rows. A matrix product often takes no longer with 4 and 8
+# rows than with 3 and 7 rows.
 NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 # `max_tree_nodes=auto` lets a verification take this many times t(0), the time of a pass over the
 # root alone.
 AFFORDABLE = 1.5
 REPEATS = 5
-# Cached tokens in the two measurements; with a short context, at most a quarter and a half of it.
+# Cached tokens in the two measurements; at most a quarter and a half of the LLM's context length.
 CONTEXTS = (64, 512)
-# Once a sweep over all sizes has taken SWEEP_LIMIT_S, it ends at the first size that takes more
-# than MAX_SLOWDOWN x t(0): to pay, such passes would have to commit more than MAX_SLOWDOWN tokens
-# each on average. The sweeps that follow may take SWEEP_LIMIT_S together; there is at least one.
+# Once the first sweep over all sizes has taken SWEEP_LIMIT_S seconds, it ends at the first size
+# that takes more than MAX_SLOWDOWN x t(0). To pay, such a pass would have to commit more than
+# MAX_SLOWDOWN tokens on average. Together, the further sweeps take about SWEEP_LIMIT_S seconds; at
+# least one is made.
 SWEEP_LIMIT_S = 2.0
 MAX_SLOWDOWN = 6.0
 # If layers are streamed and reading the context takes more than SLOW_S seconds, a pass takes
-# seconds, about equally long up to many nodes: a few sizes are timed once, instead of 54 passes
-# before the first token.
+# seconds, almost regardless of its number of nodes. Then STREAMED_COUNTS are timed once each;
+# otherwise 54 passes would delay the first token.
 STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyCosts:
-    """`ms[n]`: milliseconds of a pass over the root and n nodes after `context` cached tokens, the
-    least of several timings (for a slow streamed LLM, a single timing), since load can only
-    lengthen a pass. `far`: the same at a longer context, None if the model's context is too
-    short."""
+    """`ms[n]`: milliseconds of a pass over the root and n nodes after `context` cached tokens. Each
+    value is the least of several timings, since load can only lengthen a pass; for a slow streamed
+    LLM it is a single timing. `far`: the same at a longer context, None if the model's context is
+    too short."""
 
     ms: Mapping[int, float]
     context: int
@@ -61,15 +62,16 @@ class VerifyCosts:
         isotonic = self._isotonic()
         counts, costs = list(isotonic), list(isotonic.values())
         curve = [_between(counts, costs, n) for n in range(min(largest, counts[-1]) + 1)]
-        # ms a node over the whole table: the last segment alone would be too noisy to extrapolate.
+        # ms per node over the whole table: the last segment alone would be too noisy to
+        # extrapolate.
         slope = (costs[-1] - costs[0]) / counts[-1] if counts[-1] else 0.0
         return curve + [
             costs[-1] + slope * (n - counts[-1]) for n in range(len(curve), largest + 1)
         ]
 
     def _isotonic(self) -> dict[int, float]:
-        """The measured sizes, ascending, none slower than a larger size: load can only lengthen a
-        pass, so if a larger size was faster, the smaller size's time is noise."""
+        """Milliseconds by measured size, ascending. No size is slower than a larger size: load can
+        only lengthen a pass, so if a larger size was faster, the smaller size's time is noise."""
         counts = sorted(self.ms, reverse=True)
         valid = [
             ms if math.isfinite(ms) and ms > 0 else math.inf for ms in (self.ms[n] for n in counts)
@@ -90,7 +92,8 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     """Times passes at two contexts, in sweeps over all node counts, so that a noisy moment affects
     all node counts alike; torch uses one thread, as it does while requests are decoded."""
-    # Passes are timed as they will run; a policy may need the table while no run is admitted.
+    # With `TorchAlone`, passes run as they will while requests are decoded; a policy may need the
+    # table before any run is admitted.
     alone = TorchAlone((llm,))
     alone.take()
     try:
@@ -113,7 +116,7 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
             few = [n for n in counts if n in STREAMED_COUNTS]
             return _sweep(llm, row, few, math.inf)
         start = time.perf_counter()
-        # The first sweep warms caches and the allocator: only its sizes are used, not its times.
+        # The first sweep warms up caches and the allocator. Its times are not used, only its sizes.
         warm_up = _sweep(llm, row, counts, SWEEP_LIMIT_S)
         repeats = min(REPEATS, max(1, int(SWEEP_LIMIT_S / (time.perf_counter() - start))))
         times = [_sweep(llm, row, list(warm_up), math.inf) for _ in range(repeats)]
@@ -123,8 +126,8 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
 
 
 def _sweep(llm: LanguageModel, row: int, counts: Sequence[int], limit_s: float) -> dict[int, float]:
-    """Milliseconds of one pass of each size; after `limit_s` seconds it ends at the first size that
-    takes more than MAX_SLOWDOWN x t(0)."""
+    """Milliseconds of one pass of each size. After `limit_s` seconds the sweep ends at the first
+    size that takes more than MAX_SLOWDOWN x t(0)."""
     pass_ms: dict[int, float] = {}
     sweep_start = time.perf_counter()
     for n in counts:

@@ -1,4 +1,5 @@
-"""The combine rules by name: from the drafts of several drafters to one TokenTree."""
+"""The combine rules, found by name. A rule turns the drafts of several drafters into one
+TokenTree."""
 
 from __future__ import annotations
 
@@ -39,17 +40,18 @@ def combine(
     vote_weights: VoteWeights | None = None,
     keep: KeepNode | None = None,
 ) -> CombinedTree:
-    """The tree that the named rule makes of `drafts`, by drafter index in the run's order of
-    drafters. `keep`: see `select`."""
+    """The tree that the named rule builds from `drafts`. `drafts`: by drafter index, in the run's
+    order of drafters. `keep`: see `select`."""
     return select(*merge_and_select(rule, drafts, vote_weights or VoteWeights()), keep)
 
 
 def merge_and_select(
     rule: str, drafts: Mapping[int, Draft], vote_weights: VoteWeights
 ) -> tuple[MergedTree, Selection]:
-    """The first two arguments of `select`: all drafts merged, and the nodes that the named rule
-    chooses of them."""
-    # Separate from `select`: a schedule cuts the choices of all requests by one budget in between.
+    """The first two arguments of `select`: the trie of all drafts, and the named rule's selection
+    of its nodes."""
+    # Separate from `select`, since in between a schedule may cut the selections of all requests to
+    # one budget.
     trie = merge_drafts(drafts)
     combiner: Combiner = implementation_of(combine_rule(rule).implementation)
     return trie, combiner(trie, vote_weights)

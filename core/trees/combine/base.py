@@ -31,7 +31,7 @@ KeepNode = Callable[[float], bool]
 
 @dataclass(frozen=True, slots=True)
 class VoteWeights:
-    """A weight per drafter index; `vote_nodes`: the number of nodes that `vote_tree` keeps."""
+    """`weights`: by drafter index; `vote_nodes`: the number of nodes that `vote_tree` keeps."""
 
     weights: Mapping[int, float] = field(default_factory=dict)
     vote_nodes: int = 12
@@ -41,8 +41,9 @@ class VoteWeights:
 class MergedTree:
     """The trie of all drafts' paths (SpecInfer, Definition 3.2).
 
-    `sources[node]`: (drafter index, node of its draft), one for each proposal.
-    `cumulative_scores[drafter]`: of the nodes of that drafter's draft.
+    `sources[node]`: a pair (drafter index, node of this drafter's draft) for each of the node's
+    proposals. `cumulative_scores[drafter]`: the cumulative score of each node of this drafter's
+    draft.
     """
 
     tree: TokenTree
@@ -52,7 +53,7 @@ class MergedTree:
     def cumulative_score(self, node: int, drafter: int) -> float:
         """A drafter's probability of the path to `node`; 0 if the drafter did not propose the
         node."""
-        # A drafter that draws with repeats may have proposed one node several times.
+        # A drafter that draws with replacement may have proposed the same node several times.
         scores = [self.cumulative_scores[by][i] for by, i in self.sources[node] if by == drafter]
         return max(scores, default=0.0)
 
@@ -77,8 +78,8 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class CombinedTree:
     """The tree to verify. `node_weights`: as in Selection, for the tree's nodes. `dropped`:
-    (drafter index, node of its draft) of each proposal that is not in the tree, in parallel with
-    `dropped_node_weights`."""
+    (drafter index, node of this drafter's draft) of each proposal that is not in the tree;
+    `dropped_node_weights`: the weights of these nodes in the merged tree, in the same order."""
 
     tree: TokenTree
     dropped: tuple[tuple[int, int], ...] = ()
@@ -92,13 +93,13 @@ Combiner = Callable[[MergedTree, VoteWeights], Selection]
 
 
 def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
-    """The trie of drafts by drafter index. `drafts` is in the run's order of drafters, and so are a
-    node's proposals."""
+    """The trie of `drafts`. `drafts`: by drafter index, in the run's order of drafters, which is
+    also the order of a node's proposals."""
     token_ids: list[int] = []
     parents: list[int] = []
     proposals: list[list[Proposal]] = []
     sources: list[list[tuple[int, int]]] = []
-    # (parent in the trie, token) -> node: paths with equal tokens become one.
+    # (parent in the trie, token) -> node: paths with equal tokens become one path.
     children: dict[tuple[int, int], int] = {}
     for drafter, draft in drafts.items():
         # The trie's node for each node of the draft.
@@ -112,7 +113,7 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
                 proposals.append([])
                 sources.append([])
             trie_node[node] = child
-            # Proposals are never merged, not even two draws of one drafter: each is a trial.
+            # Proposals are never merged, not even two draws of one drafter: each of them is tried.
             proposals[child].append(_proposal(drafter, draft, node))
             sources[child].append((drafter, node))
     tree = TokenTree(
@@ -129,27 +130,28 @@ def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
 
 
 def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
-    """Estimates of the probability that each of `nodes` is accepted: the product, over the nodes of
-    its path, of the best score that any drafter gave. The estimate never rises from parent to
-    child."""
+    """For each of `nodes`, an estimate of the probability that the node is accepted: the product of
+    the best scores of the nodes on its path. A node's best score is the highest that any drafter
+    gave it. The estimate never rises from parent to child."""
     chances: dict[int, float] = {ROOT: 1.0}
     tree = trie.tree
     for node in range(len(tree)):
-        # The best: the node is accepted if any of its proposals is.
+        # The highest score, since the node is accepted if any of its proposals is accepted.
         score = max(proposal.score for proposal in tree.proposals[node])
-        # Clamped: a child likelier than its parent could be kept without its parent.
+        # Clamped, since a child that is likelier than its parent could be kept without its parent.
         chances[node] = chances[tree.parents[node]] * min(1.0, max(0.0, score))
     return [chances[node] for node in nodes]
 
 
 def select(trie: MergedTree, selection: Selection, keep: KeepNode | None = None) -> CombinedTree:
-    """The selected part of the trie, without nodes that `keep` rejects for all their drafters, and
-    without the descendants of these."""
+    """The selected part of the trie. A node is left out, with its descendants, if `keep` rejects it
+    for all of its drafters."""
     nodes = selection.nodes if keep is None else _worth_verifying(trie, selection.nodes, keep)
     node_weights = selection.node_weights
     selected = set(nodes)
     left_out = [node for node in range(len(trie.tree)) if node not in selected]
-    # By source, not by node: events name dropped tokens by drafter and index in its draft.
+    # By source, not by node: events identify a dropped token by its drafter and its index in this
+    # drafter's draft.
     dropped = [(source, node) for node in left_out for source in trie.sources[node]]
     tree = trie.tree if not left_out else _subtree(trie.tree, nodes)
     return CombinedTree(
@@ -162,7 +164,8 @@ def select(trie: MergedTree, selection: Selection, keep: KeepNode | None = None)
 
 
 def _worth_verifying(trie: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
-    """Nodes that `keep` accepts for one of their drafters, and whose ancestors it accepts too."""
+    """The nodes that `keep` accepts for at least one drafter, if it accepts all of their ancestors
+    too."""
     # Parents come first: a node whose parent was rejected is rejected too.
     selected: set[int] = {ROOT}
     for node in nodes:

@@ -1,5 +1,5 @@
 """The combine rules that verify all drafted nodes: `union`, SpecInfer's merge of all drafts
-(arXiv 2305.09781, section 3), and `log_pool`, of SSMs that drafted one tree together."""
+(arXiv 2305.09781, section 3), and `log_pool`, for SSMs that drafted one tree together."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
         weights = {drafter: vote_weights.weights[drafter] for drafter in trie.drafters(node)}
         total, node_weight = sum(weights.values()), 1.0
         for drafter, weight in weights.items():
-            # The total is positive: `paper` bounds the weights, `full_information` the logarithm of
-            # each token's probability.
+            # The total is positive: the weight rule `paper` bounds the weights, and
+            # `full_information` bounds the logarithm of each token's probability.
             node_weight *= trie.cumulative_score(node, drafter) ** (weight / total)
         node_weights.append(node_weight)
     return Selection(tuple(range(len(trie.tree))), tuple(node_weights))

@@ -16,10 +16,11 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """One drafter's sequence (Minions, arXiv 2402.15678, 3.2).
 
     A node's weight is the sum of the weights of the drafters that proposed it. From the root down
-    the heaviest child is taken; on a tie the one whose heaviest drafter is heavier, then the one
-    whose heaviest drafter has the lower index. Weights are compared to DIGITS places, since equal
-    products may differ in their last bits. The Selection's `winner` is the heaviest drafter of the
-    path's last node.
+    the heaviest child is taken. Of equally heavy children, the child whose heaviest drafter is
+    heavier is taken; if these drafters are equally heavy, the child whose heaviest drafter has the
+    lower index. Weights are rounded to DIGITS decimal places, since products that should be equal
+    may differ in their last bits. The Selection's `winner` is the heaviest drafter of the path's
+    last node.
     """
     node_weights = tuple(
         sum(vote_weights.weights[drafter] for drafter in trie.drafters(node))
@@ -38,7 +39,7 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
             ),
         )
         path.append(node)
-    # By the last node: only drafters whose sequence is the whole path may win.
+    # Decided at the last node: only drafters whose sequence is the whole path may win.
     winner = -_heaviest_drafter(trie, vote_weights, node)[1] if path else None
     return Selection(tuple(path), node_weights, winner)
 
@@ -46,8 +47,8 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
 def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """The `vote_nodes` best nodes by weighted cumulative score.
 
-    A drafter's cumulative score only falls along a path, so the kept set is closed under ancestors;
-    of equal nodes the parent comes first.
+    A drafter's cumulative score only falls along a path, so the kept set is closed under ancestors.
+    Of equally heavy nodes the parent comes first.
     """
     total = sum(vote_weights.weights.values())
     node_weights = tuple(
@@ -55,7 +56,7 @@ def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
             vote_weights.weights[drafter] * trie.cumulative_score(node, drafter)
             for drafter in trie.drafters(node)
         )
-        # So that a node that all drafters are certain of weighs 1.
+        # Divided by the total, so that a node weighs 1 if all drafters are certain of it.
         / total
         for node in range(len(trie.tree))
     )
@@ -65,7 +66,7 @@ def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
 
 
 def _heaviest_drafter(trie: MergedTree, vote_weights: VoteWeights, node: int) -> tuple[float, int]:
-    """The heaviest drafter that proposed a node: its weight and, negated, its index."""
+    """The weight and the negated index of the heaviest drafter that proposed a node."""
     return max(
         (round(vote_weights.weights[drafter], DIGITS), -drafter) for drafter in trie.drafters(node)
     )

@@ -1,8 +1,8 @@
-"""From a tree, the LLM's distributions and noise to a verdict: the accepted path and the LLM's own
-token.
+"""Verification: from a tree, the LLM's distributions and noise to a verdict. A verdict is the
+accepted path and the LLM's own token.
 
-Rules by name: `greedy` and `match` (one walk), `mss`, `traversal`. Pure functions: the noise is an
-argument.
+The rules, found by name: `greedy` and `match` (which share one walk), `mss`, `traversal`. They are
+pure functions: the noise is an argument.
 """
 
 from __future__ import annotations

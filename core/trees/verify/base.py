@@ -30,9 +30,9 @@ class VerifyInput:
     """Everything a rule reads.
 
     `target`: row 0 belongs to the root, row i + 1 to node i. `root_position`: position of the root
-    token in the text. `draft_distributions[drafter]`: the distributions (rows, V) that the
-    drafter drew from (`Draft.q`), None if it is deterministic; `distinct`: each drafter drew the
-    children of one parent without replacement.
+    token in the text. `draft_distributions[drafter]`: the distributions (rows, V) from which the
+    drafter drew (`Draft.q`); None for a deterministic drafter. `distinct`: whether each drafter
+    drew the children of one parent without replacement.
     """
 
     tree: TokenTree
@@ -46,9 +46,9 @@ class VerifyInput:
 
 @dataclass(frozen=True, slots=True)
 class TargetTokens:
-    """The LLM's outputs on one tree as plain numbers. `tokens`: its own token after the root and
-    each node (1 + n), `token_probs`: their probabilities; `node_probs` (n): the probability of each
-    node's token given its parent."""
+    """The LLM's outputs on one tree as plain numbers. `tokens` (1 + n): the LLM's own token after
+    the root and after each node; `token_probs` (1 + n): the probabilities of these tokens;
+    `node_probs` (n): the probability of each node's token given its parent."""
 
     tokens: tuple[int, ...]
     token_probs: tuple[float, ...]
@@ -57,14 +57,14 @@ class TargetTokens:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One decision: whether `drafter`'s proposal of `node` was `accepted`, with p and q as they
-    were then.
+    """One decision: whether `drafter`'s proposal of `node` was `accepted`, with p and q at the time
+    of the decision.
 
     min(1, p / q) was the probability of acceptance (`greedy` and `match` compare with one token:
     there p is the LLM's probability and q is 1). Under `mss` p is the token's remaining probability
-    after the earlier rejections. Under `traversal` p is that probability times the parent's
-    remaining acceptance probability, and the decision is on the node's whole branch, after all
-    decisions below it.
+    after the earlier rejections. Under `traversal` p is this remaining probability times the
+    parent's remaining acceptance probability. This decision is about the node's whole branch and
+    follows all decisions below the node.
     """
 
     node: int
@@ -76,8 +76,9 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`path`: accepted nodes from the root down. `own_token_id`: the LLM's token after it, None if
-    the path ends with an end-of-text token. `own_kind`: `recovered`, `bonus`, `plain` or `none`."""
+    """`path`: accepted nodes from the root down. `own_token_id`: the LLM's token after the path;
+    None if the path ends with an end-of-text token. `own_kind`: `recovered`, `bonus`, `plain` or
+    `none`."""
 
     path: tuple[int, ...]
     own_token_id: int | None
@@ -85,8 +86,8 @@ class Verdict:
     trials: tuple[TrialResult, ...] = ()
 
     def outcomes(self, tree: TokenTree) -> tuple[str, ...]:
-        """`accepted`, `rejected` (tried and rejected, or a child of the path that was not taken) or
-        `not_reached`."""
+        """The outcome of each node: `accepted`, `rejected` (tried and rejected, or a child of a
+        path node that was not taken) or `not_reached`."""
         accepted = {ROOT, *self.path}
         tried = {decision.node for decision in self.trials}
         return tuple(
@@ -104,7 +105,7 @@ def verdict_of(
 ) -> Verdict:
     """A verdict that ends with the LLM's own token; `rejected`: the path's last node has children,
     none of them accepted."""
-    # By the path's last node, not by the trials: an accepted leaf has no child to reject.
+    # Only the path's last node counts, not the trials: an accepted leaf has no child to reject.
     kind = "recovered" if rejected else "bonus" if len(tree) else "plain"
     return Verdict(tuple(path), own, kind, tuple(trials))
 
@@ -115,9 +116,10 @@ Draws = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ChildProposal:
-    """The `attempt`-th proposal under a node (from 0): of the node `child`, by `drafter`.
+    """The `attempt`-th proposal (from 0) under a node: `drafter` proposed the node `child`.
 
-    `q`: the distribution it was drawn from, float64 (V,); None if it is deterministic (one-hot).
+    `q`: the distribution from which the child was drawn, float64 (V,); None for a deterministic
+    proposal (one-hot).
     """
 
     child: int
@@ -128,21 +130,23 @@ class ChildProposal:
 
     @property
     def q_token(self) -> float:
-        """q of its token, given the drafter's earlier draws; 1 if deterministic."""
+        """q of the proposed token, given the drafter's earlier draws; 1 for a deterministic
+        proposal."""
         return 1.0 if self.q is None else float(self.q[self.token_id])
 
     def ratio(self, p_token: float) -> float:
-        """min(1, p / q) at its token."""
+        """min(1, p / q) at the proposed token."""
         return min(1.0, p_token / self.q_token) if self.q_token > 0.0 else 0.0
 
 
 def child_proposals(inputs: VerifyInput, children: Sequence[int]) -> Iterator[ChildProposal]:
-    """Every proposal of `children`; a token proposed twice is yielded twice.
+    """Yields every proposal of `children`; a token that was proposed twice is yielded twice.
 
     For draws without replacement (`VerifyInput.distinct`) q is renormalized without the tokens that
     the drafter drew before under this parent.
     """
-    # Earlier draws of the same drafter from the same row: another drafter's draws are independent.
+    # Only earlier draws of the same drafter from the same row count: another drafter's draws are
+    # independent.
     drawn: dict[tuple[int, int | None], list[int]] = {}
     for attempt, (proposal, child) in enumerate(_order_proposals(inputs, children)):
         token_id = inputs.tree.token_ids[child]
@@ -163,7 +167,8 @@ def _order_proposals(inputs: VerifyInput, children: Sequence[int]) -> list[tuple
 def _distribution(
     inputs: VerifyInput, proposal: Proposal, earlier: list[int]
 ) -> torch.Tensor | None:
-    """The q this proposal was drawn from; None for a deterministic one (one-hot)."""
+    """The distribution from which the proposal was drawn; None for a deterministic proposal
+    (one-hot)."""
     if proposal.row is None:
         return None
     rows = inputs.draft_distributions[proposal.drafter]

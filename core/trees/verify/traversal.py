@@ -1,23 +1,24 @@
 """`traversal`: block-wise verification from the leaves to the root (Traversal Verification, NeurIPS
 2025; on a chain it is Block Verification).
 
-A rejected branch returns its probability to its parent instead of ending the path, so a token with
+A rejected branch returns its probability to its parent instead of ending the path. So a token with
 a good continuation may be accepted although it would have been rejected on its own.
 
 Why it is lossless. Each node u has an acceptance probability a and a distribution M of the next
-token. Claim: averaged over the draws below u, its branch is accepted with probability a, and the
+token. Claim: averaged over the draws below u, u's branch is accepted with probability a, and the
 text then continues with M. A leaf satisfies the claim: the leaf is accepted with probability a, and
 the next token is drawn from p = M. At an inner node the next proposal x ~ q is tried with
-probability min(1, a M[x] / q[x]), so its branch is accepted, as token x, with probability
-min(q[x], a M[x]). The mass still to be distributed is R = max(0, a M - q), S = sum R. The branch is
-rejected with probability S + 1 - a; given that, R / (S + 1 - a) is still to be distributed:
-a' = S / (S + 1 - a) and M' = R / S. With S = 0, a' is 0 (keeping a would bias the text: total
-variation 0.2), except at the root, whose a = 1 stays 1.
+probability min(1, a M[x] / q[x]). So the branch of x is accepted with probability min(q[x], a
+M[x]). The mass still to be distributed is R = max(0, a M - q); let S be its sum. The branch is
+rejected with probability S + 1 - a. After a rejection, R / (S + 1 - a) is still to be distributed:
+a' = S / (S + 1 - a) and M' = R / S. With S = 0, a' is 0: keeping a would bias the text (total
+variation 0.2). Only at the root a = 1 stays 1.
 
 A rejection carries no information about later proposals, because the probability of x's branch
 does not depend on what is below x. So the proposals of several drafters may follow one another, and
 one node may carry the drafts of all of them. After a rejection of x, a M[x] < q[x], so R[x] = 0:
-if x is proposed again it cannot be accepted, and only its q is subtracted from the rest.
+if x is proposed again, it cannot be accepted, and only the new proposal's q is subtracted from the
+rest.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class _Walk:
         # With a = 0 nothing below can be accepted either: a M is 0 everywhere.
         if acceptance == 0.0 or not children:
             return self._decide_node(node, acceptance, draws, None)
-        left = acceptance * self._inputs.target.probabilities(node + 1)  # a M of the docstring
+        # a M of the module's docstring.
+        left = acceptance * self._inputs.target.probabilities(node + 1)
         passed_over: set[int] = set()
         for proposal in child_proposals(self._inputs, children):
             p_token, verdict = float(left[proposal.token_id]), None
@@ -113,8 +115,8 @@ def _rest(
 ) -> tuple[float, torch.Tensor]:
     """(a', a' M') after the proposal's branch was rejected; see the module's docstring.
 
-    If q covers all of a M, both become 0 and later proposals cannot be accepted. At a = 1 the sum
-    can only vanish by rounding; then both stay.
+    If q covers all of a M, a' and a' M' become 0 and later proposals cannot be accepted. At a = 1
+    the sum S can vanish only by rounding; then a and a M stay as they are.
     """
     if proposal.q is None:
         rest = left.clone()
@@ -123,7 +125,7 @@ def _rest(
         # R = max(0, a M - q); S is its sum.
         rest = (left - proposal.q).clamp_(min=0.0)
     total = float(rest.sum())
-    # Added in this order an acceptance of 1 stays 1 to the last bit.
+    # In this order of additions, an acceptance of 1 stays 1 to the last bit.
     chance_of_rest = total + (1.0 - acceptance)
     if chance_of_rest < TINY_RESIDUAL:
         return acceptance, left

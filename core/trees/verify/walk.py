@@ -32,20 +32,22 @@ NodeProbability = Callable[[int], float]
 
 
 def greedy(inputs: VerifyInput) -> Verdict:
-    """Accepts the child whose token is arg max p, as long as there is one (VerifyGreedy)."""
+    """Accepts the child whose token is arg max p, as long as there is such a child
+    (VerifyGreedy)."""
     return _walk_inputs(inputs, lambda node, depth: inputs.target.argmax[node + 1])
 
 
 def match(inputs: VerifyInput) -> Verdict:
-    """Accepts the child whose token is y = argmax(log p + G(position)), until no child has it; then
-    y is the LLM's own token.
+    """Accepts the child whose token is y = argmax(log p + G(position)), until no child has this
+    token; then y is the LLM's own token.
 
-    y depends on (p, G) alone, so any tree is lossless, and the text equals plain decoding with the
-    same seed token for token.
+    y depends on (p, G) alone, so any tree is lossless. With the same seed the text equals plain
+    decoding's text, token for token.
     """
 
     def own(node: int, depth: int) -> int:
-        # Nodes of one depth share the noise of the next position: one token is drawn there.
+        # Nodes of one depth share the noise of the next position: one token is drawn at that
+        # position.
         gumbel = inputs.noise.gumbel(inputs.root_position + depth + 1)
         return inputs.target.best(node + 1, gumbel)
 
@@ -70,7 +72,8 @@ def _walk_inputs(inputs: VerifyInput, own: TargetToken) -> Verdict:
 def _walk(
     tree: TokenTree, eos_ids: frozenset[int], own: TargetToken, node_probability: NodeProbability
 ) -> Verdict:
-    """Follows the children that equal the LLM's token; stops at the first node without one."""
+    """Follows the children that equal the LLM's token; stops at the first node without such a
+    child."""
     children = tree.child_lists()
     path: list[int] = []
     trials: list[TrialResult] = []
@@ -78,8 +81,8 @@ def _walk(
     while True:
         target_token = own(node, len(path))
         accepted_node = ROOT
-        # All children are recorded: a greedy walk decides on each at once. A node has only one
-        # child for each token, so at most one child matches.
+        # All children are recorded, since the walk decides about all of them at once. A node has
+        # only one child for each token, so at most one child matches.
         for child in children[node]:
             matches = tree.token_ids[child] == target_token
             first = tree.proposals[child][0].drafter
@@ -96,8 +99,9 @@ def _walk(
 
 
 def mss(inputs: VerifyInput) -> Verdict:
-    """SpecInfer Alg. 2, VerifyStochastic: at each node accept a proposal x iff u < p[x] / q[x], on
-    a rejection p <- norm(max(0, p - q)); if none is accepted, draw from the remaining p."""
+    """SpecInfer Alg. 2, VerifyStochastic: at each node accept a proposal x iff u < p[x] / q[x].
+    After a rejection, p <- norm(max(0, p - q)). If no proposal is accepted, draw from the remaining
+    p."""
     children = inputs.tree.child_lists()
     path: list[int] = []
     # Keys of the noise contain the accepted draws, so no two decisions of a round share a key.
@@ -109,8 +113,8 @@ def mss(inputs: VerifyInput) -> Verdict:
         # Afterwards `p` is what the rejections leave of the LLM's distribution.
         accepted, p = _try(inputs, children[node], p, draws, trials)
         if accepted is None:
-            # `p` is the residual by now: accepted tokens and draws from the residual together have
-            # the LLM's distribution.
+            # `p` is now the residual: accepted tokens and draws from the residual together have the
+            # LLM's distribution.
             own = inputs.noise.choose(p, ("final", inputs.root_position, draws))
             return verdict_of(inputs.tree, path, own, trials, rejected=bool(children[node]))
         path.append(accepted.child)
@@ -137,7 +141,8 @@ def _try(
         )
         if accepted:
             return proposal, p
-        # p <- norm(max(0, p - q)); a rejection means p < q at the token, so it is not drawn again.
+        # p <- norm(max(0, p - q)); a rejection means p < q at the token, so the token is not drawn
+        # again.
         p = (
             one_hot_residual(p, proposal.token_id)
             if proposal.q is None

@@ -29,7 +29,7 @@ def test_the_majority_wins_against_the_heaviest() -> None:
     assert result.tree.token_ids == (4, 5, 6)
     assert result.node_weights == (1.9, 1.9, 1.0)
     assert result.winner == 1
-    # All other nodes are dropped, each with the weight of its drafters.
+    # All other nodes are dropped; each has the weight of its drafters.
     assert result.dropped == ((0, 0), (0, 1), (0, 2), (2, 2))
     assert result.dropped_node_weights == (1.5, 1.5, 1.5, 0.9)
 
@@ -52,12 +52,13 @@ def test_a_tie_of_equals_goes_to_the_lower_index() -> None:
 
 
 def test_weights_that_differ_only_by_rounding_are_equal() -> None:
-    """Gains and losses that cancel leave such weights."""
+    """Such weights remain if gains and losses cancel."""
     weight = (0.1 + 0.2) / 0.3
     assert weight > 1.0
     result = vote([chain(3), chain(2), chain(1)], [1.0, weight, 1 / weight])
     assert result.tree.token_ids == (3,) and result.winner == 0
-    # Two drafters of weight w weigh as much as one of 2 w: a tie, which the single drafter wins.
+    # Two drafters of weight w weigh as much as one drafter of weight 2 w: a tie, which the single
+    # drafter wins.
     result = vote([chain(1), chain(1), chain(2)], [weight, weight, 2.0])
     assert result.tree.token_ids == (2,) and result.winner == 2
 

@@ -1,5 +1,5 @@
-"""Batched verification by `greedy` and `match` gives the verdicts of `verify`, which walks one tree
-at a time, for random trees, noise and samplings."""
+"""Batched verification by `greedy` and `match` gives the same verdicts as `verify`, which walks one
+tree at a time. Trees and noise are random."""
 
 import random
 
@@ -30,7 +30,7 @@ RULES = [("greedy", GREEDY), ("match", WARM), ("match", TRUNCATED)]
 
 
 def random_tree(rng: random.Random, max_nodes: int) -> TokenTree:
-    """Siblings have different tokens; the tree may be empty."""
+    """A random tree. Siblings have different tokens; the tree may be empty."""
     nodes: list[tuple[int, int, list]] = []
     for _ in range(rng.randrange(max_nodes + 1)):
         parent = rng.randrange(ROOT, len(nodes))

@@ -1,4 +1,5 @@
-"""Device rounds give the same events as rounds that run step by step."""
+"""Device rounds (whole rounds in `core.cuda`) give the same events as rounds that run step by
+step."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -32,7 +33,7 @@ PROMPTS = ("w3 w5 w7 w9", "w11 w2 w4 w4 w8 w1 w6", "w1")
 def models(
     count: int = 3, eos: tuple[int, ...] = (), context: int = CONTEXT, device: str = "cpu"
 ) -> LoadedModels:
-    """An LLM, and SSMs whose tokens are accepted some of the time."""
+    """An LLM, and `count` SSMs whose tokens are sometimes accepted."""
     llm = tiny_module("llama", seed=5, dtype=torch.float32)
     ssms = [perturb(llm, 0.2 + 0.1 * seed, seed).to(device) for seed in range(count)]
     result = loaded_modules(llm.to(device), ssms, eos, context)
@@ -50,7 +51,8 @@ reference_models = cache(models)
 
 
 def in_both_ways(requests: Sequence[Request], **changes: Any) -> list[list[Event]]:
-    """The events of device rounds, over new models, then those of rounds that run step by step."""
+    """The events of device rounds, over new models, then the events of rounds that run step by
+    step."""
     on_device = events(models(**changes), requests, on_device=True)
     return [on_device, events(reference_models(**changes), requests, on_device=False)]
 
@@ -62,8 +64,8 @@ def requests(
 
 
 def check_same(one: object, other: object, where: str = "") -> None:
-    """Compares all fields but TIMES and `..._ms`; floats to 2e-5, since passes over tensors of
-    different shapes round differently."""
+    """Compares all fields except TIMES and `..._ms`. Floats may differ by 2e-5, since passes over
+    tensors of different shapes round differently."""
     assert type(one) is type(other), where
     if is_dataclass(one):
         for field in fields(one):
@@ -93,8 +95,8 @@ def device_rounds(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def check_both_ways(
     sampling: SamplingParams, config: SpeculationConfig, num_requests: int = 1, **changes: Any
 ) -> list[Event]:
-    """Runs the requests with device rounds and step by step, and compares the events; returns those
-    of device rounds."""
+    """Runs the requests with device rounds and step by step, and compares the events. Returns the
+    events of device rounds."""
     both_runs = in_both_ways(requests(sampling, config, num_requests), **changes)
     ids = [list(dict.fromkeys(event.run_id for event in each)) for each in both_runs]
     renamed = dict(zip(*ids, strict=True))
@@ -158,7 +160,7 @@ def test_rounds_after_an_audition_run_on_the_device(device_rounds: list[bool]) -
 def test_these_settings_run_step_by_step(
     config: SpeculationConfig, device_rounds: list[bool]
 ) -> None:
-    """With these settings only rounds without room for a draft run on the device."""
+    """With these settings, only a round without room for a draft runs on the device."""
     check_both_ways(WARM, config)
     assert sum(device_rounds) <= 1 and len(device_rounds) > 8
 
@@ -180,8 +182,8 @@ def test_requests_with_different_sampling_run_step_by_step(
 
 
 def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the logits of a node and of its duplicate may differ a little; here duplicates have
-    wrong logits."""
+    """On a GPU the logits of a node and of its duplicate may differ slightly. In this test
+    duplicates have wrong logits."""
     firsts = note_results(monkeypatch, round_pass, "first_equal", lambda result: result)
     outputs = round_pass.target_outputs
 
@@ -208,7 +210,7 @@ def test_texts_that_outgrow_the_cache_are_the_same(
     shape: tuple[int, ...], device_rounds: list[bool]
 ) -> None:
     """A KV cache that grows has another address, so graphs that read it are dropped. Padding tokens
-    are written to slots that exist."""
+    must be written to slots that exist."""
     config = replace(FIXED, expansion=shape, speculation_length=len(shape))
     two_requests = requests(replace(WARM, max_new_tokens=300), config, 2)
     results = [*map(texts_of, in_both_ways(two_requests, context=700))]
@@ -280,12 +282,12 @@ def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.Monke
             if isinstance(event, (Drafted, Combined, Verified)):
                 ahead.append(len(begun_rounds) - len(awaited))
     assert set(ahead) == {0, 1} and sum(ahead) > 0.8 * len(ahead)
-    assert len(begun_rounds) == len(awaited)  # every round that was begun was used
+    assert len(begun_rounds) == len(awaited)  # every round that was begun was awaited
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
 def test_a_discarded_round_does_not_change_the_texts(config: SpeculationConfig) -> None:
-    """A request is cancelled, and another joins, while a round is running."""
+    """A request is cancelled and another request joins while a round is running."""
     first, second, third = requests(WARM, config, 3)
     three_requests = (first, second, third)
     alone = [
@@ -315,7 +317,7 @@ def test_a_discarded_round_does_not_change_the_texts(config: SpeculationConfig) 
 
 
 class NoHostReads(TorchDispatchMode):
-    """Refuses what a captured graph cannot hold: reading device values on the host, shapes that
+    """Refuses what a captured graph cannot hold: reads of device values on the host, shapes that
     depend on values, and copies from the host."""
 
     NEVER = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "_to_copy")

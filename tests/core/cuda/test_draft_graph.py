@@ -37,8 +37,8 @@ ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
 
 
 def make_pool(models: Sequence[HfModel], *, graphs: bool, vocab: int = VOCAB) -> SsmPool:
-    """A pool of these SSMs; those of one shape are stacked. With `graphs`, DraftGraphs makes their
-    drafts."""
+    """A pool of these SSMs, in which SSMs of the same shape are stacked. With `graphs`, DraftGraphs
+    makes their drafts."""
     stack_alike(list(models))
     pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
     if graphs:
@@ -109,7 +109,7 @@ def draft_requests(
 
 
 def check_equal(one: Draft, other: Draft) -> None:
-    """Compares the drafts, but not their times; logits and utilities node by node."""
+    """Compares two drafts, except their times. Logits and utilities are compared node by node."""
     for name in ("token_ids", "parents", "ranks", "qs", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, abs=1e-5)
@@ -153,8 +153,8 @@ def decode(
 
 
 def _following(draft: Draft, expected: tuple[Any, ...]) -> tuple[int, ...]:
-    """What is committed: `expected` itself, or for ("own", n) at most n tokens of this draft, along
-    first children, then token 11."""
+    """The tokens to commit. ("own", n) stands for at most n tokens of this draft along first
+    children, followed by token 11; any other `expected` is committed as it is."""
     if expected[0] != "own":
         return expected
     path, node = [], -1
@@ -183,7 +183,7 @@ def _same_states(pools: Sequence[SsmPool], several: Sequence[Sequence[TokenSeque
 
 @pytest.fixture
 def graph_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each call of `DraftGraphs._in_one_pass`, how many SSMs it drafted for."""
+    """For each call of `DraftGraphs._in_one_pass`, the number of SSMs for which it drafted."""
     return note_results(monkeypatch, DraftGraphs, "_in_one_pass", len)
 
 
@@ -230,7 +230,7 @@ def test_a_request_with_a_shorter_shape_drafts_the_beginning(graph_calls: list[i
 
 
 def test_the_vocabularies_of_llm_and_ssm_may_differ_in_size() -> None:
-    """The LLM's embedding is padded, or the SSM's is."""
+    """In the first case the LLM's embedding is padded, in the second the SSM's."""
     for own in (VOCAB - 8, VOCAB + 8):
         decode(pools_both_ways(2, vocab_size=own), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
 

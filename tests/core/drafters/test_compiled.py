@@ -1,5 +1,5 @@
-"""Drafts that the compiled kernel makes equal those made "over feeds", in one forward pass per
-step: the same nodes, and scores to float32's precision."""
+"""Drafts of the compiled kernel equal drafts made "over feeds", which takes one forward pass per
+step: the nodes are the same, and the scores agree to float32's precision."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,8 +40,8 @@ NOT_SERVED = [
     ("best_first", COLD), ("best_first", WARM), ("coupled", TRUNCATED), ("sampled", WARM),
     ("sampled_iid", TRUNCATED),
 ]  # fmt: skip
-# For each round, what is committed to each text: this many first children of SSM `one`'s draft,
-# then these tokens.
+# For each round and text, what is committed: a number of tokens of SSM `one`'s draft, along first
+# children, then the given tokens.
 FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
     ((2, (4,)), (0, (5, 6))),
     ((1, (7, 8, 9)), (3, (1,))),
@@ -143,8 +143,8 @@ def _requests_of_kind(
 
 
 def check_same(one: Draft, other: Draft) -> None:
-    """Compares drafts without their times. The compiled kernel's scores have float32's precision,
-    and in each row its utilities differ from the other pool's by a constant."""
+    """Compares two drafts, except their times. The compiled kernel's scores have float32's
+    precision. In each row, its utilities differ from the other pool's utilities by a constant."""
     for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, rel=1e-5)
@@ -335,7 +335,7 @@ def test_a_length_policy_ends_a_draft_as_it_grows(
     sampling = WARM if kind == "coupled" else COLD
     results = run_rounds(two_pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in results}) > 3 and 0 in {len(draft) for draft in results}
-    # `two` has nothing to draft; for the others the kernel needs the rule as limits.
+    # `two` has nothing to draft; for the other SSMs the kernel needs the rule as limits.
     assert native_rounds[0] == (set(NAMES) if isinstance(stop, GivesLimits) else {"two"})
     assert native_calls == ([4] * len(FOLLOWING) if isinstance(stop, GivesLimits) else [])
 
@@ -465,7 +465,6 @@ def test_a_sliding_window_or_a_torch_pass_is_not_batched(monkeypatch: pytest.Mon
 
 
 def test_nodes_fed_below_a_draft_attend_to_its_nodes() -> None:
-    """Nodes fed below a draft's nodes attend to all nodes above them."""
     results = []
     for pool in two_pools():
         (own,) = texts(COLD)[:1]

@@ -65,7 +65,7 @@ def test_own_counts_are_those_of_a_dictionary(text: list[int]) -> None:
     for row in rows.tolist():
         for token, entry in zip(row[:CANDIDATES], row[CANDIDATES : 2 * CANDIDATES], strict=True):
             if entry and entry & 3 == row[-1]:
-                # A token inherited before it was counted has the prior's weight as well.
+                # A token that the row inherited before counting it also has the prior's weight.
                 ours[row[-1], token, (entry >> 2) // ONCE] += 1
     theirs = Counter[tuple[int, int, int]]()
     for context, tokens in counted.items():
@@ -90,7 +90,8 @@ def test_a_row_is_read_once_a_node() -> None:
     text = np.random.default_rng(0).integers(0, 50, 4000).tolist()
     table = table_of(text, 1 << 14)
     tree, lookups = tree_of(table, text[1000:1003], depth=6, budget=32)
-    # Below the root, a candidate's origin says which context length to look up: one row a node.
+    # Below the root, a candidate's origin says which context length to look up, so each node reads
+    # one row.
     assert len(tree) == 32 and lookups <= len(tree) + LONGEST_CONTEXT
 
 
@@ -113,7 +114,7 @@ def test_probabilities_are_counted_as_parts_of_a_token() -> None:
 
 
 def test_rows_without_weight_are_overwritten_in_their_own_bucket() -> None:
-    """The table has two buckets: even tokens are in the first one, odd ones in the second."""
+    """The table has two buckets: even tokens are in the first bucket, odd tokens in the second."""
     table = new_table(8)
     for token in (1, 3, 5, 7):
         add_text(table, np.array([token, 9]), 1)

@@ -1,5 +1,6 @@
-"""Confidence-based token fusion, compared with a second implementation: each token of the trunk is
-that of the SSM with the highest score; the SSMs' other tokens are side leaves and own chains."""
+"""Confidence-based token fusion, compared with a second implementation: each token of the trunk
+comes from the SSM with the highest score. The SSMs' other tokens are side leaves, or are in chains
+of their own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -176,7 +177,8 @@ def test_one_ssm_alone_drafts_its_chain() -> None:
 
 @pytest.mark.parametrize("threshold", [0.2, 0.3, 0.5])
 def test_one_ssm_alone_is_as_confident_as_its_chain(threshold: float) -> None:
-    """`confidence` compares the threshold with a token's own score, not with that of its path."""
+    """`confidence` compares the threshold with a token's own score, not with the score of its
+    path."""
     (drafter,) = ssms(count=1).values()
     stop = confident(threshold)
     (fused,) = draft_one({"ssm-0": drafter}, pool({"ssm-0": drafter}, stop=stop), weighted=False)
@@ -215,7 +217,7 @@ def test_an_ssms_own_chain_ends_with_the_text() -> None:
     pass."""
     drafters = ssms()
     trunk, _, values = by_the_rule(drafters, pool(drafters), weighted=False)
-    # Tokens that are only in SSMs' own chains, and that other tokens follow there.
+    # Tokens that are only in SSMs' own chains, and are followed by other tokens in these chains.
     ends = {token for path in values for token in path[:-1]} - {*trunk}
     assert ends
     for end in ends:
@@ -230,8 +232,8 @@ def test_an_ssms_own_chain_ends_with_the_text() -> None:
 
 @pytest.mark.parametrize("budget", [99, 8, 4])
 def test_a_confident_ssm_without_credit_does_not_win(budget: int) -> None:
-    """With `fused`, the SSM with the highest score wins however often it was wrong; with
-    `fused_credit` it has no token of the trunk and, with a small budget, no node."""
+    """With `fused`, the SSM with the highest score wins, no matter how often it was wrong. With
+    `fused_credit` this SSM has no token of the trunk and, with a small budget, no node."""
     drafters = ssms(sharpness=(9.0, 1.0, 1.0))
     plain = draft_one(drafters, pool(drafters, budget=budget), weighted=False)[0]
     assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
@@ -272,7 +274,7 @@ def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
 
 
 def test_rank_0_is_what_an_ssm_proposed_itself() -> None:
-    """CoSine's routing scores an SSM by its own tokens, not by those of the trunk."""
+    """CoSine's routing scores an SSM by its own tokens, not by the trunk's tokens."""
     drafters = ssms()
     requests = pool(drafters)
     for i, draft in enumerate(draft_one(drafters, requests, weighted=False)):
@@ -288,8 +290,8 @@ PROMPTS = (PROMPT, (2, 2, 5, 1), (4, 0))
 def shared_pools(
     drafters: Mapping[str, SsmDrafter], temperature: float
 ) -> tuple[PooledRequest, ...]:
-    """Three requests with different texts, budgets and lengths; the second one is `fused_credit`,
-    the last one has two SSMs."""
+    """Three requests with different texts, budgets and lengths; the second request is drafted by
+    `fused_credit`, the last request by two SSMs."""
     pools = []
     for number, prompt in enumerate(PROMPTS):
         sampling = SamplingParams(50, temperature=temperature, seed=number)
