@@ -130,7 +130,7 @@ def head() -> Iterator[None]:
             *("--include-dashboard=false", f"--temp-dir={folder.name}"),
         )
         try:
-            wait_until(listens, 60)
+            wait_until(listens, 180)
             yield
         finally:
             end_ray(process)
