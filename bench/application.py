@@ -48,7 +48,8 @@ class Application:
 
 @contextmanager
 def application() -> Iterator[Application]:
-    """The application with the bundled models, serving its page; it is stopped at the end.
+    """Starts the application with the bundled models, and yields it when it serves its page. Stops
+    it at the end.
 
     Raises BenchError if it does not start.
     """

@@ -141,8 +141,9 @@ def table_family(
 
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
-    """A run of `rounds` rounds of the engine over tables in place of `models`, with WARNING in its
-    RunStarted: greedy, preset `specinfer`. Its times are those of tables, not of models."""
+    """The events of a run of `rounds` rounds of the engine with `table_family(models)`: greedy,
+    preset `specinfer` with MAX_NODES nodes. RunStarted has WARNING. The times are those of
+    TableModels, not of real models."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)
     request = Request(f"SYNTHETIC {seed}", sampling, speculation)
