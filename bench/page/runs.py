@@ -1,5 +1,4 @@
-"""Measures the same request with and without a page that shows it, and assigns threads and
-processes to cores."""
+"""Measures the same request with and without a page that shows it, and pins threads to cores."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def headless(site: Site, request: Request) -> float:
 def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
     """Tokens per second of a run that is logged and shown; `tokens`: the page's `max_new_tokens`,
     which `prepare` has set."""
-    # The run that is measured is the only one on the clock.
+    # The clock must have the measured run only.
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)
@@ -83,7 +82,7 @@ def spread_threads() -> None:
 
 
 def _set_affinity(thread: int, cores: set[int]) -> None:
-    with suppress(ProcessLookupError, OSError):  # it has ended meanwhile
+    with suppress(ProcessLookupError, OSError):  # the thread has ended meanwhile
         os.sched_setaffinity(thread, cores)
 
 
