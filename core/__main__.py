@@ -215,7 +215,8 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Python flushes buffered output when it exits, which would fail again: discard it.
+        # Python flushes buffered output when it exits, which would fail again; so this discards the
+        # output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except EngineError as error:
