@@ -93,7 +93,7 @@ class DraftRequests:
 
     @cached_property
     def layout(self) -> TreeLayout:
-        """The layout of the deepest draft; the others have its first levels."""
+        """The layout of the deepest draft; the other drafts have its first levels."""
         return TreeLayout(max((row.request.shape for row in self.rows), key=len))
 
     @cached_property
@@ -126,9 +126,9 @@ class DraftRequests:
 
     @property
     def is_supported(self) -> bool:
-        """Whether a DraftPass makes these drafts: `topk` or `coupled` expansions with one sampling,
-        whose shapes are the first levels of one shape, with hashed noise and no length policy that
-        stops a draft early."""
+        """Whether a DraftPass can make these drafts. They must be `topk` or `coupled` expansions
+        with the same sampling, hashed noise, and shapes that are the first levels of one shape. No
+        length policy may stop a draft early. `_is_row_supported` has the other conditions."""
         shape = self.layout.shape
         return (
             0 < len(self.layout) <= MAX_SSM_NODES

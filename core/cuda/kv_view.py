@@ -86,11 +86,12 @@ class KvView:
     def text_logits(
         self, tokens: torch.Tensor, first: torch.Tensor, count: torch.Tensor
     ) -> torch.Tensor:
-        """Logits (rows, 1, V) after the last of `count` (rows,) tokens (rows, width), which follow
-        the `first` (rows,) tokens of each row. Padded tokens write to the last, spare slot."""
+        """Logits (rows, 1, V) after the text: in each row, `count` (rows,) of `tokens` (rows,
+        width), which follow `first` (rows,) tokens that the model has read. The other tokens are
+        padding, which is written to the last slot, a spare one."""
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
-        # A padded token repeats the last position, so that it sees real slots and gives no NaN.
+        # Padding repeats the last position, so that it sees real slots and gives no NaN.
         positions = first[:, None] + torch.minimum(steps, last)
         slots = (first[:, None] + steps).masked_fill(steps > last, self.extent - 1)
         # Committed text has slot = position, so this is the causal mask.
@@ -108,15 +109,15 @@ class KvView:
     ) -> torch.Tensor:
         """Logits (rows, width, V) of tree nodes (rows, width), whose keys and values are stored at
         offsets `places` from slot `first` (rows,). `depths` (width,) count from the token before
-        slot `first`. `ancestors` (width, n): which of the first n offsets each node attends to; it
-        attends to all slots before `first`, which are committed."""
+        slot `first`. `ancestors` (width, n): which of the first n offsets each node attends to.
+        Each node also attends to all slots before `first`, which are committed."""
         offsets = torch.arange(places.start, places.stop, device=tokens.device)
         # The token before slot `first` is at position first - 1; a node of depth d is d further.
         positions = first[:, None] - 1 + depths
         # (rows, extent): negative for committed slots.
         offset = self._slots - first[:, None]
         size = ancestors.shape[1]
-        # (rows, width, extent), true only where `offset` is that of a node.
+        # (rows, width, extent); used only where `offset` is the offset of a node.
         is_ancestor = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)
         is_node = ((offset >= 0) & (offset < size))[:, None]
         visible = (offset < 0)[:, None] | (is_node & is_ancestor)
@@ -150,8 +151,8 @@ class ModelGroup:
         return self.members[0].num_embeddings
 
     def reserve(self, extent: int) -> tuple[int, int]:
-        """Grows the arena to at least `extent` slots a row. Returns its rows and slots: when they
-        change, the arena's tensors have moved."""
+        """Grows the arena to at least `extent` slots a row. Returns its numbers of rows and slots.
+        If these change, the arena's tensors have moved."""
         self.arena.reserve(max(member.rows_held for member in self.members), extent)
         # Extends the rotary tables to all slots: if they grew later, captured graphs would
         # read the old ones.
@@ -245,7 +246,8 @@ class TreeLayout:
             ancestors[node + 1] = ancestors[parent + 1]
             lineage[node + 1] = lineage[parent + 1]
             ancestors[node + 1, node + 1] = True
-            # Also past its depth, so that every row of `lineage` is full; readers mask by length.
+            # Also past the node's depth, so that every row of `lineage` is full; readers mask by
+            # length.
             lineage[node + 1, self.depths[node] - 1 :] = node
         return LayoutTensors(
             torch.tensor(self.parents, dtype=torch.long).add(1).to(device),
@@ -279,7 +281,7 @@ def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
     Merges the trees of several drafters."""
     rows, size = tokens.shape
     first = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
-    # Level by level: a node is equal to another if their parents are and their tokens are.
+    # Level by level: two nodes are equal if their parents are equal and their tokens are equal.
     for nodes in tables.levels:
         merged_parents = first[:, tables.parents[nodes]]
         # One number for (merged parent, token); + 1 since an absent node's token is -1.
