@@ -1,7 +1,7 @@
 """The Drafter protocol: draft requests in, drafts out.
 
-A drafter serves many sequences and keeps its state of each from `open` to `close`. It has no
-access to the engine, the LLM or the other drafters.
+A drafter serves many sequences and keeps a state for each sequence from `open` to `close`. It has
+no access to the engine, the LLM or the other drafters.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Drafter(Protocol):
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Called when `token_ids` were committed after `draft` (None: it did not draft). Keeps the
-        KV that stays valid and updates statistics."""
+        """Called when a round has committed `token_ids`. `draft`: the drafter's draft of that
+        round; None: it did not draft. Keeps the KV that stays valid and updates statistics."""
         ...
 
     def close(self, sequence: TokenSequence) -> None:
@@ -92,7 +92,7 @@ class Drafter(Protocol):
         ...
 
     def temperature(self, sequence: TokenSequence) -> float:
-        """The calibration temperature of its scores; 1 where there is none."""
+        """The calibration temperature of its scores; 1 if scores are not calibrated."""
         ...
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
@@ -108,7 +108,7 @@ MIN_OUTCOME_PROBABILITY = 0.01
 
 @dataclass(frozen=True, slots=True)
 class PredictedOutcome:
-    """A possible result of a verification: the tokens it would commit, the LLM's own one last."""
+    """A possible result of a verification: the tokens it would commit, the LLM's own token last."""
 
     token_ids: tuple[int, ...]
     probability: float
@@ -120,9 +120,9 @@ def top_outcomes(
     """The `count` most probable outcomes of verifying `tree`, each at least 1 %, best first.
 
     `scores` (1 + nodes, V): P(the LLM chooses y) after the root and after each node. An outcome
-    that ends at node u with the LLM's own token y has P(path to u) P(y | u); y is not a child of u,
-    since a child would have been accepted. Outcomes with a token of `ends` are left
-    out: no round follows them.
+    that ends at node u with the LLM's own token y has the probability P(path to u) P(y | u); y is
+    not a child of u, since a child would have been accepted. Outcomes with a token of `ends` are
+    left out: no round follows them.
     """
     # joint[u, y] becomes P(path to u) P(y | u): the outcome that ends at row u with the token y.
     joint = scores.clone()

@@ -1,8 +1,8 @@
 """Temperature scaling of a drafter's scores, fitted online to the committed tokens.
 
 A score is softmax(utilities / temperature). Each committed token gives one damped Newton step on
-beta = 1 / temperature for its log-likelihood; tokens of one draft all use the temperature that the
-draft was made with.
+beta = 1 / temperature for its log-likelihood; all tokens of one draft use the temperature with
+which the draft was made.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tens
     """The Newton step of beta (rows,) for one token of each row."""
     token_utilities = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
     weights = (utilities / temperature[:, None].to(utilities.dtype)).softmax(-1)
-    # 0 x -inf would be NaN; masked instead of clamped: the weights are computed already.
+    # 0 x -inf would be NaN: utilities of weight 0 are replaced by 0.
     finite = utilities.masked_fill(weights <= 0, 0.0)
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()
