@@ -8,7 +8,7 @@ import time
 from contextlib import closing
 
 STARTED = time.perf_counter()
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # Gradio reads it when imported
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when Gradio is imported
 
 from core.errors import SpecScopeError  # noqa: E402
 from core.models.loading.arguments import ssms_of  # noqa: E402
@@ -44,7 +44,7 @@ def serve(argv: list[str] | None) -> None:
     store = RunStore(args.db)
 
     def load(pair: ModelPair, say: Say) -> Worker:
-        use_threads()  # in the loading thread: torch has a setting for each thread
+        use_threads()  # in the thread that loads, since torch keeps this setting per thread
         models = load_models(*pair.names, say, args.offload, args.llm_ranks)
         nodes = connect_nodes(args.nodes, models, say)
         return Worker(Engine(models, None, args.schedule, args.drafter, nodes).warm_up(say))

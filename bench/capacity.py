@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 __all__ = ["client_ratio", "rate_of", "upper_bound"]
 
-ROUNDS, SEED = 60, 0  # simulated rounds of each client
+ROUNDS, SEED = 60, 0  # ROUNDS: mean number of simulated rounds per client
 
 
 def upper_bound(draft_ms: Sequence[float], verify_ms: Sequence[float]) -> float:
@@ -31,9 +31,9 @@ def rate_of(
     network_ms: float,
 ) -> float:
     """The mean number of rounds per second of one client if there are `clients` clients. A client
-    has one round at a time. The first free node drafts it; `network_ms` later it arrives at the
-    LLM, which verifies one round at a time, in order of arrival. Costs are drawn at random from
-    `draft_ms` and `verify_ms`. Without nodes the LLM's machine drafts too."""
+    has one round at a time. The first free node drafts it, and the draft arrives at the LLM
+    `network_ms` later. The LLM verifies one round at a time, in order of arrival. Costs are drawn
+    at random from `draft_ms` and `verify_ms`. Without nodes the LLM's machine drafts too."""
     # A fixed seed: simulations that are compared use the same random sequence.
     rng = random.Random(SEED)
     # The times in ms at which the LLM and each node become free; `node_free` is a heap.

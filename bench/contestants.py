@@ -159,7 +159,7 @@ class TransformersLlm:
     def generate(
         self, ids: Sequence[int], tokens: int, temperature: float = 0, seed: int = 0, **options: Any
     ) -> list[int]:
-        """The new token ids; `options` are passed to `generate`."""
+        """The new token ids; `options` are passed to transformers' `generate`."""
         batch: Any = torch.tensor([list(ids)], device=self.module.device)
         options["do_sample"] = temperature > 0
         if temperature > 0:
@@ -183,8 +183,8 @@ class TransformersLlm:
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
         """A copy of an SSM, for one run. transformers adapts the assistant model's generation
-        config (such as its confidence threshold) during a run, so a shared model would carry it
-        over."""
+        config (such as its confidence threshold) during a run. A shared model would carry these
+        changes into the next run."""
         assistant = copy.deepcopy(module)
         assistant.generation_config.num_assistant_tokens = count
         assistant.generation_config.num_assistant_tokens_schedule = schedule

@@ -90,8 +90,9 @@ def _measured_rows(results: Results) -> tables.PromptsByRow:
 def _best_row(
     by_row: tables.PromptsByRow, name: str, temperature: float, wanted: tables.Selection
 ) -> Any:
-    """The row of a combine rule or, for ALONE, the row of the best single SSM. The best is taken
-    over the continuations that `wanted` selects. None if no such row was measured."""
+    """The row of a combine rule or, for ALONE, the row of the best single SSM. The best SSM has the
+    most tokens per pass over the continuations that `wanted` selects. None if no such row was
+    measured."""
     rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)

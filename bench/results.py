@@ -54,8 +54,8 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        """Reads a file of results with any header. Raises ConfigError if it is no such file or
-        cannot be read."""
+        """Reads a file of results with any header. Raises ConfigError if the file has other
+        contents or cannot be read."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             samples = stored.pop("samples")
@@ -65,7 +65,7 @@ class Results:
         return cls(path, stored, samples)
 
     def add(self, sample: dict[str, Any]) -> None:
-        """Adds a sample of JSON's types; it is on disk when this returns."""
+        """Adds a sample, which has JSON's types only. It is on disk when this returns."""
         # Through JSON, so that a sample is the same whether its file was read again or not.
         self.samples.append(json.loads(json.dumps(sample, allow_nan=False)))
         self._write()

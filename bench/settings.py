@@ -15,7 +15,8 @@ MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_THREADS, MAX_PROCESSES = 60, 512, 1000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`prompts`: their number, spread evenly over the domains; `tokens`: new tokens for each.
+    """`prompts`: the number of prompts, which are spread evenly over the domains; `tokens`: the
+    number of new tokens for each prompt.
 
     `repeats`: how often a suite that measures time measures each block; in other suites, the number
     of seeds per prompt above temperature 0. `threads` 0: all cores but one. `processes`: the number
@@ -47,7 +48,7 @@ class Settings:
 
     def to_plain(self) -> dict[str, Any]:
         plain = {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
-        del plain["processes"]  # another number of processes may continue a file
+        del plain["processes"]  # a file may be continued with another number
         return plain
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ class _Row:
 
 class TableModel:
     """See LanguageModel. `logits(context)`: float32 (V,), of the token after the context.
-    `num_embeddings`: default V."""
+    `num_embeddings` None: V."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ def table_family(
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
     """The events of a run of `rounds` rounds of the engine with `table_family(models)`: greedy,
-    preset `specinfer` with MAX_NODES nodes. RunStarted has WARNING. The times are those of
+    preset `specinfer` with MAX_NODES nodes. RunStarted has WARNING. Its times are those of
     TableModels, not of real models."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)

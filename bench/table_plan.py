@@ -4,8 +4,8 @@ search of combinations and allocation), planned with this machine's access times
 A look-up in the product of two tables costs one random access instead of two; the price is size,
 rows a x rows b. The paper spreads tables over memory channels and compares plans by rounds of
 accesses. A CPU has caches instead, and makes several reads at the same time. So here plans are
-compared by nanoseconds. Measured by table size are the time of one read and the time that one more
-read at the same time adds.
+compared by nanoseconds. The time of one read, and the time that one more read at the same time
+adds, are measured by table size.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class TablePlan:
 
 
 def join_tables(a: FeatureTable, b: FeatureTable) -> FeatureTable:
-    """The product of the tables: for each pair of rows, a row that has one after the other."""
+    """The product of the tables: for each pair of rows, a row with both rows one after the
+    other."""
     return FeatureTable((*a.names, *b.names), a.rows * b.rows, a.row_bytes + b.row_bytes)
 
 

@@ -111,8 +111,8 @@ def _llama_cpp_name(name: str) -> str:
 
 
 def write_gguf(module: Any, path: Path) -> dict[str, Any]:
-    """Writes a transformers module in float32 or bfloat16, not quantized, and returns its header.
-    The file has the vocabulary's size but no tokens, since callers use token ids only.
+    """Writes a transformers module in float32 or bfloat16, not quantized, and returns the file's
+    header. The file has the vocabulary's size but no tokens, since callers use token ids only.
 
     Raises ImportError without the package, UnsupportedModelError for a model that is no plain
     Llama, OSError if the file cannot be written.

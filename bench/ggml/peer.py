@@ -22,7 +22,7 @@ from core.errors import SpecScopeError
 PACKAGES = ("llama_cpp", "gguf")
 COMMAND = "pip install llama-cpp-python gguf"
 
-# Tokens of the n-grams that are looked up; the package's default.
+# The number of tokens of the n-grams that are looked up; the package's default.
 LONGEST_MATCH = 2
 Drafting = Callable[..., Any]
 """llama-cpp-python's draft model: token ids so far -> ids that may follow."""

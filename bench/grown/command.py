@@ -27,7 +27,7 @@ from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
 # An SSM has at least 1 / LEAST_SHARE of the LLM's parameters: SpecInfer's pair of 7 B and 68 M has
-# about that ratio, and a smaller SSM would cost less than real ones do.
+# about that ratio, and a smaller SSM would cost less than real SSMs do.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12
 
@@ -35,9 +35,9 @@ MOST_PARAMS = 10**12
 @dataclass(frozen=True, slots=True)
 class GrowthRequest:
     """Which models to grow, and to which sizes. `llm`, `ssms`: names as in `load_models`. `params`:
-    the number of parameters of the grown LLM. `ssm_params`: the number of each grown SSM; None:
-    params / LEAST_SHARE; 0: SSMs are not grown. An SSM that already has that many is not grown
-    either."""
+    the number of parameters of the grown LLM. `ssm_params`: the number of parameters of each grown
+    SSM; None: params / LEAST_SHARE; 0: SSMs are not grown. An SSM that already has at least that
+    many parameters is not grown."""
 
     params: int
     ssm_params: int | None = None
@@ -236,8 +236,8 @@ def _write(member: Member, folder: Path, recipe: GrowthRecipe, say: Say) -> None
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Token ids of TEXTS prompts, and a text of random token ids. The latter is needed because the
-    folder's tokenizer may map every word of the prompts to its unknown token."""
+    """Token ids of TEXTS prompts, and a text of random token ids. The random text is needed because
+    the folder's tokenizer may map every word of the prompts to its unknown token."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
     prompts = take_round_robin(load_prompts(), TEXTS)

@@ -80,7 +80,7 @@ FORMAT = 1
 @dataclass(frozen=True, slots=True)
 class GrowthRecipe:
     """Everything that determines the weights of a grown model. `source`: the small model's name;
-    `digest`: its `digest_of`."""
+    `digest`: the `digest_of` the small model's folder."""
 
     source: str
     digest: str

@@ -134,8 +134,8 @@ def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Itera
 
 def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
     """`shape` with the feed-forward size that brings it closest to `params` parameters. The size is
-    not reduced, and is from MIN_FFN_RATIO to MAX_FFN_RATIO times the hidden size unless it already
-    is more."""
+    at least the present size and MIN_FFN_RATIO times the hidden size. It is at most MAX_FFN_RATIO
+    times the hidden size, unless these minima are larger."""
     without_ffn = replace(shape, ffn=0).parameters
     per_ffn = replace(shape, ffn=1).parameters - without_ffn
     target = round((params - without_ffn) / per_ffn / FFN_MULTIPLE) * FFN_MULTIPLE
@@ -145,9 +145,10 @@ def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
 
 
 def _dissimilarity(small: ModelShape, shape: ModelShape, params: int) -> float:
-    """The sum of the squared log ratios of depth and of feed-forward size / hidden size (weight 2:
-    other proportions count more than more layers), and of the squared deviation from `params` in
-    units of TOLERANCE. The squares divide growth between layers and feed-forward."""
+    """The sum of three squares: the log ratio of the depths; the log ratio of the proportions
+    (feed-forward size / hidden size), with weight 2, since other proportions change a model more
+    than more layers do; the deviation from `params` in units of TOLERANCE. Since they are squares,
+    growth is divided between layers and feed-forward size."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
     depth = math.log(shape.layers / small.layers)
     miss = (shape.parameters / params - 1) / TOLERANCE

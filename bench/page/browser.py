@@ -143,7 +143,8 @@ def at_rest(page: Any) -> None:
 
 
 def open_page(tab: Tab, url: str, **options: Any) -> Any:
-    """Open the page as a new visitor and wait for its pictures; `options` are `Tab.visit`'s."""
+    """Open the page as a new visitor and wait for its pictures; `options` are passed to
+    `Tab.visit`."""
     page = tab.visit(url, **options)
     page.set_default_timeout(LIMIT_MS)
     page.locator("#live-notice").get_by_text("Press Run").first.wait_for()

@@ -1,7 +1,7 @@
 """`acceptance`: tokens per LLM pass, with intervals over prompts. No figure depends on time.
 
-It compares single SSMs and their union, coupled and plain drafts, tree widths, lengths, combine
-rules and lookup drafters. Continuations that repeat themselves are reported separately.
+The suite compares single SSMs and their union, kinds of drafts, tree widths, lengths, combine rules
+and lookup drafters. Continuations that repeat themselves are reported separately.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Acceptance(Suite):
 
 
 def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
-    """The number of distinct n-grams of `size` tokens over the number of all; 1 if there are
-    none."""
+    """The number of distinct n-grams of `size` tokens, divided by the number of all such n-grams; 1
+    if there are none."""
     grams = [tuple(token_ids[i : i + size]) for i in range(len(token_ids) - size + 1)]
     return len(set(grams)) / len(grams) if grams else 1.0
 

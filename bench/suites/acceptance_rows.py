@@ -20,7 +20,7 @@ PAPER = (1, 1, 3, 1, 1, 1, 1, 1)  # SpecInfer's expansion: three branches at its
 CHAIN = (1,) * 8
 WIDTHS = (1, 2, 3, 4, 5)
 LENGTHS = (2, 4, 8, 12)
-MOST_NODES = 64  # limit for trees that are compared as the best tree
+MOST_NODES = 64  # of the trees among which the best is chosen
 EQUAL_NODES = 60
 # The SSMs' best-first trees share nodes: 80 nodes from the five bundled SSMs merge to 46.
 MERGED_NODES, UNMERGED_NODES = 45, 80

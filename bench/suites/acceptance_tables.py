@@ -247,7 +247,8 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
     """Whether a row is a candidate for the best small tree: it has SSMs only and at most MOST_NODES
-    nodes, and its kind is `kind` or differs from it only by the draft `best_first`."""
+    nodes, and its kind is `kind` or, if `kind` is greedy or coupled, `kind` with best-first
+    drafts."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))

@@ -33,9 +33,9 @@ Contestant = Callable[[Block], dict[str, float]]
 class CpuBundled(Suite):
     """See Suite. `variants`: settings of the other libraries' own speculation; None: all. A sweep
     tries them on SWEEP_PROMPTS prompts, and the fastest of each `Variant.family` competes.
-    `settings_kept`: how many settings of each drafter remain after the sweep's first prompt (the
-    fastest on it); None: all. `alone`: whether each drafter is also measured alone, with the preset
-    `best`. `title` and `note` begin each table's title and note."""
+    `settings_kept`: the number of settings of each drafter, the fastest on the sweep's first
+    prompt, that are run on its other prompts; None: all. `alone`: whether each drafter is also
+    measured alone, with the preset `best`. `title` and `note` begin each table's title and note."""
 
     name: str = "cpu-bundled"
     about: str = (

@@ -162,7 +162,8 @@ def contest_table(
         return ""
 
     def against(base: str, group: Group) -> str:
-        """The ratio over the blocks that have both: not every contestant was always installed."""
+        """The ratio over the blocks that have both contestants: not every one was always
+        installed."""
         return ratio(group.ratio(contestant=base))
 
     columns: dict[str, Callable[[Group], object]] = {

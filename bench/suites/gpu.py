@@ -1,7 +1,7 @@
 """`gpu-bundled`: the bundled models on a GPU. The contestants are plain decoding, `best`, a fixed
-tree whose rounds run as captured graphs, and transformers' `generate`. Also reported are the bytes
-per second that plain decoding reads, relative to the copy bandwidth measured in the same block, and
-the fraction of a round in which no kernel runs.
+tree whose rounds run as captured graphs, and transformers' `generate`. The suite also reports the
+bytes per second that plain decoding reads, relative to the copy bandwidth measured in the same
+block, and the fraction of a round in which no kernel runs.
 """
 
 from __future__ import annotations
@@ -216,6 +216,6 @@ def _kernels(trace: Any) -> Iterator[tuple[float, float]]:
 
 def idle_share(kernels: Sequence[tuple[float, float]]) -> float:
     """The fraction of the time from the first start to the last end in which no kernel ran.
-    `kernels`: their starts and ends, in any one unit."""
+    `kernels`: their starts and ends, in any unit."""
     span = max(end for _, end in kernels) - min(start for start, _ in kernels)
     return 1 - union_ms(kernels) / span if span else 0.0

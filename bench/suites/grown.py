@@ -53,7 +53,7 @@ class GrownContestants:
             grown = FamilyInFolders(family, context)
         else:
             if family.llm.plan is not None:
-                # Copies in memory: this engine's weights, this engine's packed weights,
+                # Copies of the LLM in memory: this engine's weights, this engine's packed weights,
                 # transformers' weights, and llama.cpp's weights if it is installed.
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)

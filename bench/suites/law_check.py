@@ -79,8 +79,8 @@ def margin(
     module: Any, context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int
 ) -> float:
     """The gap in float64 between the best next-token utility after `context` and the lowest utility
-    of `tokens` (law 1). At temperature 0, utilities are logits. Above, they are log p +
-    G(position), as in the rule `match`; G is the noise of `seed`."""
+    of `tokens` (law 1). At temperature 0, utilities are logits. Above temperature 0, they are log p
+    + G(position), as in the rule `match`; G is the noise of `seed`."""
     utilities = _in_float64(module)(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])

@@ -226,7 +226,7 @@ def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
 
 
 def _with_ratio(group: Group, name: str, digits: int) -> str:
-    """The median of a figure and its ratio to plain decoding's, both with intervals."""
+    """The median of a figure and its ratio to plain decoding's figure, both with intervals."""
     other = group.ratio(name, contestant=PLAIN) if group["contestant"] != PLAIN else None
     return f"{figure(group.median(name), digits)}{f', {ratio(other)}' if other else ''}"
 

@@ -108,7 +108,7 @@ def relay_name(ms: int) -> str:
 
 
 def engine_over(models: LoadedModels, addresses: Sequence[str]) -> Engine:
-    """An engine with the LLM of `models`, and with SSMs on the nodes at these addresses only."""
+    """An engine with the LLM of `models`; all its SSMs are on the nodes at these addresses."""
     llm_alone = replace(models, ssms={})
     return Engine(llm_alone, nodes=connect_nodes(NodeSettings(tuple(addresses)), llm_alone))
 
@@ -366,7 +366,7 @@ def _served_table(dtype: str, samples: Sequence[Row]) -> str:
 
 
 def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each text that is not plain decoding's."""
+    """A sentence for each text that differs from plain decoding's text."""
     return tuple(
         f"{name}, {sample['prompt']}: its ids are not plain decoding's"
         for sample in results.samples

@@ -361,7 +361,7 @@ PARTS: Mapping[str, Callable[[str, Sequence[Row]], str]] = MappingProxyType(
 
 
 def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each text that is not plain decoding's."""
+    """A sentence for each text that differs from plain decoding's text."""
     return tuple(
         f"{name}, {sample['prompt']}: its ids are not plain decoding's"
         for sample in results.where(part="texts")

@@ -159,7 +159,7 @@ def _table(dtype: str, rows: Sequence[Row]) -> str:
 
 
 def _cell(tokens: int, first: int, group: Group) -> str:
-    if group["contestant"].startswith("reading"):  # the same work whatever the tokens
+    if group["contestant"].startswith("reading"):  # the same work for any number of tokens
         return f"{group.middle('value'):.2f}" if tokens == first else ""
     ms, base = (group.of(tokens=n).middle("value") for n in (tokens, first))
     return f"{ms:.2f}" if tokens == first else f"{ms:.2f} ({ms / base:.2f}x)"

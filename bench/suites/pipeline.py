@@ -1,4 +1,4 @@
-"""`pipeline`: pipelined against serial decoding, for one request and for eight.
+"""`pipeline`: compares pipelined with serial decoding, for one request and for eight.
 
 Contestants are interleaved: a block is one prompt, or one group of prompts, decoded once with each
 pipeline mode. Times are from the prompts to the last token, prefills included.
@@ -60,7 +60,7 @@ class Pipeline(Suite):
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:
     """Groups of `live` prompts of all domains, by name. If there are fewer than `live` prompts,
-    they are repeated."""
+    prompts are repeated."""
     count = max(1, len(prompts) // live)
     prompt_groups = [
         [prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)

@@ -80,7 +80,7 @@ def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, S
 
 # Targets: gain / bound; the gain if drafting is at least SHARE of a round; `auto` / serial.
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
-SENTENCES = 12  # how many notes are listed, the most frequent ones
+SENTENCES = 12  # number of notes that are listed, the most frequent first
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class SmolLm2Laws(ChatPrompts, Laws):
         )
 
     def check(self, settings: Settings) -> None:
-        """Allows bfloat16 too, since it is compared with plain decoding in bfloat16."""
+        """Allows bfloat16 too, since its texts are compared with plain decoding in bfloat16."""
         Suite.check(self, settings)
 
     def transformers_llm(self) -> TransformersLlm:

@@ -21,7 +21,8 @@ from core.trees.tree import ROOT
 from lab.figures import median
 
 NODES = 16
-# A draft at every EVERY-th position of a text; the number of drafts that are timed.
+# EVERY: there is a draft at every EVERY-th position of a text. TIMED_DRAFTS: the number of drafts
+# that are timed.
 EVERY, TIMED_DRAFTS = 4, 400
 FOLDS = 4
 Texts = Sequence[Sequence[int]]
@@ -70,8 +71,8 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
 
 def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
     """For each node that was extended, the length of its longest possible context: one token more
-    than the context in which the node itself was found, at most LONGEST_CONTEXT. Ends, nodes of the
-    largest depth and the last node of a full tree were not extended."""
+    than the context in which the node itself was found, at most LONGEST_CONTEXT. End-of-text
+    tokens, nodes of the largest depth and the last node of a full tree were not extended."""
     columns = zip(draft.token_ids, draft.depths, draft.contexts, strict=True)
     return [
         min(length + 1, LONGEST_CONTEXT)

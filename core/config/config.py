@@ -320,7 +320,7 @@ class SpeculationConfig:
         return not self.drafters or (set_by_user and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types."""
+        """The fields, in JSON's own types."""
         return _to_plain(self)
 
     @classmethod
@@ -354,7 +354,7 @@ class Request:
         self.speculation.resolve(self.sampling.temperature)
 
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types; `prompt_token_ids` only if there are any."""
+        """The fields, in JSON's own types; `prompt_token_ids` only if there are any."""
         plain = _to_plain(self)
         # Left out if empty, as in requests recorded before the field was added.
         if not self.prompt_token_ids:

@@ -37,9 +37,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 class NodeSettings:
     """`addresses`: HOST:PORT of each node. `key_file`: a file of `python -m core.nodes --new-key`,
     the same for engine and nodes; None: nothing is encrypted, and only loopback addresses are
-    allowed. `cluster`: a Ray cluster, given instead of addresses; the engine starts nodes in it,
-    with the SSMs `ssms` (empty: the bundled SSMs). Each machine of the cluster must have the
-    `key_file` under the same name; if it is None, Ray distributes new keys."""
+    allowed. `cluster`: a Ray cluster, given instead of addresses. Nodes with the SSMs `ssms`
+    (empty: the bundled SSMs) are started in it. Each machine of the cluster must have the
+    `key_file` under the same name; if `key_file` is None, Ray distributes new keys."""
 
     addresses: tuple[str, ...] = ()
     key_file: str | None = None

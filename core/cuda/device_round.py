@@ -1,10 +1,10 @@
 """DeviceRound: a round from drafts to commit as captured graphs, with one copy of the results.
 
-It serves requests with the same sampling, whose drafts a DraftPass can make or which do not draft.
-They must have the combine rule `union`, verification by `greedy` or `match`, no pipelining, no
-length policy that decides node by node, and no recorded distributions. Other rounds run step by
-step (`Engine.round`). On a GPU these still draft and verify in batches, see `DraftGraphs` and
-`fill_target_tokens`.
+It serves requests with the same sampling. Either a DraftPass must be able to make their drafts, or
+none of them may draft. They must also have the combine rule `union`, verification by `greedy` or
+`match`, no pipelining, no length policy that decides node by node, and no recorded distributions.
+Other rounds run step by step (`Engine.round`). On a GPU these still draft and verify in batches,
+see `DraftGraphs` and `fill_target_tokens`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class DeviceRound:
         graph = None if plan is None else self._launch_draft(plan)
         if plan is None or graph is None:
             return
-        with suppress(*MODEL_FAULTS):  # `run` launches the round again, and raises
+        with suppress(*MODEL_FAULTS):  # `run` launches the round again and raises the error
             graph.launch_verify()
             self._started = _StartedRound(plan.inputs_key, graph)
 

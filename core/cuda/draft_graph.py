@@ -47,9 +47,9 @@ class DraftGraphs:
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
         """Each SSM's drafts, or its error: from one pass of all SSMs if they can share it, else
-        from one pass for each. SSMs whose requests no DraftPass supports are left out."""
+        from one pass per SSM. SSMs whose requests no DraftPass supports are left out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
-        # Without a common stack, or with an SSM that is not supported: a pass for each.
+        # Without a common stack, or with an SSM that is not supported: one pass per SSM.
         if drafts or len(by_ssm) < 2:
             return drafts
         for name, requests in by_ssm.items():

@@ -98,8 +98,8 @@ class DraftRequests:
 
     @cached_property
     def width(self) -> int:
-        """Unread tokens per row that the pass reads, padding included: at least as many as a round
-        can commit."""
+        """The number of tokens per row that the pass reads, padding included: at least as many as a
+        round can commit."""
         needed = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
         # One of a few widths, so that few graphs serve all rounds.
         return next(width for width in WIDTHS if width >= needed)
@@ -217,7 +217,7 @@ def present_nodes(tokens: IntArray) -> list[int]:
 
 
 def expands(layout: TreeLayout, tokens: IntArray, node: int, request: DraftRequest) -> bool:
-    """Whether a node is present and children of it were drafted."""
+    """Whether a node is present and its children were drafted."""
     if tokens[node] == NO_TOKEN:
         return False
     return (

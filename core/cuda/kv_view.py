@@ -30,8 +30,9 @@ __all__ = [
 
 
 def padded_extent(slots: int) -> int:
-    """Slots of a row that a captured pass attends to if it uses `slots` of them: a multiple of
-    EXTENT, so that few graphs serve all lengths, with at least one spare slot for padded tokens."""
+    """The number of slots of a row that a captured pass attends to if it uses `slots` slots: a
+    multiple of EXTENT, so that few graphs serve all lengths, with at least one spare slot for
+    padded tokens."""
     return -(-(slots + 1) // EXTENT) * EXTENT
 
 
@@ -86,9 +87,9 @@ class KvView:
     def text_logits(
         self, tokens: torch.Tensor, first: torch.Tensor, count: torch.Tensor
     ) -> torch.Tensor:
-        """Logits (rows, 1, V) after the text: in each row, `count` (rows,) of `tokens` (rows,
-        width), which follow `first` (rows,) tokens that the model has read. The other tokens are
-        padding, which is written to the last slot, a spare one."""
+        """Logits (rows, 1, V) after the text. In each row, the model has read the first `first`
+        (rows,) tokens of the text; the rest are the first `count` (rows,) of `tokens` (rows,
+        width). All further tokens are padding, which is written to the last slot, a spare one."""
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
         # Padding repeats the last position, so that it sees real slots and gives no NaN.

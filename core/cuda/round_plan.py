@@ -32,7 +32,7 @@ MAX_ROUND_NODES = 64
 @dataclass(frozen=True)
 class RoundPlan:
     """`states`: one per row, in order; `llm`: the group of the LLM alone; `requests`: the draft
-    requests of all SSMs, None if none drafts."""
+    requests of all SSMs, None if no SSM drafts."""
 
     states: tuple[RoundState, ...]
     llm: ModelGroup
@@ -141,7 +141,7 @@ class RoundResult:
     def fill_verdicts(self) -> None:
         """Fills in each state's verdict. Needs the states' `combined`, made on the host.
 
-        Raises EngineError if a path differs in length from what was committed on the device.
+        Raises EngineError if a path is not as long as the path that was committed on the device.
         """
         for row, state in enumerate(self.plan.states):
             start = time.perf_counter()

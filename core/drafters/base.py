@@ -25,10 +25,11 @@ __all__ = ["DraftRequest", "Drafter", "Drafts", "PredictedOutcome", "top_outcome
 class DraftRequest:
     """Request for one draft of one sequence, by the drafter `index` in the run's fixed order.
 
-    `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), already cut to
-    `budget` nodes unless the kind spends its budget by score; the number of steps bounds the depth.
-    `kind`: a draft kind of `core.config.DRAFTS`. `stop`: may end the draft of the drafter `name`
-    earlier. `beyond`: how many tokens after the end of the text the draft starts (drafting ahead).
+    `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1); the number of
+    steps bounds the depth. The shape is already cut to `budget` nodes, unless the kind spends its
+    budget by score. `kind`: a draft kind of `core.config.DRAFTS`. `stop`: may end the draft of the
+    drafter `name` earlier. `beyond`: the distance from the text's last token to the draft's root,
+    in tokens; above 0 if the draft is made ahead.
     """
 
     sequence: TokenSequence
@@ -68,7 +69,7 @@ class Drafter(Protocol):
 
     @property
     def name(self) -> str:
-        """A key of weights, scores and events."""
+        """The drafter's key in weights, scores and events."""
         ...
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:

@@ -18,7 +18,7 @@ __all__ = ["Calibration", "updated_temperatures", "scores_of"]
 STEP = 0.05
 # Bounds of beta, the inverse temperature.
 MIN_BETA, MAX_BETA = 0.25, 4.0
-# The least variance that a step is divided by: a row that is certain has variance 0.
+# The least variance by which a step is divided: a row that is certain has variance 0.
 MIN_CURVATURE = 0.05
 # Replaces -inf, whose product with its weight 0 would be NaN.
 MIN_UTILITY = -1e4
@@ -68,7 +68,7 @@ def scores_of(utilities: torch.Tensor, calibrations: Sequence[Calibration]) -> t
     """`Calibration.scores` of utilities (n, V), with one calibration per row."""
     temperatures = [one.temperature for one in calibrations]
     if any(temperature != 1.0 for temperature in temperatures):
-        # One division for the whole batch; none where every temperature is still 1.
+        # One division for the whole batch; none if every temperature is still 1.
         each = torch.tensor(temperatures, dtype=utilities.dtype, device=utilities.device)
         utilities = utilities / each[:, None]
     return utilities.softmax(dim=-1)

@@ -3,11 +3,11 @@
 A row belongs to a context of one, two or three tokens and has its likeliest next tokens, the
 candidates. Candidates of shorter contexts are copied in when a row is written, instead of being
 looked up when it is read (compare MicroRec, arXiv 2010.05894, section 3.3). A candidate's origin is
-the length of the longest context it was counted after; its children are looked up by a context of
-at most one token more.
+the length of the longest context after which it was counted. A candidate's children are looked up
+by a context that is at most one token longer than its origin.
 
 Memory is constant: if all rows of a hash's bucket are in use, the row of least weight is
-overwritten. Plain loops over arrays, compiled by numba where it is installed.
+overwritten. Plain loops over arrays, compiled by numba if it is installed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 LONGEST_CONTEXT = 3
-# CANDIDATES: how many a row has. A row is 16 numbers (int32): the candidates' token ids; each
-# candidate's weight times 4, plus its origin; the hash of the row's context; the context's length,
-# 0 in an empty row.
+# CANDIDATES: the number of candidates of a row. A row is 16 numbers (int32): the candidates' token
+# ids; each candidate's weight times 4, plus its origin; the hash of the row's context; the
+# context's length, 0 in an empty row.
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2

@@ -54,9 +54,9 @@ class LikelihoodHistory:
     tokens: dict[int, Token] = field(default_factory=dict)
 
     def advance(self, name: str, count: int, length: int, *, whole: bool) -> None:
-        """Records that a drafter reported `count` tokens of a text of `length` tokens. `whole`, and
-        at its first report: it has read the whole text; otherwise it continues from its last
-        position."""
+        """Records that a drafter reported `count` tokens of a text of `length` tokens. If `whole`,
+        or if this is its first report, the drafter has read the whole text; otherwise it continues
+        from its last position."""
         if whole or name not in self.positions:
             self.positions[name] = length
         else:
@@ -161,7 +161,7 @@ class LikelihoodWeights:
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        # A report ends at the position that its drafter has read to; a drafter that lags reports
+        # A report ends at the position to which its drafter has read; a drafter that lags reports
         # older positions.
         by_position: dict[int, dict[str, float]] = {}
         for name, likelihoods in probabilities.items():

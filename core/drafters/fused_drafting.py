@@ -4,8 +4,8 @@ lock-step, for all live requests at once.
 At each position every SSM proposes one token after each of its two live branches of a request, its
 own chain and the trunk, in one batched pass. The proposal of the highest calibrated score (ties:
 drafter order) continues the trunk and is fed to every SSM; the other proposals stay as side leaves.
-Of the tree, the most probable paths are kept: at most as many nodes as the budget and as K (m + 1),
-for m SSMs and K steps.
+The most probable paths of the tree are kept. They have at most as many nodes as the node budget,
+and at most K (m + 1) nodes for m SSMs and K steps.
 
 A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. With
 `fused_credit` (not in the paper) a score is multiplied by the ratio of the SSM's weight to the
@@ -95,7 +95,7 @@ class _FusedRequest:
     def fail(self, error: DrafterError) -> None:
         """Ends its drafts and restores its SSMs' states."""
         self.error = error
-        # What was fed in this call is in every row, also of SSMs that did not fail.
+        # The nodes fed in this call are in every SSM's row, even if the SSM did not fail.
         for member in self.members:
             member.drafter.drop_pending(member.request)
 
@@ -195,6 +195,6 @@ def _propose(members: Sequence[FusedSsm]) -> None:
         frontiers = [member.frontier for member in own if member.frontier is not None]
         proposed = proposer("fused", greedy=greedy)(frontiers, [1] * len(frontiers))
         proposals |= {id(member): one for member, one in zip(own, proposed, strict=True)}
-    # In drafter order: of equal proposals the first one's origin stays, see `FusedTree.add`.
+    # In drafter order: of equal proposals the first proposal's origin stays, see `FusedTree.add`.
     for member in members:
         member.propose(proposals[id(member)])

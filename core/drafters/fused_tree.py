@@ -21,8 +21,8 @@ __all__ = ["FusedSsm", "FusedTree"]
 
 @dataclass
 class FusedTree:
-    """All proposals as a trie. `values`: for each node, the product over the tokens of its path of
-    score x weight, where the weight is that of the SSM that proposed the token; if several SSMs
+    """All proposals as a trie. `values`: for each node, the product of score x weight over the
+    tokens of its path. The weight is that of the SSM that proposed the token; if several SSMs
     proposed a token, the highest product counts. `origins`: for each node, the drafter index of the
     SSM whose proposal counts; for a trunk token, the index of the SSM that won the step.
     `trunk_scores`: the scores of the trunk's tokens, without weights."""

@@ -2,7 +2,7 @@
 sequences, from the catch-up pass to the last level, without Python between two passes.
 
 The drafts equal those of `SsmDrafter.draft_steps`, except for ties (here the lowest id comes
-first), for tokens whose score is next to 0, and for the scores' last digits (float32). The kernel
+first), for tokens whose score is close to 0, and for the scores' last digits (float32). The kernel
 serves expansions of the most probable tokens, coupled or not, whose stop rule can be given as
 numbers (`core.drafters.native_inputs`). All other drafts are made in lock-step over feeds.
 """
@@ -111,7 +111,7 @@ def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
 
 
 def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
-    """The drafts of one stack's slots, in its members' order. Rows and states end as after
+    """The drafts of one stack's slots, in its members' order. Rows and states are left as after
     `SsmDrafter.draft_steps`; errors are raised before any row or state has changed."""
     start = time.perf_counter()
     models = slots[0].models

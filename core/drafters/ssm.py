@@ -1,10 +1,10 @@
 """SsmDrafter: a small speculative model (SSM) as a drafter.
 
 It follows the committed text without recomputing it: the KV of accepted nodes is kept, and missing
-tokens are fed in one catch-up pass at the next draft. Missing are the SSM's own last token after
-full acceptance, tokens that only other drafters proposed, and the LLM's own token. `begin_ahead`
-and `extend_ahead` draft ahead, after tokens that are not committed yet; the draft whose outcome
-comes true begins the next round's draft.
+tokens are fed in one catch-up pass at the next draft. The missing tokens are the SSM's own last
+token after full acceptance, tokens that only other drafters proposed, and the LLM's own token.
+`begin_ahead` and `extend_ahead` draft ahead, after tokens that are not committed yet; the draft
+whose outcome comes true begins the next round's draft.
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ class SsmDrafter:
     # -- drafting ahead, before the round's tokens are committed --
 
     def is_caught_up(self, sequence: TokenSequence) -> bool:
-        """Whether the SSM has read the whole text. It has if it drafted in this round, or if it had
-        drafted ahead for the tokens that were then committed."""
+        """Whether the SSM has read the whole text. This is so if it drafted in this round, or if it
+        had drafted ahead for the tokens that were then committed."""
         state = self._states.get(sequence.run_id)
         return state is not None and state.pending.root is not None
 
@@ -304,7 +304,7 @@ class SsmDrafter:
                 state.record_likelihoods(logits[i], sequence.tokens, firsts[i])
 
     def drop_pending(self, request: DraftRequest) -> None:
-        """Drops the row's pending nodes."""
+        """See `Feeder.drop_pending`."""
         self.feeder.drop_pending(self.state(request))
 
     def calibration(self, sequence: TokenSequence) -> Calibration:
@@ -312,8 +312,8 @@ class SsmDrafter:
         return self._states[sequence.run_id].calibration
 
     def _growth_ahead(self, request: DraftRequest) -> Growth | None:
-        """The draft made ahead for the outcome that came true, None without one. If it does not fit
-        the request's shape, a new draft from the same root logits."""
+        """The draft made ahead for the outcome that came true; None if there is none. If it does
+        not fit the request's shape, a new draft from the same root logits."""
         state = self.state(request)
         # Cleared in any case: a draft made ahead is valid in this round only.
         growth, state.ready = state.ready, None

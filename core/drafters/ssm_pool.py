@@ -46,8 +46,8 @@ class SsmPool:
         """Drafts of several SSMs, by name: batched if possible, else pass by pass, in lock-step if
         the models are stacked."""
         drafts = {**self.batched.draft(by_ssm)}
-        # SSMs that were left out, also because a batched pass failed: pass by pass, the failing SSM
-        # is found.
+        # The SSMs that were left out, for example because a batched pass failed. Pass by pass, the
+        # failing SSM is found.
         steps = {
             name: (self.ssms[name].model, self.ssms[name].draft_steps(requests))
             for name, requests in by_ssm.items()

@@ -180,7 +180,7 @@ class Feeder:
     def feed_text(
         self, states: Sequence[SsmState], feeds: Sequence[Feed]
     ) -> Steps[list[torch.Tensor]]:
-        """One pass over committed tokens, one feed per state; their logits (n, V)."""
+        """One pass over committed tokens, one feed per state. Returns the tokens' logits (n, V)."""
         logits = [self.pad_logits(rows) for rows in (yield feeds)]
         for state, feed, rows in zip(states, feeds, logits, strict=True):
             # The text is certain: what was fed becomes committed at once, and only the last logits

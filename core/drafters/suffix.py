@@ -5,7 +5,7 @@ Costs no model pass. An occurrence weighs more the longer it matches; a node's s
 acceptance rate measured after matches of that length, times its share of its parent's weight.
 Proposals are deterministic, so their q is one-hot.
 
-As SuffixDecoding (arXiv 2411.04975), but without suffix trees, see `text_index`.
+The method is that of SuffixDecoding (arXiv 2411.04975), but without suffix trees, see `text_index`.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         prompt = hash(sequence.prompt_ids)
         if prompt in self._texts:
             return
-        # With its separator the text fits the ring.
+        # Cut so that the text and its separator fit the ring.
         text = [*sequence.tokens[1 - self._capacity :], SEPARATOR]
         first = int(self._earlier.written[0])
         add_tokens(self._earlier, np.array(text, np.int64))

@@ -57,7 +57,8 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
             drawn=True,
             meaning="tokens drawn independently, repeats included",
         ),
-        # From here on children are chosen as in `topk` at temperature 0, above it as in `coupled`.
+        # From here on children are chosen as in `topk` at temperature 0, and as in `coupled` above
+        # 0.
         DraftKind(
             "best_first",
             "likeliest paths first",

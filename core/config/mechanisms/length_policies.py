@@ -81,7 +81,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
                 "By what goodput measured here, no draft was expected to bring the text faster."
             ),
         ),
-        # As transformers' assisted generation; the length that the user sets is its upper bound.
+        # As in transformers' assisted generation; the length that the user sets is the upper bound.
         LengthPolicyRecord(
             "confidence",
             "while an SSM is sure",
