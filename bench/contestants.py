@@ -61,8 +61,8 @@ def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
 
 
 def _refuse_lost_drafter(event: Event) -> None:
-    """Raises EngineError for a round that lost a drafter: the text stays the same without the
-    drafter, but the figures are those of another configuration."""
+    """Raises EngineError for a round that lost a drafter. Without the drafter the text stays the
+    same, but the figures describe another configuration."""
     if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
         raise EngineError(notes[0])
 

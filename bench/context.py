@@ -99,7 +99,7 @@ class Suite:
 
 def loader(family: Path | None) -> Callable[[str], LoadedModels]:
     """Returns a function that loads the models of `family` (None: the bundled models) on the CPU in
-    the dtype it is given. It loads each dtype once."""
+    a given dtype. It loads each dtype once."""
     if family is None:
         return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
     llm, ssms = str(family / "llm"), [str(folder) for folder in ssms_in(family)]

@@ -118,9 +118,9 @@ def arrivals(count: int, per_second: float, seed: int) -> list[float]:
 def open_loop(
     engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
 ) -> tuple[float, list[ServedRequest]]:
-    """Submits the requests at the given `moments` (seconds from the start), whatever is running; at
-    most `live` requests run at once. Returns tokens per second from the first arrival to the last
-    token, and every request."""
+    """Submits the requests at the given `moments` (seconds from the start), without waiting for
+    other requests to end. At most `live` requests run at once. Returns tokens per second from the
+    first arrival to the last token, and every request."""
     load = _Clients(engine, live)
     try:
         start = time.perf_counter()

@@ -19,8 +19,8 @@ GIB = 1 << 30
 
 
 def machine() -> dict[str, Any]:
-    """Cores this process may use, the processor's name, memory in GiB (None where unknown), and the
-    operating system."""
+    """The cores that this process may use, the processor's name, memory in GiB (None if unknown),
+    and the operating system."""
     return {
         "cores": cores(),
         "processor": _processor(),

@@ -3,8 +3,8 @@ process of its own, since a process can have only one group of ranks. RANKS `-`:
 divided.
 
 Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, one per line.
-For each it writes a JSON line: `value`, the mean seconds of a pass over that many tokens, and
-`exchanged_ms`, the longest time that any rank spent exchanging in a pass (the mean over passes).
+For each number it writes a JSON line with means over several passes over that many tokens. `value`:
+seconds of a pass; `exchanged_ms`: the longest time that any rank spent exchanging in the pass.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch
 
 
 def interleaved_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows [heads * size, hidden] in the order of llama.cpp's rotary embedding: llama.cpp rotates a
-    head's channels 2 i and 2 i + 1 as a pair, transformers rotates i and i + size / 2."""
+    """Rows [heads * size, hidden] in the order of llama.cpp's rotary embedding. llama.cpp rotates a
+    head's channels 2 i and 2 i + 1 as a pair; transformers rotates channels i and i + size / 2."""
     halves = weight.reshape(heads, 2, len(weight) // heads // 2, -1)
     return halves.transpose(1, 2).reshape(weight.shape)
 

@@ -3,10 +3,11 @@ tensor: a "grown" module has a larger shape and the small module's logits.
 
 These invariants imply equal logits:
 
-1. In the residual stream the first channels are the small model's and all others are zero: the new
-   columns of the embedding are zero, and so are the new rows (outputs) of `o_proj` and `down_proj`.
+1. In the residual stream the first channels are the small model's and all others are zero. For
+   this, the new columns of the embedding and the new rows (outputs) of `o_proj` and `down_proj` are
+   zero.
 2. A norm sees a mean of squares that is 1 / factor of the small model's (factor: large hidden size
-   / small hidden size). The grown norm has eps / factor and weights times sqrt(1 / factor), so it
+   / small hidden size). The grown norm has eps / factor and weights times sqrt(1 / factor). So it
    gives the small model's values in the old channels and zeros in the new channels. With a factor
    of 4^k both corrections are powers of two, which no dtype rounds.
 3. Every matrix has the small model's matrix as its upper left block, so old heads and old

@@ -158,7 +158,7 @@ def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
 
 
 def _combine_table(by_row: PromptsByRow, names: Iterable[str]) -> str:
-    """The combine rules, each compared with the union that verifies about as many nodes."""
+    """The combine rules, each compared with the union whose number of verified nodes is nearest."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "combine rule": lambda row, _: row.name,
@@ -180,7 +180,8 @@ def _against_union(by_row: PromptsByRow, row: AcceptanceRow) -> str:
     unions = [other for other in alike if other.speculation.combine == "union"]
     if row.speculation.combine == "union" or not unions:
         return NOTHING
-    # A base with about as many nodes: a larger tree accepts more tokens, whatever the rule.
+    # The base has about the same number of nodes: under every rule, a larger tree accepts more
+    # tokens.
     base = min(unions, key=lambda other: abs(nodes_of(by_row[other]) - nodes_of(by_row[row])))
     return f"{ratio(paired_ratio(by_row[row], by_row[base]))} ({nodes_of(by_row[base]):.1f} nodes)"
 
@@ -246,9 +247,9 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
-    """Whether a row is a candidate for the best small tree: it has SSMs only and at most MOST_NODES
-    nodes, and its kind is `kind` or, if `kind` is greedy or coupled, `kind` with best-first
-    drafts."""
+    """Whether a row is a candidate for the best small tree. The row must have SSMs only, and at
+    most MOST_NODES nodes. Its kind must be `kind`; if `kind` is greedy or coupled, `kind` with
+    best-first drafts is a candidate too."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))

@@ -1,7 +1,7 @@
 """Compares a new process's first run with its tenth: `best` is slower while it measures costs.
 
 `python -m bench.suites.first_runs THREADS TOKENS < PROMPT` makes ten runs of one request at
-temperature 0, and prints the tokens per LLM pass and per second of each run as JSON.
+temperature 0. It prints each run's tokens per LLM pass and per second, as JSON.
 """
 
 from __future__ import annotations

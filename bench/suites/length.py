@@ -124,8 +124,8 @@ def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
 
 
 def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> dict[str, Any]:
-    """Runs a case to its end. Returns the number of `tokens`, the `seconds` (prefill included), the
-    number of `accepted` drafted tokens and, round by round, the chosen `lengths` and the `depths`
+    """Runs a case to its end. Returns the number of `tokens`, the `seconds` (prefill included) and
+    the number of `accepted` drafted tokens; also, by round, the chosen `lengths`, and the `depths`
     and `nodes` of the verified trees."""
     tokens = accepted = 0
     rounds: dict[str, list[int]] = {"lengths": [], "depths": [], "nodes": []}

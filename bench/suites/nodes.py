@@ -39,8 +39,8 @@ PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
-# Criteria, as shares: the most that loopback adds to a local round, the largest error of a
-# prediction, and the share of the bound on clients that must at least be reached.
+# Criteria, as shares. MOST_ADDED: the most that loopback may add to a local round. MOST_ERROR: the
+# largest error of a prediction. LEAST_OF_BOUND: the least share of the bound on clients.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # numbers that are simulated
 SERVED_CLIENTS = (4, 8)
@@ -152,9 +152,9 @@ def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
 def _text(
     context: Context, engine: Engine, block: Block, preset: str = PRESET, pipeline: str = "off"
 ) -> dict[str, Any]:
-    """Decodes one text. Returns its ids, its speed and its tokens per round and, for the rounds
-    after the first: the mean time of a round, the times of verifying and drafting, and the times,
-    the number and the outcomes of the nodes' round trips."""
+    """Decodes one text. Returns its ids, its speed and its tokens per round. The other figures
+    leave out the first round: the mean time of a round, the times of verifying and drafting, and
+    the times, number and outcomes of the nodes' round trips."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
     # A fixed node budget: `auto` depends on measured times, and so may differ between engines.

@@ -1,7 +1,7 @@
 """`routing`: compares routers, which choose the SSMs that draft, with all SSMs, with each SSM
 alone, and with the best choice in hindsight, at an equal node budget. The texts are the LLM's own
-continuations (also of prompts that end in another domain than they begin in) and spliced texts,
-which change their domain.
+continuations and spliced texts, which change their domain. Some prompts end in another domain than
+they begin in.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ SHARE = 0.9
 MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
 # Development prompts, with the same ids, in other words.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
-# Prompts that end in another domain than they begin in; `domain` is the one in which they end.
+# Prompts that end in another domain than they begin in; `domain` is the domain of the end.
 TURNING = Path(__file__).parent.parent / "prompts-turning.jsonl"
 TITLES = {
     "own": "The LLM's own continuations",
@@ -217,7 +217,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     sequence = engine.prepare(request)
     names = list(engine.models.ssms)
     all_ids = [*sequence.prompt_ids, *token_ids]
-    # Each SSM's greedy token at every position, also where it did not draft.
+    # Each SSM's greedy token at every position, even if the SSM did not draft there.
     choices = engine.first_choice_tokens(sequence, names, all_ids, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(choices[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
@@ -309,7 +309,8 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     all_rows = Group(rows)
     credit = all_rows.of(contestant=CREDIT)
     target = 0.95 if kind == "spliced" else 1.0
-    # Pooled: most texts take as many passes either way, so a median hides what a few texts lose.
+    # Pooled: most texts take the same number of passes either way, so a median hides what a few
+    # texts lose.
     row = claim_row(
         f"{kind}: `credit` with 2 against all, all tokens over all passes",
         credit.tokens_per_pass_ratio(contestant=ALL),
@@ -336,7 +337,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
 
 def _best_fixed_claim(group: Group) -> list[str]:
     """The claim that the best single SSM in hindsight is routed within the limit, with the number
-    of texts in which it is. The best SSM is the one that alone takes the fewest passes."""
+    of texts in which this is true. The best SSM takes the fewest passes when it drafts alone."""
     limit, firsts = FOUND_WITHIN["own"], [row["best_fixed_after"] for row in group.rows]
     found = sum(first is not None and first <= limit for first in firsts)
     claim = f"own: `{group['contestant']}`: the best fixed SSM drafts by token {limit}"

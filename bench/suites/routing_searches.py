@@ -33,7 +33,8 @@ def search_good_ssm(
 
 
 def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> int | None:
-    """The index of the first token that one of these SSMs drafts; None: none of them drafts."""
+    """The index of the first token that one of these SSMs drafts; None if none of these SSMs
+    drafts."""
     return next((i for i, route in enumerate(routes) if not route.isdisjoint(names)), None)
 
 
@@ -41,9 +42,10 @@ def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> in
 class SearchCounts:
     """`parts`: the number of parts of texts. `at_once`: parts in which a good SSM drafts the first
     token; `late`: all other parts; `followed`: late parts in which a good SSM drafts within the
-    limit. For comparison, take every set of as many SSMs as the router routes, and count the parts
-    for which the set has a good SSM. `fixed`: the set with the largest count; `fixed_parts`: its
-    count; `mean_parts`: the mean count over all sets."""
+    limit. The other fields are for comparison with sets of SSMs that never change, of the size that
+    the router routes. A set's count is the number of parts for which it has a good SSM. `fixed`:
+    the set with the largest count; `fixed_parts`: its count; `mean_parts`: the mean count over all
+    sets."""
 
     parts: int
     at_once: int

@@ -1,7 +1,7 @@
-"""`start` measures the seconds until the page is open, resident memory, its growth over many runs,
-and the speed of a new process's first run relative to a later run (`first_runs`). `visitors` runs
-several clients of one application at once. It measures their total tokens per second, and checks
-that each client gets the same texts as a lone client.
+"""`start` measures the seconds until the page is open, and resident memory with its growth over
+many runs. It also measures the speed of a new process's first run relative to a later run
+(`first_runs`). `visitors` runs several clients of one application at once. It measures their total
+tokens per second, and checks that each client gets the same texts as a lone client.
 
 Both call the real application with the bundled models through its API. In `start`, `--repeats` is
 the number of processes to start, `--tokens` the number of new tokens of a request, and `runs` the

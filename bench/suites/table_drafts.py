@@ -38,7 +38,7 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     join all lengths in one row. `nodes`, `drafts`: the numbers of nodes and of drafts. `agreed`:
     the number of drafts whose first token is the LLM's token; `covered`: the number of drafts in
     which a token of depth 1 is the LLM's token. `rows`: the number of contexts in a table of
-    `table_bytes` bytes that has counted all texts but those of one fold. `us`: the median
+    `table_bytes` bytes that has counted the texts of all folds but one. `us`: the median
     microseconds of the `timed` drafts. These have `draft_nodes` nodes, the largest number that
     occurs."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")

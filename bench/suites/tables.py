@@ -1,6 +1,6 @@
 """`tables`: the time that joined tables save in look-ups (MicroRec, arXiv 2010.05894), and tokens
-per pass of the drafters that look up: `ngram`, `table` and `suffix` without SSMs, and `table` and
-`suffix` together with all SSMs.
+per pass of the drafters that look up. `ngram`, `table` and `suffix` draft without SSMs; `table` and
+`suffix` also draft together with all SSMs.
 
 SmolLM2 is measured only if it is on this machine. `--repeats` is the number of measurements of each
 time.
@@ -60,7 +60,7 @@ READS = MappingProxyType(
         "3 in turn": (3, True),
     }
 )
-# A position's features, and how many values each has; None: as many as the vocabulary.
+# A position's features, and the number of values of each; None: the vocabulary's size.
 FEATURES = (
     *(("last token", None), ("domain", 5), ("token before", None), ("state", 8)),
     *(("third token", None), ("character class", 8), ("copied token", None), ("column", 16)),

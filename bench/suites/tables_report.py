@@ -172,8 +172,8 @@ def _percent(name: str, group: Group) -> str:
 
 
 def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterator[Table]:
-    """The cost of a context: the number of look-ups that was counted in drafts, times the time of a
-    read that was measured at 64 MB."""
+    """The cost of a context: the number of look-ups (counted in drafts) times the time of a read
+    (measured at 64 MB)."""
     lines: list[Row] = []
     for group in families:
         if not group["contexts"]:

@@ -69,7 +69,7 @@ def target_outputs(
 ) -> TargetOutputs:
     """The outputs from the LLM's logits (rows, 1 + n, V), float32. `bases` (rows, 1 + deepest): the
     noise hashes of the positions after the root. With `bases`, a token is the arg max of log p + G,
-    where G is Gumbel noise; without, it is the arg max of the logits."""
+    where G is Gumbel noise; without `bases`, a token is the arg max of the logits."""
     # (rows, 1): together with an index (rows, n), it selects from each node's own tree.
     tree_index = torch.arange(len(logits), device=logits.device)[:, None]
     # Greedy needs no processing: p's only token is the arg max of the logits, and the reported

@@ -30,9 +30,9 @@ __all__ = [
 
 
 def padded_extent(slots: int) -> int:
-    """The number of slots of a row that a captured pass attends to if it uses `slots` slots: a
-    multiple of EXTENT, so that few graphs serve all lengths, with at least one spare slot for
-    padded tokens."""
+    """The number of slots of a row that a captured pass attends to if it uses `slots` slots. It is
+    a multiple of EXTENT, so that few graphs serve all lengths. At least one slot is spare, for
+    padding."""
     return -(-(slots + 1) // EXTENT) * EXTENT
 
 
@@ -155,8 +155,8 @@ class ModelGroup:
         """Grows the arena to at least `extent` slots a row. Returns its numbers of rows and slots.
         If these change, the arena's tensors have moved."""
         self.arena.reserve(max(member.rows_held for member in self.members), extent)
-        # Extends the rotary tables to all slots: if they grew later, captured graphs would
-        # read the old ones.
+        # Extends the rotary tables to all slots: if they grew later, captured graphs would read the
+        # old tables.
         self.forward.reach(self.arena.slots)
         return self.arena.rows, self.arena.slots
 
@@ -277,9 +277,9 @@ class LayoutTensors:
 
 
 def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
-    """For the root and each node, the first node with the same tokens on its path from the root:
-    (rows, 1 + n), with 0 for the root and i + 1 for node i. `tokens` (rows, n): the nodes' tokens.
-    Merges the trees of several drafters."""
+    """For the root and each node, the first node with the same tokens on its path from the root.
+    Returns (rows, 1 + n), in which 0 is the root and i + 1 is node i. `tokens` (rows, n): the
+    nodes' tokens. Merges the trees of several drafters."""
     rows, size = tokens.shape
     first = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
     # Level by level: two nodes are equal if their parents are equal and their tokens are equal.

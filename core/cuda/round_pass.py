@@ -31,9 +31,9 @@ __all__ = ["RoundPass", "round_input_shapes"]
 
 
 def round_input_shapes(rows: int, depth: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the inputs by name, a row for each request: the root's token, its position,
-    end-of-text tokens, and noise hashes of `depth` + 1 positions, of which the first is the one
-    after the root."""
+    """Shapes of the inputs by name, with a row for each request. `root`: the root's token;
+    `length`: its position; `llm_ends`: end-of-text tokens; `llm_bases`: noise hashes of the `depth`
+    + 1 positions after the root."""
     return {
         "root": (rows, 1),
         "length": (rows,),

@@ -203,9 +203,9 @@ def _has_room(plan: AheadPlan, ssm: SsmDrafter) -> bool:
 
 
 def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
-    """Utilities (1 + nodes, V) that predict the LLM's token after the root and after each node: the
-    logits or, under `match`, log q plus the position's Gumbel noise, with which the LLM chooses
-    too."""
+    """Utilities (1 + nodes, V) that predict the LLM's token after the root and after each node.
+    They are the logits or, under `match`, log q plus the position's Gumbel noise; the LLM chooses
+    with the same noise."""
     sequence = plan.sequence
     logits = penalize_tree(logits, sequence.sampling, sequence.tokens, plan.tree)
     if sequence.speculation.verify != "match":

@@ -98,7 +98,7 @@ class Drafter(Protocol):
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         """The unprocessed, uncalibrated probabilities of the text's tokens since the last call, in
-        order; NaN where the drafter made no prediction. Kept only for runs whose weights need them
+        order; NaN for a token without a prediction. Kept only for runs whose weights need them
         (`core.drafters.drafter_weights`)."""
         ...
 

@@ -49,8 +49,8 @@ class Calibration:
         # Beta is fitted: the log-likelihood is concave in beta, but not in the temperature.
         beta = 1 / self.temperature
         for one, (mean, variance) in zip(utilities, moments, strict=True):
-            # Newton, first derivative over second: where the token's utility is below the mean,
-            # beta falls and the scores become flatter.
+            # Newton, first derivative over second: if the token's utility is below the mean, beta
+            # falls and the scores become flatter.
             step = STEP * (mean - one) / max(variance, MIN_CURVATURE)
             if math.isfinite(step):  # infinite for a token of probability 0
                 beta -= step

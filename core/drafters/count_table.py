@@ -96,8 +96,8 @@ def _make_room(table: np.ndarray, code: int) -> int:
         if table[row, _LENGTH] == 0:
             return int(row)
         weight = _weight(table, row)
-        # A row of weight 0 may have just been made for a shorter context at the same position: it
-        # is chosen only if all rows of the bucket have weight 0.
+        # A row of weight 0 may have just been made for a shorter context at the same position. So
+        # it is chosen only if all rows of the bucket have weight 0.
         if weight > 0 and (least == 0 or weight < least):
             best, least = row, weight
     for row in range(first, first + _WAYS):
@@ -159,8 +159,8 @@ def count_tokens(
     table: np.ndarray, tokens: np.ndarray, first: int, ids: np.ndarray, weights: np.ndarray
 ) -> None:
     """At each position from `first` on, adds tokens `ids` (n, k) with `weights` (n, k) to the rows
-    of the position's contexts: either the position's own token with weight ONCE, or the LLM's
-    likeliest tokens with ONCE times their probabilities."""
+    of the position's contexts. These are either the position's own token with weight ONCE, or the
+    LLM's likeliest tokens with ONCE times their probabilities."""
     for at in range(first, tokens.shape[0]):
         shorter = -1
         # Shorter contexts first: each row inherits from the row before.

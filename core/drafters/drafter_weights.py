@@ -86,7 +86,7 @@ class DrafterWeights(Protocol):
 class MinionsWeights:
     """See DrafterWeights. Minions' rewards (arXiv 2402.15678): the weight of a winner is multiplied
     by 1 + eta if its accepted share is above the running mean, and divided by 1 + eta if it is
-    below; then all weights are scaled to a mean of 1 and clipped.
+    below. Then all weights are scaled to a mean of 1 and clipped.
 
     Only winners are updated. The running mean is over the shares of all winners; from the 64th
     share on it is an exponential mean of rate 1/64.

@@ -9,8 +9,8 @@ and at most K (m + 1) nodes for m SSMs and K steps.
 
 A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. With
 `fused_credit` (not in the paper) a score is multiplied by the ratio of the SSM's weight to the
-highest weight, both for the trunk and for the nodes that are kept: a confident but wrong SSM then
-determines neither.
+highest weight. This applies to the trunk and to the choice of the nodes that are kept, so a
+confident but wrong SSM determines neither.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class BestFirst(Growth):
         return self.worth_feeding(expandable[: self.width])
 
     def _nodes_in_budget(self) -> list[int]:
-        """The `budget` best of all nodes so far, whatever their depth."""
+        """The `budget` best nodes so far, of all depths."""
         depth = len(self.request.shape)
         nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
         return best_nodes(nodes, self.cumulative_scores, self.request.budget)
@@ -231,8 +231,8 @@ def new_growth(
 
 
 def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> bool:
-    """Whether a tree of `levels` levels grown for the request `made_for` is also the beginning of
-    the tree for `request`: the requests agree in kind and in the width of each level. Depth and
+    """Whether a tree of `levels` levels that was grown for `made_for` is also the beginning of the
+    tree for `request`. The requests must agree in kind and in the width of each level. Depth and
     budget may differ."""
     if request.kind != made_for.kind:
         return False

@@ -78,7 +78,7 @@ def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Dr
     """One draft per SSM: the same nodes with the SSM's own scores. `ssms`: the loaded SSMs, by
     name.
 
-    Raises DrafterError with the name of an SSM that fails; the others' states are restored.
+    Raises DrafterError with the name of an SSM that fails; the other SSMs' states are restored.
     """
     # Normalized over all requests of the pool: an SSM that cannot take part does not change the
     # other SSMs' shares.

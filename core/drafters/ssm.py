@@ -110,9 +110,9 @@ class SsmDrafter:
     def first_choice_tokens(
         self, sequence: TokenSequence, token_ids: Sequence[int], first: int
     ) -> Steps[list[int]]:
-        """The token that the SSM would draft first at each position of a text from `first` on, up
-        to the end of its context, with the sampling and the noise of `sequence`. Uses a temporary
-        row."""
+        """The token that the SSM would draft first at each position of a text from `first` on, with
+        the sampling and the noise of `sequence`. Ends where the SSM's context ends. Uses a
+        temporary row."""
         tokens: list[int] = []
         sampling, noise = sequence.sampling, sequence.noise
         propose_own = proposer(OWN_KIND, greedy=sampling.greedy)
@@ -228,8 +228,8 @@ class SsmDrafter:
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
-        """Begins a draft after each outcome (the tokens that would be committed, and the draft
-        request after them), in one pass over those tokens that are not pending yet."""
+        """Begins a draft after each outcome: the tokens that would be committed, and the draft
+        request after them. Makes one pass over those tokens that are not pending yet."""
         to_begin, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]

@@ -160,7 +160,7 @@ class SsmState:
 # Tokens of a pass over a text; bounds its logits, (READ_CHUNK, V).
 READ_CHUNK = 128
 # The least log-probability that is returned, for example for a token that a model's vocabulary
-# lacks: finite, so that one such token does not make the mean of a text -inf.
+# lacks. It is finite, so that one such token does not make the mean of a text -inf.
 UNKNOWN = -20.0
 
 

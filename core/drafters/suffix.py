@@ -5,7 +5,7 @@ Costs no model pass. An occurrence weighs more the longer it matches; a node's s
 acceptance rate measured after matches of that length, times its share of its parent's weight.
 Proposals are deterministic, so their q is one-hot.
 
-The method is that of SuffixDecoding (arXiv 2411.04975), but without suffix trees, see `text_index`.
+The method is SuffixDecoding (arXiv 2411.04975), but without suffix trees, see `text_index`.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ class _TableState(LookupState):
 class TableDrafter(LookupDrafter[_TableState]):
     """See Drafter. `rows`: the rows of a table of any size, with which the counts begin.
 
-    A run reads the table of its prompt's fold, and a text is counted in the tables of all folds but
-    its own: as in cross-validation, no run reads what was written after its own prompt. Otherwise a
-    run that is repeated, to be compared or shown, would draft from its own result. Subtracting a
+    A run reads the table of its prompt's fold, and a text is counted in the tables of all other
+    folds. So, as in cross-validation, no run reads what was written after its own prompt. Otherwise
+    a run that is repeated, to be compared or shown, would draft from its own result. Subtracting a
     text's counts instead would not be exact, since rows inherit from shorter contexts and overwrite
     one another.
     """
@@ -88,9 +88,9 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """The tables by fold, (NUM_CONTEXTS, 16) each. Unless there are counts to begin with, they
-        are made when the first run opens this drafter or the first text is learned: every engine
-        has this drafter, and many engines never use it."""
+        """The tables by fold, (NUM_CONTEXTS, 16) each. Unless there are counts to begin with, the
+        tables are made when the first run opens this drafter or the first text is learned. Every
+        engine has this drafter, and many engines never use it."""
         return tuple(new_table(NUM_CONTEXTS) for _ in range(FOLDS))
 
     def _new_state(self, sequence: TokenSequence) -> _TableState:

@@ -3,9 +3,9 @@ facts. Imports neither torch nor a model.
 
 One record per combine rule, length policy, draft kind, verification rule, routing rule, schedule
 and pipeline mode. All else is derived from these records: the allowed names, the validity matrix
-(`lossless_rules`), shares of the node budget, which fields matter, the menus of the page, the words
-in its pictures, the guide's tables. A new combine rule or length policy needs its own file, a
-record in the registry of its kind (a module of this package), and a test.
+(`lossless_rules`), shares of the node budget, and the fields that matter; also the page's menus,
+the words in its pictures, and the guide's tables. A new combine rule or length policy needs its own
+file, a record in the registry of its kind (a module of this package), and a test.
 
 `label` is a record's meaning in a menu. A menu shows 33 characters of `name (label)`. For combine,
 length, verification and pipeline rules this text is at most 33 characters long, as
