@@ -73,7 +73,7 @@ def application() -> Iterator[Application]:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(20)
             child.kill()  # no effect on a process that has ended
-            child.communicate()  # closes the pipe, and waits
+            child.communicate()  # closes the pipe and waits for the end of the process
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -20,7 +20,7 @@ from storage.database import connect
 from storage.tables import ROUND_TABLES
 
 ROUND_COUNTS = (2, 4, 6, 8, 12, 16, 20, 24, 40, 500)  # rounds of a run; few runs have 500
-RUNS_AT_ONCE = 20  # recorded before waiting for the log's writing thread
+RUNS_AT_ONCE = 20  # number of runs to record before waiting for the log's writing thread
 FLUSH_TIMEOUT_S = 600.0
 FIRST_DAY = (2026, 1, 1)
 LARGE_EVERY = 500

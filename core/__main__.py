@@ -1,7 +1,7 @@
 """`python -m core`: the engine without a page.
 
-Exit codes: 0; 1 with one line for an EngineError; 2 with one line for any other SpecScopeError (a
-wrong argument, a model that cannot be loaded); 130 when interrupted.
+Exit codes: 0 success; 1 with one line for an EngineError; 2 with one line for any other
+SpecScopeError (a wrong argument, a model that cannot be loaded); 130 when interrupted.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness
         largest = max(largest, float(one.abs().max()))
         tokens += len(text)
         same += int((one.argmax(-1) == other.argmax(-1)).sum())
-        # `max(difference, nan)` is `difference`.
+        # Checked separately, since `max(difference, nan)` is `difference`.
         if not bool((torch.isfinite(one) & torch.isfinite(other)).all()):
             difference = float("inf")
     return Likeness(difference, largest, tokens, same)

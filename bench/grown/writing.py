@@ -67,7 +67,7 @@ def write_grown(
 
 
 def copied_files(source: Path) -> list[Path]:
-    """The files of a model's folder that its grown model shares."""
+    """The files of a model's folder that are copied to its grown model's folder."""
     return sorted({path for pattern in COPIED for path in source.glob(pattern) if path.is_file()})
 
 

@@ -92,7 +92,8 @@ def _threads() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             status = path.read_text(encoding="utf-8", errors="replace")
-            # After the name, which may have spaces and brackets: state, parent.
+            # The fields after the name, which may have spaces and brackets, begin with state and
+            # parent.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     pending = [os.getpid()]

@@ -71,7 +71,8 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
         ),
     }
 )
-# A part of CoSine, a contestant with it, and one without it at the same number of nodes.
+# A part of CoSine, a contestant with this part, and a contestant without it. Both have the same
+# number of nodes.
 ABLATIONS = (
     ("fusion", "fused, routed (as published)", "vote_tree, routed"),
     ("fusion", "fused, credit routes 2", "vote_tree, credit routes 2"),

@@ -91,7 +91,7 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """All rows of the products above; a few configurations are in two of them."""
+    """All rows of the products above; a few configurations are in two products."""
     return (
         *_preset_rows(),
         *_ngram_rows(),

@@ -85,7 +85,7 @@ OVERALL = "over all"
 # all domains; to plain decoding with a hopeless SSM.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
 BASE = "base"  # the name that a rival's rows get in a comparison
-LEARNING_PROMPTS = 5  # after these an engine has measured that an SSM is hopeless
+LEARNING_PROMPTS = 5  # after this many, an engine has measured that an SSM is hopeless
 
 
 class LengthContest:

@@ -19,8 +19,8 @@ __all__ = [
     "node_settings",
 ]
 
-# Few: a round sends a message to each node and waits for the slowest one, at most until that node's
-# deadline.
+# Few: a round sends a message to each node and waits for the slowest node, at most until that
+# node's deadline.
 MAX_DRAFTER_NODES = 16
 # A name, an IPv4 address, or an IPv6 address in brackets; `*`, which ZeroMQ accepts, is refused.
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
@@ -79,9 +79,9 @@ def in_brackets(host: str) -> str:
 
 
 def ip_address(host: str) -> str:
-    """A host's IP address, as it is written before a port; IPv4 if the host has both. ZeroMQ needs
-    an address: it cannot bind to a name, and looks a name up in one version of IP only. Raises
-    OSError."""
+    """A host's IP address, as it is written before a port; an IPv4 address if the host has both
+    kinds. ZeroMQ needs an address: it cannot bind to a name, and looks a name up in one version of
+    IP only. Raises OSError."""
     addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     ipv4_first = min(addresses, key=lambda one: one[0] != socket.AF_INET)
     return in_brackets(str(ipv4_first[4][0]))

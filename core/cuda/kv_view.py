@@ -137,7 +137,7 @@ class KvView:
 
 @dataclass(frozen=True, slots=True)
 class ModelGroup:
-    """`members` in the order of their rows in the `arena`; they have one vocabulary size."""
+    """`members`: in the order of their rows in the `arena`; they have the same vocabulary size."""
 
     members: tuple[HfModel, ...]
     forward: TensorForward

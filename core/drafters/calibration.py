@@ -81,7 +81,7 @@ def updated_temperatures(
     tokens (rows, n; negative: none) with utilities (rows, n, V)."""
     beta = 1 / temperature
     steps = torch.zeros_like(beta)
-    for place in range(tokens.shape[1]):  # one at a time, to bound memory: each is (rows, V)
+    for place in range(tokens.shape[1]):  # one place at a time: each takes memory for (rows, V)
         steps = steps + _step(utilities[:, place], tokens[:, place], temperature)
     return 1 / (beta - steps).clamp(MIN_BETA, MAX_BETA)
 

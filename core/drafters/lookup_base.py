@@ -121,8 +121,8 @@ class LookupDrafter(ABC, Generic[State]):
 
 
 def _as_rows(nodes: object) -> np.ndarray:
-    """The result of `nodes_for`, perhaps a user-defined one, as an array of rows. Raises ValueError
-    for another shape."""
+    """The result of `nodes_for`, which may be user-defined, as an array of rows. Raises ValueError
+    for a wrong shape."""
     rows = np.asarray(nodes, np.float64)
     if not rows.size:
         return np.empty((0, 4))

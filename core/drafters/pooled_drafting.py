@@ -26,7 +26,7 @@ __all__ = ["PooledRequest", "draft_pooled", "fitting_requests"]
 
 @dataclass(frozen=True, slots=True)
 class PooledRequest:
-    """One sequence's request to several SSMs: one draft request for each SSM, all equal but for
+    """One sequence's request to several SSMs: one draft request for each SSM, which differ only in
     index and name, and the SSMs' weights."""
 
     requests: tuple[DraftRequest, ...]

@@ -102,9 +102,9 @@ class SsmDrafter:
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def audition(self, token_ids: Sequence[int], window: int = AUDITION) -> Steps[list[float]]:
-        """Log-probabilities of a text's last `window` tokens without the first of them, computed in
-        a temporary row. With 24 tokens, auditions find the domain of 50 of the 60 development
-        prompts; with 48 tokens, the domain of 53."""
+        """Log-probabilities of a text's last `window` tokens, except the first of these tokens,
+        computed in a temporary row. With 24 tokens, auditions find the domain of 50 of the 60
+        development prompts; with 48 tokens, the domain of 53."""
         return self.feeder.score_tokens(token_ids[-window:])
 
     def first_choice_tokens(

@@ -248,7 +248,8 @@ class Feeder:
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 
     def score_tokens(self, token_ids: Sequence[int]) -> Steps[list[float]]:
-        """Log-probabilities of these tokens without the first, computed in a temporary row."""
+        """Log-probabilities of these tokens, except the first token, computed in a temporary
+        row."""
         row = self.model.open_row()
         try:
             (logits,) = yield [chain(row, self._clip_ids(list(token_ids[:-1])))]

@@ -1,9 +1,8 @@
 """TableDrafter: a tree of the likeliest next tokens after a text's last one to three tokens, by
 counts over the LLM's texts, found by best-first search (`count_table`).
 
-The text of each completed run is counted. A family of models may come with counts (`zoo tables`).
-Costs no model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is
-one-hot.
+The text of each completed run is counted. Models may come with counts (`zoo tables`). Costs no
+model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is one-hot.
 """
 
 from __future__ import annotations
