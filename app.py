@@ -8,7 +8,7 @@ import time
 from contextlib import closing
 
 STARTED = time.perf_counter()
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # Gradio reads it when imported
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when Gradio is imported
 
 from core.errors import SpecScopeError  # noqa: E402
 from core.models.loading.arguments import ssms_of  # noqa: E402
@@ -16,8 +16,8 @@ from ui.server.arguments import parse, server_name  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve the page until interrupted. Returns the exit code: 0; 2 after a SpecScopeError, whose
-    message goes to stderr in one line; 130 after Ctrl+C."""
+    """Serve the page. Returns the exit code: 0 when the server ends, 130 after Ctrl+C, 2 after a
+    SpecScopeError. The error's message goes to stderr in one line."""
     try:
         serve(argv)
     except SpecScopeError as error:
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def serve(argv: list[str] | None) -> None:
-    """Load the models, launch the page; returns when the server ends. Raises SpecScopeError."""
+    """Load the models and launch the page. Returns when the server ends. Raises SpecScopeError."""
     args = parse(argv)
     from core import Engine, Worker, connect_nodes, load_models, one_arena, use_threads
     from storage import RunQuery, RunStore
@@ -44,7 +44,7 @@ def serve(argv: list[str] | None) -> None:
     store = RunStore(args.db)
 
     def load(pair: ModelPair, say: Say) -> Worker:
-        use_threads()  # in the loading thread: torch keeps the number per thread
+        use_threads()  # in the thread that loads, since torch keeps this setting per thread
         models = load_models(*pair.names, say, args.offload, args.llm_ranks)
         nodes = connect_nodes(args.nodes, models, say)
         return Worker(Engine(models, None, args.schedule, args.drafter, nodes).warm_up(say))

@@ -1,8 +1,8 @@
 """`python -m bench`: runs one suite. Markdown goes to standard output, progress to standard error,
 a chart as HTML next to the samples. `python -m bench grow` writes grown models instead.
 
-Exit codes: 0 success; 1 a check of the suite failed; 2 with one line naming the field, its value
-and what is allowed; 130 interrupted (samples are stored; the same command continues).
+Exit codes: 0 success; 1 a check of the suite failed; 2 an error, described in one line on standard
+error; 130 interrupted (samples are stored; the same command continues).
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ def parser() -> Parser:
 
 
 def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
-    """Measures what is missing and prints the report. Raises ConfigError, ModelError."""
-    from bench.chart import chart  # plotly: not for a command that only lists
+    """Measures the missing samples, prints the report and writes it as a chart. Raises
+    SpecScopeError."""
+    from bench.chart import chart  # imports plotly, which is slow and not needed for --list
     from core.models.machine import use_threads
 
     choice("suite", arguments.suite, tuple(suites))
@@ -121,7 +122,8 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
 
 
 def progress_printer() -> Callable[[str], None]:
-    """A function that prints progress to standard error, with the seconds since the start."""
+    """Returns a function that prints a message to standard error, with the seconds since this
+    call."""
     start = time.monotonic()
 
     def say(message: str) -> None:

@@ -48,7 +48,8 @@ class Application:
 
 @contextmanager
 def application() -> Iterator[Application]:
-    """The application with the bundled models, serving its page; it is stopped at the end.
+    """Starts the application with the bundled models, and yields it when it serves its page. Stops
+    it at the end.
 
     Raises BenchError if it does not start.
     """
@@ -72,7 +73,7 @@ def application() -> Iterator[Application]:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(20)
             child.kill()  # no effect on a process that has ended
-            child.communicate()  # closes the pipe, and waits
+            child.communicate()  # closes the pipe and waits for the end of the process
 
 
 def free_port(host: str = "127.0.0.1") -> int:

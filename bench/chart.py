@@ -1,9 +1,8 @@
-"""A suite's report as one HTML page: its tables, and under each table bars with intervals for every
-column of figures. Also `picture_command`, by which other commands write a plotly figure as SVG or
-HTML.
+"""A suite's report as one HTML page: its tables, each with its figures drawn as bars (see `bars`).
+Also `picture_command`, with which other commands write a plotly figure as SVG or HTML.
 
-The page is made from the Markdown, so that both have the same figures; it contains plotly.js and
-needs no network.
+The page is made from the report's Markdown, so both have the same figures. The page contains
+plotly.js and needs no network.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ ROW_PX, MARGINS_PX = 24, 90  # height of a row, and of both margins together
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A cell's figure: a value with the ends of its interval (the value itself if it has none);
-    `ratio`: whether it is a ratio, such as `1.52x`."""
+    """The number in a table's cell. `low`, `high`: the ends of its interval, or `value` if the cell
+    has no interval. `ratio`: whether the cell has a ratio, such as `1.52x`."""
 
     value: float
     low: float
@@ -73,9 +72,9 @@ def chart(markdown: str) -> str:
 
 
 def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | None:
-    """A panel for each column after the first with at least two figures, a bar for each row;
-    panels of ratios have a vertical line at 1. None if there is no such column, or there are more
-    than MOST_ROWS rows."""
+    """Draws a panel for each column, except the first, that has at least two figures. A panel has a
+    bar for each row with a figure; panels of ratios have a vertical line at 1. Returns None if
+    there is no panel to draw or there are more than MOST_ROWS rows."""
     by_head = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
     columns = {head: each for head, each in by_head.items() if len(each) - each.count(None) > 1}
     if not columns or len(rows) > MOST_ROWS:
@@ -140,8 +139,8 @@ TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"
 def bar(
     name: str, groups: Sequence[str], estimates: Mapping[str, Estimate | None], **options: Any
 ) -> go.Bar:
-    """A bar with its interval for each group that has an estimate; `base`: the value at which bars
-    begin."""
+    """A bar with its interval for each group that has an estimate. The option `base` (default 0) is
+    the value at which bars begin."""
     known_groups = {group: each for group in groups if (each := estimates.get(group)) is not None}
     values = [each.value - options.get("base", 0.0) for each in known_groups.values()]
     error = {**_error_bars(known_groups), "thickness": 1, "width": 2}
@@ -149,7 +148,7 @@ def bar(
 
 
 def _error_bars(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """The intervals of figures or estimates, as plotly takes them."""
+    """The intervals of figures or estimates, as plotly's error bars."""
     high = [each.high - each.value for each in measured.values()]
     return {
         "type": "data",
@@ -165,9 +164,11 @@ def picture_command(
     draw: Callable[..., go.Figure],
     argv: Sequence[str] | None,
 ) -> int:
-    """`python -m bench.NAME`: draws a picture from result files (`files`: arguments with their
-    defaults), writes it and prints its path; exit status 0, or 2 with one line on standard error. A
-    path ending in .html gives a page with plotly.js in it; SVG is made by a Chromium."""
+    """Runs the command `python -m bench.NAME`: draws a picture from result files, writes it and
+    prints its path. `files`: the result files' argument names, with default paths (None: required).
+    `picture`: the default path of the picture. A path that ends in .html gives a page that contains
+    plotly.js; any other path gives an SVG, which a Chromium makes. Returns the exit status: 0, or 2
+    after an error, printed in one line on standard error."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{name}")
     for argument, default in {**files, "picture": Path(picture)}.items():
         nargs = None if default is None else "?"

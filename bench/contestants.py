@@ -38,7 +38,8 @@ class DecodeCase:
 
 
 def cases(settings: Settings, prompts: Sequence[Prompt], temperature: float) -> list[DecodeCase]:
-    """Every prompt; above temperature 0 with as many seeds as there are repeats."""
+    """One case per prompt at temperature 0; above it, one per prompt and repeat, with different
+    seeds."""
     return [
         DecodeCase(prompt, prompt.seed(repeat), settings.tokens, temperature)
         for repeat in range(settings.repeats if temperature > 0 else 1)
@@ -53,35 +54,35 @@ def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
 
 
 def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
-    """The events of requests that are live together. Raises EngineError if a drafter is lost."""
+    """The events of requests that run concurrently. Raises EngineError if a drafter is lost."""
     for event in engine.generate_many(requests):
         _refuse_lost_drafter(event)
         yield event
 
 
 def _refuse_lost_drafter(event: Event) -> None:
-    """Raises EngineError for a round that lost a drafter: the text stays the same without the
-    drafter, but the figures are those of another configuration."""
+    """Raises EngineError for a round that lost a drafter. Without the drafter the text stays the
+    same, but the figures describe another configuration."""
     if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
         raise EngineError(notes[0])
 
 
 def lost_drafter_notes(event: RoundCompleted) -> list[str]:
-    """A round's notes of drafters that failed and were dropped for the rest of the run."""
+    """A round's notes about drafters that failed and were dropped for the rest of the run."""
     return [note for note in event.notes if note.endswith(WITHOUT_IT)]
 
 
 def decode(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
 ) -> list[dict[str, Any]]:
-    """Every case's outcome (`Outcome.to_plain`), in order, `together` requests live at a time.
-    Raises EngineError if a drafter is lost."""
+    """Returns every case's outcome (`Outcome.to_plain`), in order. Runs the cases in groups of
+    `together` concurrent requests. Raises EngineError if a drafter is lost."""
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(cases), together):
         group = cases[start : start + together]
         by_run: dict[str, Outcome] = {}
         for event in run_events(engine, [request(case, speculation) for case in group]):
-            if isinstance(event, RunStarted):  # they start in the order of the requests
+            if isinstance(event, RunStarted):  # runs start in the order of the requests
                 by_run[event.run_id] = Outcome()
             by_run[event.run_id].observe(event)
         outcomes += [outcome.to_plain() for outcome in by_run.values()]
@@ -91,8 +92,9 @@ def decode(
 def decode_joining(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, live: int
 ) -> list[dict[str, Any]]:
-    """As `decode`, with at most `live` requests at a time; when one ends, the next one joins the
-    others in mid-run. Raises EngineError if one fails or loses a drafter."""
+    """Like `decode`, but without groups: at most `live` requests run concurrently, and when a
+    request ends, the next one joins the running requests. Raises EngineError if a request fails or
+    loses a drafter."""
     outcomes: list[dict[str, Any]] = []
     with closing(Worker(engine, max_live=live, threads=torch.get_num_threads())) as worker:
         runs = [worker.submit(request(case, speculation)) for case in cases]
@@ -128,7 +130,7 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
 
 class TransformersLlm:
     """The LLM in `folder` (None: the bundled LLM), in transformers' own generation loop. If
-    `module` is given, it is used with the folder's tokenizer instead of the folder's model."""
+    `module` is given, it replaces the folder's model; the tokenizer is still the folder's."""
 
     def __init__(
         self, dtype: str = "float32", module: Any = None, folder: Path | None = None
@@ -144,7 +146,7 @@ class TransformersLlm:
         return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """The prompt's token ids; a message is put into the chat template."""
+        """The prompt's token ids; a chat message is put into the chat template."""
         if not prompt.chat:
             return self.tokenize(prompt.text)
         message = [{"role": "user", "content": prompt.text}]
@@ -157,7 +159,7 @@ class TransformersLlm:
     def generate(
         self, ids: Sequence[int], tokens: int, temperature: float = 0, seed: int = 0, **options: Any
     ) -> list[int]:
-        """The new token ids; `options` are passed to `generate`."""
+        """The new token ids; `options` are passed to transformers' `generate`."""
         batch: Any = torch.tensor([list(ids)], device=self.module.device)
         options["do_sample"] = temperature > 0
         if temperature > 0:
@@ -170,7 +172,8 @@ class TransformersLlm:
         return [int(token_id) for token_id in output[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
-        """The number of a case's new tokens and its seconds, prefill included."""
+        """Runs a case. Returns the number of its new `tokens` and its `seconds`, prefill
+        included."""
         ids = self.prompt_ids(case.prompt)
         output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
@@ -179,8 +182,9 @@ class TransformersLlm:
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
-        """A new copy of an SSM: transformers stores the schedule and the threshold in its assistant
-        model, so a shared one would carry them from run to run."""
+        """A copy of an SSM, for one run. transformers adapts the assistant model's generation
+        config (such as its confidence threshold) during a run. A shared model would carry these
+        changes into the next run."""
         assistant = copy.deepcopy(module)
         assistant.generation_config.num_assistant_tokens = count
         assistant.generation_config.num_assistant_tokens_schedule = schedule

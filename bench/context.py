@@ -1,5 +1,5 @@
-"""The interface of a suite, what it measures with, and what it reports. Loading is passed in, so
-that tests share models."""
+"""The interface of a suite (`Suite`), its inputs (`Context`) and its result (`Report`). The
+function that loads models is an input, so that tests can share models."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from core.models.loading.load import LoadedModels, load_models
 class Context:
     """`prompts`: the prompts that the settings choose; `all_prompts`: all prompts of the file.
 
-    `load(dtype)`: loads the family on the CPU; `say`: reports progress. `grown`: the folder of
-    grown models, None to grow them in memory each time. `family`: a folder of `llm` and `ssm-*`;
-    None: the bundled one.
+    `load(dtype)`: loads the models on the CPU; `say`: reports progress. `grown`: the folder of
+    grown models; None: they are grown in memory each time. `family`: a folder with `llm` and
+    `ssm-*`; None: the bundled models.
     """
 
     settings: Settings
@@ -39,7 +39,8 @@ class Context:
     def case(
         self, item: str, repeat: int, temperature: float, *, ignore_eos: bool = False
     ) -> DecodeCase:
-        """The case for the prompt with this id, with its own seed."""
+        """The case for the prompt with the id `item`; the seed depends on the prompt and
+        `repeat`."""
         prompt = next(prompt for prompt in self.all_prompts if prompt.id == item)
         seed, tokens = prompt.seed(repeat), self.settings.tokens
         return DecodeCase(prompt, seed, tokens, temperature, ignore_eos)
@@ -51,7 +52,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Markdown tables, and one sentence for each thing that failed (exit status 1)."""
+    """Markdown tables, and one sentence for each failed check. Failures make the exit status 1."""
 
     tables: tuple[str, ...]
     failures: tuple[str, ...] = ()
@@ -59,10 +60,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Suite:
-    """`about`: one line for the list. `defaults` finish in 15 minutes on two cores, except for
-    `laws` and the suites of SmolLM2. `one_dtype`: a run takes one dtype only, since its tables have
-    no column for the dtype or it loads one set of models. `measures_time`: it measures time, so its
-    work cannot be divided among processes."""
+    """`about`: one line for `--list`. `defaults`: settings with which the suite finishes in 15
+    minutes on two cores; `laws` and the suites of SmolLM2 take longer. `one_dtype`: whether a run
+    takes only one dtype, because the tables have no column for the dtype or the suite loads one set
+    of models. `measures_time`: whether the suite measures time; if so, its work is not divided
+    among processes."""
 
     name: str
     about: str
@@ -96,7 +98,8 @@ class Suite:
 
 
 def loader(family: Path | None) -> Callable[[str], LoadedModels]:
-    """Loads the family in this folder, or the bundled one, on the CPU, each dtype once."""
+    """Returns a function that loads the models of `family` (None: the bundled models) on the CPU in
+    a given dtype. It loads each dtype once."""
     if family is None:
         return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
     llm, ssms = str(family / "llm"), [str(folder) for folder in ssms_in(family)]
@@ -104,8 +107,8 @@ def loader(family: Path | None) -> Callable[[str], LoadedModels]:
 
 
 def family_in(folder: Path) -> Path:
-    """The absolute path of a folder with `llm` and at least one `ssm-*`; ConfigError for
-    another."""
+    """The absolute path of a folder with `llm` and at least one `ssm-*`. Raises ConfigError for any
+    other folder."""
     if not (folder / "llm" / "config.json").is_file() or not ssms_in(folder):
         raise ConfigError.of("family", str(folder), "a folder of llm and at least one ssm-*")
     return folder.resolve()

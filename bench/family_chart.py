@@ -1,9 +1,10 @@
-"""The picture of a family: tokens per LLM pass by domain, before and after its SSMs were tuned.
+"""The picture of an LLM with its SSMs (a family): tokens per LLM pass by domain, before and after
+the SSMs were tuned.
 
-`python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: results of the `acceptance`
-suite of two families with the same LLM and settings. Each temperature has a panel. In it, each
-domain has a pair of bars (pale: before, full: after) for its best single SSM and a pair for each
-combine rule, with 95 % intervals.
+`python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: both files are results of the
+`acceptance` suite with the same LLM and settings. Each temperature has a panel. In a panel, each
+domain has a pair of bars for its best single SSM and a pair for each combine rule. The pale bar is
+before, the full bar after. Bars have 95 % intervals.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from core.errors import ConfigError
 
 OVERALL = "all"
 ALONE = "best SSM alone"
-# One row per combine rule, with about equal numbers of verified nodes (a vote verifies only a short
-# chain); the legend gives each number.
+# One row of the `acceptance` suite per combine rule. The rows verify about equal numbers of nodes,
+# except that a vote verifies only a short chain. The legend gives each number.
 DRAWN_RULES = MappingProxyType(
     {
         "union": f"union, {UNMERGED_NODES} nodes drafted",
@@ -74,7 +75,8 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
 
 
 def _measured_rows(results: Results) -> tables.PromptsByRow:
-    """The rows that were measured, for the SSMs that the samples name."""
+    """The measured rows with their samples, for the SSMs that the samples name. Raises ConfigError
+    if there are none."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
@@ -88,8 +90,9 @@ def _measured_rows(results: Results) -> tables.PromptsByRow:
 def _best_row(
     by_row: tables.PromptsByRow, name: str, temperature: float, wanted: tables.Selection
 ) -> Any:
-    """A combine rule's row; for ALONE, the row of the SSM that is best over the continuations that
-    `wanted` selects. None if there is none."""
+    """The row of a combine rule or, for ALONE, the row of the best single SSM. The best SSM has the
+    most tokens per pass over the continuations that `wanted` selects. None if no such row was
+    measured."""
     rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)

@@ -1,6 +1,6 @@
 """Blocks of a contest in the lab's order; a block is one item, measured once with every contestant.
 
-An interruption leaves only complete blocks, since ratios are taken within blocks.
+Only complete blocks are stored, since ratios are taken within blocks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a suite whose samples have the fields `key`: one block per item and repeat
-    (`repeats` None: as in the settings). `item`: the name of a sample's field for the block's item
-    (stored as a number if it is one); `figures`: the name of the field for what the contestants
-    returned."""
+    """One block per item and repeat (`repeats` None: the number in the settings). `key`: fields
+    that all samples of these blocks have. `item`: the name of the sample's field that holds the
+    block's item (as an integer if the item is decimal digits). `figures`: the name of the field
+    that holds the contestants' figures."""
 
     context: Context
     key: Mapping[str, Any]
@@ -49,8 +49,8 @@ class Blocks:
         warm: Block | None = None,
     ) -> None:
         """Measures the missing blocks: one sample per block, with the machine's load and the fields
-        of `more`. `keep_row` turns what the contestants returned into what is stored. `warm`: a
-        block that every contestant runs first, uncounted."""
+        that `more` returns. `keep_row` converts the contestants' figures, by name, before they are
+        stored. `warm`: a block that every contestant runs first, uncounted."""
         todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():
@@ -67,6 +67,6 @@ class Blocks:
 def interleave(
     todo: Iterable[Block], contestants: Mapping[str, Callable[[Block], T]]
 ) -> Iterator[tuple[Block, dict[str, T]]]:
-    """Yields each block with what its contestants returned, in their order."""
+    """Yields each block with the contestants' figures by name, in the contestants' order."""
     for block in todo:
         yield block, {name: run(block) for name, run in contestants.items()}

@@ -1,8 +1,8 @@
 """The picture of the `length` suite: `goodput`, `trend` and the best fixed length on one chart.
 
-`python -m bench.length_chart [RESULTS.json] [PICTURE.svg]`. Above: tokens a second against plain
-decoding, over all and by domain, with 95 % intervals. Below: the mean chosen length, round by
-round. A column for each dtype and temperature that was measured.
+`python -m bench.length_chart [RESULTS.json] [PICTURE.svg]`. The upper row shows tokens per second
+relative to plain decoding, over all prompts and by domain, with 95 % intervals. The lower row shows
+the mean chosen length by round. There is a column for each measured dtype and temperature.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ __all__ = ["ServedRequest", "arrivals", "closed_loop", "open_loop", "percentile"
 
 @dataclass
 class ServedRequest:
-    """One request under load; its times are seconds on one clock. `arrived`: when it was
-    submitted."""
+    """One request under load. Times are in seconds, as `time.perf_counter` gives them. `arrived`:
+    when it was submitted."""
 
     arrived: float
     token_times: list[float] = field(default_factory=list)
@@ -61,7 +61,7 @@ class _Clients:
                 one.token_times += [time.perf_counter()] * len(event.token_ids)
                 one.token_ids += event.token_ids
                 self._failures += lost_drafter_notes(event)
-            # A failed run has ended too: else a client would wait for ever.
+            # A failed run counts as ended; otherwise a client would wait forever.
             elif isinstance(event, (RunCompleted, RunFailed)):
                 if isinstance(event, RunFailed):
                     self._failures.append(f"{event.error}: {event.message}")
@@ -70,8 +70,8 @@ class _Clients:
         return self.worker.submit(request, tap)
 
     def wait_for_end(self) -> None:
-        """Waits until one more request has ended. Raises EngineError if one has failed or lost a
-        drafter."""
+        """Waits until one more request has ended. Raises EngineError if any request so far failed
+        or lost a drafter."""
         self._ended.acquire()
         if self._failures:
             raise EngineError(self._failures[0])
@@ -80,10 +80,10 @@ class _Clients:
 def closed_loop(
     engine: Engine, requests: Sequence[Request], clients: int
 ) -> tuple[float, list[ServedRequest]]:
-    """`clients` clients; each sends its next request when its last one has ended. Returns tokens
-    per second while all clients are busy, and every request. The first `clients` requests start at
-    once, so the measurement begins when `clients` requests have ended and the clients are out of
-    step."""
+    """Runs `clients` clients; each sends its next request when its previous request has ended.
+    Returns the tokens per second while all clients are busy, and every request. All clients start
+    at the same time, so the measurement begins only when `clients` requests have ended: then the
+    clients are out of step."""
     load = _Clients(engine, clients)
     start = 0.0
     try:
@@ -118,9 +118,9 @@ def arrivals(count: int, per_second: float, seed: int) -> list[float]:
 def open_loop(
     engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
 ) -> tuple[float, list[ServedRequest]]:
-    """Submits the requests at the given `moments` (seconds), whatever is running; at most `live`
-    run at once. Returns tokens per second from the first arrival to the last token, and every
-    request."""
+    """Submits the requests at the given `moments` (seconds from the start), without waiting for
+    other requests to end. At most `live` requests run at once. Returns tokens per second from the
+    first arrival to the last token, and every request."""
     load = _Clients(engine, live)
     try:
         start = time.perf_counter()

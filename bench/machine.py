@@ -19,8 +19,8 @@ GIB = 1 << 30
 
 
 def machine() -> dict[str, Any]:
-    """Cores this process may use, the processor's name, memory in GiB (None where unknown), and the
-    operating system."""
+    """The cores that this process may use, the processor's name, memory in GiB (None if unknown),
+    and the operating system."""
     return {
         "cores": cores(),
         "processor": _processor(),
@@ -41,8 +41,8 @@ def load_average() -> float | None:
 
 
 def code_digest(family: Path | None = None) -> str:
-    """A digest of the engine's sources, a family's weights (None: the bundled one's) and the
-    prompts."""
+    """A digest of the sources in `core`, the weights in the folder `family` (None: the bundled
+    weights) and the prompts: 16 hex digits."""
     weights = bundled_llm().parent if family is None else family
     files = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("core/**/*.py")}
     files |= {
@@ -60,7 +60,8 @@ def code_digest(family: Path | None = None) -> str:
 
 
 def pin_arithmetic() -> None:
-    """Disables TF32 and sums of reduced precision: the laws of equality hold only without them."""
+    """Disables TF32 and sums of reduced precision: the equalities that the suite `laws` checks hold
+    only without them."""
     torch.set_float32_matmul_precision("highest")
     matmul: Any = torch.backends.cuda.matmul
     matmul.allow_tf32 = False
@@ -82,7 +83,7 @@ def _processor() -> str:
         for line in cpu_info.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    # Last, since on Linux it is just the architecture.
+    # The last resort: on Linux this is just the architecture.
     return platform.processor() or platform.machine()
 
 

@@ -1,4 +1,4 @@
-"""The development prompts of `prompts.jsonl`, spread over their domains."""
+"""The development prompts of `prompts.jsonl`, and a selection that is spread over their domains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHAT_PROMPTS = PROMPTS.with_name("prompts-chat.jsonl")
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One text to continue, or a message to answer (`chat`). `number`: its position in the file,
-    from 0, from which its seeds are derived."""
+    counted from 0; its seeds are derived from this number."""
 
     id: str
     domain: str
@@ -36,8 +36,8 @@ def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:
 
 
 def take_round_robin(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
-    """`count` prompts, taken in turn from the domains, each domain's first ones; in the file's
-    order."""
+    """Takes `count` prompts in turn from the domains, each domain's first prompts first. Returns
+    them in the file's order."""
     by_domain = {name: [p for p in prompts if p.domain == name] for name in domains(prompts)}
     longest = max(map(len, by_domain.values()), default=0)
     turns = [group[i] for i in range(longest) for group in by_domain.values() if i < len(group)]

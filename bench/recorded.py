@@ -1,7 +1,7 @@
 """RecordedLlm: an LLM that chooses a recorded text's tokens, with the cost of the real LLM.
 
-For texts that change their domain in the middle, which a small LLM does not write of its own
-accord. Tables of such texts say that a recorded text replaces the LLM's choices.
+It is for texts that change their domain in the middle; a small LLM does not write such texts by
+itself. Tables of such texts say that a recorded text replaces the LLM's choices.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from core.trees.tree import depths_of
 
 __all__ = ["RecordedLlm", "SplicedText", "splice"]
 
-# The recorded token's logit; all other logits are 0, so that its probability is 1 in float32.
+# The recorded token's logit; all other logits are 0, so that the token's probability is 1 in
+# float32.
 LIKELY = 100.0
 
 
 @dataclass(frozen=True)
 class SplicedText:
-    """A prompt, and a continuation made of segments; `domains`: of the segments; `starts`: the
-    index in `token_ids` at which each segment starts."""
+    """A prompt, and a continuation made of segments; `domains`: the domain of each segment;
+    `starts`: the index in `token_ids` at which each segment starts."""
 
     name: str
     prompt_ids: tuple[int, ...]
@@ -38,9 +39,9 @@ class SplicedText:
 
 
 class RecordedLlm:
-    """See LanguageModel. Every pass is computed, then its logits are replaced by the recorded
-    choice for each position. `text`: token ids of the prompt and of the text that the only open
-    run is to write."""
+    """See LanguageModel. Every pass is computed; then its logits are replaced, so that the recorded
+    token is chosen at each position. `text`: the token ids of the prompt and of the recorded text.
+    There may be only one open run, which writes this text."""
 
     def __init__(self, llm: LanguageModel) -> None:
         self._llm = llm
@@ -68,7 +69,7 @@ def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
 ) -> SplicedText:
     """For each of `domains`, the LLM continues the domain's first prompt by `tokens` tokens. The
-    continuations are joined to one text; its prompt is that of the first domain."""
+    continuations are joined to one text; its prompt is the first domain's prompt."""
     plain = SpeculationConfig.preset("autoregressive")
     sampling = SamplingParams(tokens, ignore_eos=True)
     spliced = [next(one for one in prompts if one.domain == domain) for domain in domains]

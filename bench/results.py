@@ -1,9 +1,8 @@
 """Results: a suite's samples in one JSON file, rewritten after each sample, so that a rerun
 resumes.
 
-Nothing here depends on a sample's fields. A file of another suite, or one that was made with other
-settings, versions or code or on another machine, is not continued, since its samples could not be
-compared.
+Nothing here depends on a sample's fields. A file is continued only with the same suite, settings,
+machine, versions and code; otherwise its samples could not be compared.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ class Results:
 
     @classmethod
     def open(cls, path: Path, header: dict[str, Any], *, fresh: bool = False) -> Results:
-        """Continues the file at `path`, or starts it (with `fresh` overwriting an old one).
+        """Continues the file at `path`. Starts a new file if there is none, or if `fresh` is set.
 
         Raises ConfigError if the file has another header, or cannot be read or written.
         """
-        # As JSON returns it (lists for tuples), since it is compared with a file's header.
+        # In the form that JSON returns (lists for tuples), to be compared with a file's header.
         header, samples = json.loads(json.dumps(header)), []
         if path.exists() and not fresh:
             old = cls.load(path)
@@ -55,7 +54,8 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        """Reads a file of results with any header. Raises ConfigError for another kind of file."""
+        """Reads a file of results with any header. Raises ConfigError if the file has other
+        contents or cannot be read."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             samples = stored.pop("samples")
@@ -65,7 +65,7 @@ class Results:
         return cls(path, stored, samples)
 
     def add(self, sample: dict[str, Any]) -> None:
-        """Adds a sample of JSON's types; it is on disk when this returns."""
+        """Adds a sample, which has JSON's types only. It is on disk when this returns."""
         # Through JSON, so that a sample is the same whether its file was read again or not.
         self.samples.append(json.loads(json.dumps(sample, allow_nan=False)))
         self._write()
@@ -86,8 +86,8 @@ class Results:
 
 
 def write_file(field: str, path: Path, text: str) -> None:
-    """Writes a file; a kill leaves the old one or the new one. Raises ConfigError naming `field` if
-    it cannot be written."""
+    """Writes a file. If the process is killed meanwhile, the path has the old file or the new file.
+    Raises ConfigError, naming `field`, if the file cannot be written."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

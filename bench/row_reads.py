@@ -1,6 +1,6 @@
 """Times random row reads from tables. For each token, the first 8 bytes of one row of each table
-are read; which rows these are depends on the rows of the token before, as in a draft. The loop is
-compiled by numba where that is installed.
+are read. The choice of rows depends on the rows of the token before, as in a draft. The loop is
+compiled if numba is installed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def new_memory(size: int) -> np.ndarray:
 def row_read_ns(
     memory: np.ndarray, tables: Sequence[FeatureTable], tokens: int, *, dependent: bool = False
 ) -> float:
-    """Nanoseconds per token, the median over PARTS parts of `tokens` tokens. Of each row only the
-    first 8 bytes are read. A token's rows are read independently of each other; with `dependent`
-    each row's index depends on the row read before. Row lengths are multiples of 8 bytes.
+    """Nanoseconds per token: `tokens` tokens are measured in PARTS parts, of which the median is
+    returned. A token's rows are read independently of each other; with `dependent`, each row's
+    index depends on the row read before. Row lengths must be multiples of 8 bytes.
 
     The tables are in `memory`, int64 (n,), one after another. Measurements to be compared should
     use the same `memory`: its page size, which the system chooses, matters as much as the number of

@@ -19,12 +19,12 @@ from storage import RunStore
 from storage.database import connect
 from storage.tables import ROUND_TABLES
 
-ROUND_COUNTS = (2, 4, 6, 8, 12, 16, 20, 24, 40, 500)  # of the runs; few runs have 500 rounds
-RUNS_AT_ONCE = 20  # recorded before waiting for the log's writing thread
+ROUND_COUNTS = (2, 4, 6, 8, 12, 16, 20, 24, 40, 500)  # rounds of a run; few runs have 500
+RUNS_AT_ONCE = 20  # number of runs to record before waiting for the log's writing thread
 FLUSH_TIMEOUT_S = 600.0
 FIRST_DAY = (2026, 1, 1)
 LARGE_EVERY = 500
-KEPT_SHARE = 0.9  # of the runs; the suite deletes only runs of the last tenth
+KEPT_SHARE = 0.9  # share of the runs; the suite deletes only later runs
 OWNERS = 20
 NOTED_EVERY = 50
 RARE = "xylophone"  # a word that one prompt in a thousand has
@@ -33,8 +33,9 @@ LLMS = ("synthetic-llm-a", "synthetic-llm-b")
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """Numbers of a log's runs, tree nodes and rows of its round tables. `usual`, `large`: ids of
-    runs of 16 to 24 and of 500 rounds, without those that the suite may delete."""
+    """The contents of a log: its numbers of runs, of tree nodes, and of rows in the round tables.
+    `usual`: ids of runs of 16 to 24 rounds; `large`: ids of runs of 500 rounds. Both omit runs that
+    the suite may delete."""
 
     runs: int
     nodes: int
@@ -82,8 +83,8 @@ def _count_rows(path: Path) -> int:
 
 
 def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> list[int]:
-    """The number of rounds of each run: mostly few; every LARGE_EVERY-th run has
-    the most, and so have as many others as `nodes` needs.
+    """The number of rounds of each run. Most runs have few rounds; every LARGE_EVERY-th run has the
+    largest number. Then random runs are lengthened until the log has at least `nodes` nodes.
     `sizes`: nodes by number of rounds. Raises ValueError if `nodes` is too large for `runs`."""
     counts = list(sizes)
     last = len(counts) - 1
@@ -108,7 +109,8 @@ def _varied_run(
 ) -> Iterator[Event]:
     """`events` of a run, with another id, prompt, text, date and figures.
 
-    Every seventh, tenth, 25th or thousandth run is of a kind that the suite's queries filter by.
+    The suite's queries filter by LLM, drafters, state and words. So every 7th run has another LLM,
+    every 10th no drafters, every 25th is cancelled, and every 1000th prompt has the word RARE.
     """
     for event in events:
         event = replace(event, run_id=f"synthetic-{number}")

@@ -1,4 +1,4 @@
-"""A suite's settings: prompts, tokens, repeats, threads, dtypes; part of every result."""
+"""A suite's settings: prompts, tokens, repeats, threads, dtypes, processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_THREADS, MAX_PROCESSES = 60, 512, 1000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`prompts`: their number, spread evenly over the domains; `tokens`: new tokens for each.
+    """`prompts`: the number of prompts, which are spread evenly over the domains; `tokens`: the
+    number of new tokens for each prompt.
 
-    `repeats`: how often each block is measured in a suite that measures time; the number of seeds
-    per prompt above temperature 0 in one that does not. `threads` 0: all cores but one.
-    `processes`: processes that divide the work of a suite that measures no time.
+    `repeats`: how often a suite that measures time measures each block; in other suites, the number
+    of seeds per prompt above temperature 0. `threads` 0: all cores but one. `processes`: the number
+    of processes among which a suite that measures no time divides its work.
     """
 
     prompts: int
@@ -47,12 +48,12 @@ class Settings:
 
     def to_plain(self) -> dict[str, Any]:
         plain = {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
-        del plain["processes"]  # another number of processes may continue a file
+        del plain["processes"]  # a file may be continued with another number
         return plain
 
     def __str__(self) -> str:
-        """As options, without `--threads`, whose default depends on the machine, and `--processes`,
-        which changes no result."""
+        """The settings as options. `--threads` is left out since its default depends on the
+        machine, `--processes` since it changes no result."""
         return (
             f"--prompts {self.prompts} --tokens {self.tokens} --repeats {self.repeats} "
             f"--dtype {' '.join(self.dtypes)}"

@@ -2,9 +2,9 @@
 process of its own, since a process can have only one group of ranks. RANKS `-`: the LLM is not
 divided.
 
-Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, a line each,
-and writes for each a JSON line: `value`, the mean seconds of a pass over so many tokens, and
-`exchanged_ms`, the mean over passes of the longest time any rank spent exchanging.
+Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, one per line.
+For each number it writes a JSON line with means over several passes over that many tokens. `value`:
+seconds of a pass; `exchanged_ms`: the longest time that any rank spent exchanging in the pass.
 """
 
 from __future__ import annotations

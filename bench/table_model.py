@@ -47,7 +47,7 @@ class _Row:
 
 class TableModel:
     """See LanguageModel. `logits(context)`: float32 (V,), of the token after the context.
-    `num_embeddings`: default V."""
+    `num_embeddings` None: V."""
 
     def __init__(
         self,
@@ -115,9 +115,9 @@ def table_family(
     models: LoadedModels, vocab_size: int | None = None, seed: int = 0
 ) -> LoadedModels:
     """`models` with a TableModel in place of each model, named `synthetic-` and the model's name;
-    the tokenizer stays. The vocabulary has `vocab_size` tokens, by default as many as the LLM's.
-    Logits depend on the last token and its position, so that texts do not loop; ids above the
-    tokenizer's are never likely, so that every token has a text.
+    the tokenizer stays. The vocabulary has `vocab_size` tokens; None: the size of the LLM's
+    vocabulary. Logits depend on the last token and its position, so that texts do not loop; ids
+    above the tokenizer's are never likely, so that every token has a text.
     """
     size = vocab_size or models.llm.vocab_size
     num_known = min(models.llm.vocab_size, size)
@@ -141,8 +141,9 @@ def table_family(
 
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
-    """A run of `rounds` rounds of the engine over tables in place of `models`, with WARNING in its
-    RunStarted: greedy, preset `specinfer`. Its times are those of tables, not of models."""
+    """The events of a run of `rounds` rounds of the engine with `table_family(models)`: greedy,
+    preset `specinfer` with MAX_NODES nodes. RunStarted has WARNING. Its times are the TableModels'
+    times, not times of real models."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)
     request = Request(f"SYNTHETIC {seed}", sampling, speculation)

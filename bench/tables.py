@@ -1,5 +1,5 @@
-"""Tables of measurements as Markdown: rows in long form, a group of them for each line, a figure
-for each column.
+"""Tables of measurements as Markdown. Measurements are rows in long form; a table has a line for
+each group of rows, and a column for each figure.
 
 Medians and ratios within blocks have bootstrap intervals from `lab.figures`. Nothing here depends
 on what was measured.
@@ -26,8 +26,9 @@ Value = str | Callable[[Row], float]
 def long_rows(
     samples: Iterable[Row], field: str = "figures", name: str = "contestant"
 ) -> list[Row]:
-    """A row for each entry of the samples' mapping `field`, its key as `name`, with the sample's
-    other fields. An entry that is no mapping is the row's `value`."""
+    """A row for each entry of the samples' mapping `field`: the entry's key as `name`, the entry's
+    figures, and the sample's other fields. An entry that is no mapping becomes the row's
+    `value`."""
     return [
         {
             **{key: value for key, value in sample.items() if key != field},
@@ -50,7 +51,7 @@ def per_pass(row: Row) -> float:
 
 
 def column(rows: Iterable[Row], value: Value) -> list[float]:
-    """The values of the rows that have one."""
+    """The values of the rows that have a value."""
     if isinstance(value, str):
         return [row[value] for row in rows if row.get(value) is not None]
     return [value(row) for row in rows]
@@ -59,8 +60,8 @@ def column(rows: Iterable[Row], value: Value) -> list[float]:
 @dataclass(frozen=True)
 class Group:
     """The rows of one line. `among`: all rows of the table, from which a ratio takes its base.
-    `block`: the fields that identify what was measured at one time; `over`: the field
-    whose values are resampled for intervals."""
+    `block`: the fields that identify a block, whose rows were measured one after another; `over`:
+    the field whose values are resampled for intervals."""
 
     rows: Sequence[Row]
     among: Sequence[Row] = ()
@@ -83,8 +84,8 @@ class Group:
         )
 
     def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
-        """The median ratio to the rows of the same block that have the fields `base`, over the
-        blocks that have both."""
+        """The median ratio of a row's value to the value of the base row, which is the row of the
+        same block whose fields have the values `base`. Rows without a base row are left out."""
         # Within a block: a machine's speed drifts over minutes, more than contestants differ.
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
         by_block = {self._block(row): x for row, x in bases._row_values(value)}
@@ -104,8 +105,8 @@ class Group:
         )
 
     def tokens_per_pass_ratio(self, **base: Any) -> Estimate | None:
-        """`tokens_per_pass` over that of the rows of the same blocks that have the fields `base`,
-        over the blocks that have both. Unlike a median ratio it counts what a few prompts lose."""
+        """`tokens_per_pass` of the rows divided by `tokens_per_pass` of their base rows (see
+        `ratio`). Unlike a median ratio, this counts what a few prompts lose."""
         bases = {self._block(row): row for row in self.among or self.rows if _has(row, base)}
         return estimate(
             self._groups(
@@ -157,7 +158,7 @@ def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[G
 @dataclass(frozen=True)
 class Table:
     """A line for each group of rows with equal fields `by`; `columns`: functions of the group.
-    `options`: those of Group."""
+    `options`: further fields of Group."""
 
     title: str
     rows: Sequence[Row]
@@ -175,8 +176,8 @@ class Table:
 def table(
     title: str, heads: Sequence[str], lines: Iterable[Sequence[object]], note: str = ""
 ) -> str:
-    """A titled table as Markdown, with `note` between title and table. `bench.chart` reads it
-    back to draw its figures."""
+    """A titled table as Markdown, with `note` between title and table. `bench.chart` parses this
+    Markdown."""
     parts = [f"### {title}", ""]
     if note:
         parts += [note, ""]
@@ -211,7 +212,7 @@ def ratio(estimate: Estimate | None) -> str:
 def claim_row(
     claim: str, estimate: Estimate | None, target: float, *, above: bool = False
 ) -> list[str]:
-    """A row of the table of claims: `estimate` against `target`, which it must exceed if `above`.
+    """A row of the table of claims. `estimate` must be at least `target`, or above it with `above`.
 
     The verdict is on the point estimate; the interval next to it shows the uncertainty.
     """

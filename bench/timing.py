@@ -1,4 +1,4 @@
-"""Measures the time of a call, and that of the models' forward passes."""
+"""Measures the time of a call, and the time of the models' forward passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.models.loading.load import LoadedModels
 
 T = TypeVar("T")
 PassSeconds = Callable[[Any], float] | None
-"""Seconds of passes, from a call's result; None: the wall time of the call."""
+"""Gives the seconds of passes from a call's result; None: the call's wall time is taken."""
 
 
 def time_call(call: Callable[[], T]) -> tuple[T, float]:
@@ -39,8 +39,9 @@ class PassClock:
 
 @contextmanager
 def timing_passes(models: LoadedModels, clock: PassClock) -> Iterator[LoadedModels]:
-    """The models with every pass timed, batched passes of several SSMs included. For models on the
-    CPU only: there a pass has ended when the call returns."""
+    """Within the block, `clock` counts the time of every pass of `models`, batched passes of
+    several SSMs included. For models on the CPU only: there a pass has ended when the call
+    returns."""
     # A stack's passes are its own methods; several SSMs refer to one stack.
     stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
     roles: list[tuple[Any, str]] = [(models.llm, "llm")]
@@ -72,6 +73,6 @@ def _seconds_of_passes(drafted: Any) -> float:
     return float(sum(end - start for start, end in drafted.passes))
 
 
-# The timed methods: a pass over feeds, whose whole time counts, and a compiled draft, of which only
-# its passes' time counts.
+# The timed methods. `forward` is a pass, whose whole time counts. `drafts` is a compiled draft, of
+# which only the time of its passes counts.
 METHODS = MappingProxyType({"forward": None, "drafts": _seconds_of_passes})

@@ -1,7 +1,7 @@
 """`python -m core`: the engine without a page.
 
-Exit codes: 0; 1 with one line for an EngineError; 2 with one line for any other SpecScopeError (a
-wrong argument, a model that cannot be loaded); 130 when interrupted.
+Exit codes: 0 success; 1 with one line for an EngineError; 2 with one line for any other
+SpecScopeError (a wrong argument, a model that cannot be loaded); 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -215,7 +215,8 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Python flushes buffered output when it exits, which would fail again: discard it.
+        # Python flushes buffered output when it exits, which would fail again; so this discards the
+        # output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except EngineError as error:

@@ -78,8 +78,8 @@ def _lines(source: TextIO) -> Iterator[str]:
 
 
 def _answer(engine: Engine, request: Request) -> str:
-    """Prints the answer as it is generated, then its notes and speed; returns it. Ctrl-C ends it
-    early."""
+    """Prints the answer as it is generated, then its notes and speed. Returns the answer. Ctrl-C
+    ends the answer early."""
     outcome = Outcome()
     stream: Any = engine.generate(request)
     with closing(stream) as events:

@@ -14,7 +14,7 @@ from core.errors import UnsupportedModelError
 
 ARCHITECTURE = "llama"
 KINDS = ("LlamaForCausalLM", "MistralForCausalLM")
-# llama.cpp's names of a model's tensors, and of a layer's.
+# llama.cpp's names of the tensors outside layers, and of a layer's tensors.
 MODEL_TENSORS = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -36,7 +36,7 @@ LAYER = "model.layers."
 
 def header_of(module: Any) -> dict[str, Any]:
     """The sizes and constants of a transformers module, named like GGUFWriter's `add_` methods.
-    Raises UnsupportedModelError if llama.cpp's `llama` would compute something else."""
+    Raises UnsupportedModelError if llama.cpp's architecture `llama` would compute other logits."""
     kind, config = type(module).__name__, module.config
     if kind not in KINDS:
         raise UnsupportedModelError(
@@ -79,8 +79,8 @@ def ends_of(module: Any) -> frozenset[int]:
 
 
 def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every weight by llama.cpp's name, in the module's dtype, norms in float32; without a tied
-    head. Raises UnsupportedModelError for a weight that a plain Llama does not have."""
+    """Yields every weight with llama.cpp's name, in the module's dtype but norms in float32. A tied
+    head is left out. Raises UnsupportedModelError for a weight that a plain Llama does not have."""
     for name, parameter in module.named_parameters():
         llama_cpp_name, weight = _llama_cpp_name(name), parameter.detach()
         if llama_cpp_name.endswith("attn_q.weight"):
@@ -92,8 +92,8 @@ def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch
 
 
 def interleaved_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows [heads * size, hidden] in the order of llama.cpp's rotary embedding: llama.cpp rotates a
-    head's channels 2 i and 2 i + 1 as a pair, transformers rotates i and i + size / 2."""
+    """Rows [heads * size, hidden] in the order of llama.cpp's rotary embedding. llama.cpp rotates a
+    head's channels 2 i and 2 i + 1 as a pair; transformers rotates channels i and i + size / 2."""
     halves = weight.reshape(heads, 2, len(weight) // heads // 2, -1)
     return halves.transpose(1, 2).reshape(weight.shape)
 
@@ -111,8 +111,8 @@ def _llama_cpp_name(name: str) -> str:
 
 
 def write_gguf(module: Any, path: Path) -> dict[str, Any]:
-    """Writes a transformers module of float32 or bfloat16 with unchanged weights (`tensors_of`).
-    Token ids are fed and read as numbers, so the file has no vocabulary but its size.
+    """Writes a transformers module in float32 or bfloat16, not quantized, and returns the file's
+    header. The file has the vocabulary's size but no tokens, since callers use token ids only.
 
     Raises ImportError without the package, UnsupportedModelError for a model that is no plain
     Llama, OSError if the file cannot be written.

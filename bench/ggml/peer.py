@@ -1,7 +1,7 @@
 """llama.cpp with the same weights, threads and token ids, through the package llama-cpp-python:
 plain decoding, its prompt lookup, and its speculation with a small draft model.
 
-It loads its own weights from a file, so that its results do not depend on this project's code.
+llama.cpp loads its weights from a file, so that its results do not depend on this project's code.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from core.errors import SpecScopeError
 PACKAGES = ("llama_cpp", "gguf")
 COMMAND = "pip install llama-cpp-python gguf"
 
-# Tokens of the n-grams that are looked up; the package's default.
+# The number of tokens of the n-grams that are looked up; the package's default.
 LONGEST_MATCH = 2
 Drafting = Callable[..., Any]
 """llama-cpp-python's draft model: token ids so far -> ids that may follow."""
 
 
 class LlamaCpp:
-    """A transformers module, and `assistants` by name, in llama.cpp's own generation loop. `file`:
-    a GGUF file of the module, whose quantization is kept; None: one is written from its weights.
+    """A transformers module in llama.cpp's own generation loop. `assistants`: transformers modules
+    that may draft, by name. `file`: a GGUF file of the module, used with its quantization; None: a
+    file is written from the module's weights.
 
-    Raises ImportError without its packages, UnsupportedModelError if a model is no plain Llama,
-    OSError without disk space, ValueError if llama.cpp cannot load the files.
+    Raises ImportError if llama.cpp's packages are missing, UnsupportedModelError if a model is no
+    plain Llama, OSError if a file cannot be written, ValueError if llama.cpp cannot load the files.
     """
 
     def __init__(
@@ -74,13 +75,13 @@ class LlamaCpp:
         drafting: Drafting | None = None,
     ) -> list[int]:
         """The new token ids, an end-of-text token included; the KV cache begins empty. Above
-        temperature 0 llama.cpp's own sampler draws them, so texts differ from this engine's."""
+        temperature 0 llama.cpp's own sampler draws the ids, so texts differ from this engine's."""
         llama = self._plain if drafting is None else self._with_all_logits
         llama.draft_model = drafting
         llama.reset()  # empties the KV cache
         llama.set_seed(seed)
         ids: list[int] = []
-        # All sampling filters are off, so that the distribution is that of the other contestants.
+        # No sampling filters, as with the other contestants: all sample from the same distribution.
         for token in llama.generate(
             list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         ):
@@ -135,9 +136,9 @@ def is_installed() -> bool:
 def load_llama_cpp(
     module: Any, assistants: Mapping[str, Any], file: Path | None = None
 ) -> tuple[LlamaCpp | None, str]:
-    """llama.cpp over the weights of transformers modules, with torch's number of threads, and a
-    sentence with its version; or None and the reason why it does not compete. `file`: see
-    LlamaCpp."""
+    """Returns llama.cpp with the weights of transformers modules and torch's number of threads, and
+    a sentence with its version. If it cannot be loaded, returns None and a sentence with the
+    reason. `file`: see LlamaCpp."""
     if not is_installed():
         return None, f"llama.cpp did not compete: it is not installed (`{COMMAND}`)."
     try:

@@ -1,5 +1,5 @@
-"""`python -m bench grow`: writes grown models as folders that load like any other. All sizes are
-decided from configurations, before any weight is read.
+"""`python -m bench grow`: writes grown models (see `bench.grown.module`) as folders that load like
+any other model. All sizes are decided from configurations, before any weight is read.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-# An SSM has at least 1 / LEAST_SHARE of the LLM's parameters: SpecInfer's pair of 7 B and 68 M has
-# about that ratio, and a smaller SSM would cost less than real ones do.
+# An SSM has at least 1 / LEAST_SHARE of the LLM's parameters. SpecInfer's pair of 7 B and 68 M has
+# about that ratio. A smaller SSM would cost less than real SSMs do.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthRequest:
-    """What to grow; names as in `load_models`. `params`: parameters of the LLM. `ssm_params`: of
-    each SSM; None: params / LEAST_SHARE; 0: SSMs are not grown. An SSM that is large enough already
-    is not grown either."""
+    """Which models to grow, and to which sizes. `llm`, `ssms`: names as in `load_models`. `params`:
+    the number of parameters of the grown LLM. `ssm_params`: the number of parameters of each grown
+    SSM; None: params / LEAST_SHARE; 0: SSMs are not grown. An SSM that already has at least that
+    many parameters is not grown."""
 
     params: int
     ssm_params: int | None = None
@@ -60,7 +61,7 @@ class GrowthRequest:
 
     @property
     def of_ssms(self) -> int:
-        """The target size of an SSM in parameters; 0: it is not grown."""
+        """The number of parameters to which SSMs are grown; 0: SSMs are not grown."""
         return self.params // LEAST_SHARE if self.ssm_params is None else self.ssm_params
 
 
@@ -95,8 +96,8 @@ class GrownFamily:
 
 
 def family_of(request: GrowthRequest) -> GrownFamily:
-    """Reads configurations only, no weights. Raises ConfigError, ModelLoadError,
-    UnsupportedModelError."""
+    """The models of `request`, with their plans. Reads configurations only, no weights. Raises
+    ConfigError, ModelLoadError, UnsupportedModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
     sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, request.of_ssms, "ssm-params", True) for name in sources)
@@ -144,7 +145,7 @@ def short(params: int) -> str:
 
 
 FOLDER = Path("artifacts")
-TEXTS, TEXT_LENGTH = 4, 96  # prompts on which logits are compared, and the most tokens of each
+TEXTS, TEXT_LENGTH = 4, 96  # number of prompts on which logits are compared; maximum tokens of each
 Say = Callable[[str], None]
 
 
@@ -172,7 +173,8 @@ def grow_parser() -> Parser:
 
 
 def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
-    """Grows the models; returns lines with the folders and how to run them."""
+    """Grows the models. Returns lines to print: what the models are, and a command that runs
+    them."""
     request = GrowthRequest(
         params=arguments.params,
         ssm_params=arguments.ssm_params,
@@ -193,8 +195,9 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
 
 
 def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
-    """The members' folders: for grown models folders in `out`, written if they are missing; for
-    others the source's folder. All checks are made before anything is written."""
+    """Writes the grown models that are missing in `out`. Returns each member's folder: a folder in
+    `out` if the member is grown, else the source's folder. Checks memory and disk before anything
+    is written."""
     request = family.request
     dtype = DTYPES[request.dtype]
     folders = [out / one.name if one.plan else one.folder for one in family.members]
@@ -233,8 +236,8 @@ def _write(member: Member, folder: Path, recipe: GrowthRecipe, say: Say) -> None
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Token ids of some prompts, and a text of random token ids, since the folder's tokenizer may
-    map every word of the prompts to one unknown token."""
+    """Token ids of TEXTS prompts, and a text of random token ids. The random text is needed because
+    the folder's tokenizer may map every word of the prompts to its unknown token."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
     prompts = take_round_robin(load_prompts(), TEXTS)

@@ -1,5 +1,5 @@
-"""Stores next to a grown model's weights how it was grown and how far its logits are from the small
-model's, and writes its model card."""
+"""The manifest and the model card of a grown model. The manifest stores how the model was grown and
+how much its logits differ from the small model's."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, UnsupportedModelError
 from core.plurals import number_of
 
-# The largest allowed difference of logits: absolute in FULL_PRECISION; in 16-bit dtypes relative to
-# the largest absolute logit, or to 1 if 1 is larger. The grown model adds in another order and
-# rounds differently.
+# The largest allowed difference of logits: absolute for FULL_PRECISION dtypes, relative to the
+# largest absolute logit (at least 1) for 16-bit dtypes. Logits differ because the grown model adds
+# in another order and so rounds differently.
 FULL_ALLOWED = 1e-3
 HALF_ALLOWED = 0.06
 FULL_PRECISION = (torch.float32, torch.float64)
@@ -27,8 +27,9 @@ FULL_PRECISION = (torch.float32, torch.float64)
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """A comparison over `tokens` positions: the largest difference of logits, the largest absolute
-    logit, and the number of positions with the same likeliest token."""
+    """A comparison over `tokens` positions. `difference`: the largest difference of logits;
+    `largest`: the small model's largest absolute logit; `same`: the number of positions at which
+    both models have the same likeliest token."""
 
     difference: float
     largest: float
@@ -39,7 +40,7 @@ class Likeness:
 @torch.inference_mode()
 def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness:
     """Compares both modules on the same texts (token ids), one pass for each text. The difference
-    is infinite if a logit of either is not finite."""
+    is infinite if a logit of either module is not finite."""
     difference = largest = 0.0
     tokens = same = 0
     for text in texts:
@@ -48,7 +49,7 @@ def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness
         largest = max(largest, float(one.abs().max()))
         tokens += len(text)
         same += int((one.argmax(-1) == other.argmax(-1)).sum())
-        # `max(difference, nan)` is `difference`.
+        # Checked separately, since `max(difference, nan)` is `difference`.
         if not bool((torch.isfinite(one) & torch.isfinite(other)).all()):
             difference = float("inf")
     return Likeness(difference, largest, tokens, same)
@@ -61,7 +62,7 @@ def _logits(module: Any, text: Sequence[int]) -> torch.Tensor:
 
 
 def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
-    """Raises UnsupportedModelError if the grown model computes something else."""
+    """Raises UnsupportedModelError if the logits differ by more than is allowed in `dtype`."""
     half_allowed = HALF_ALLOWED * max(measured.largest, 1.0)
     allowed = FULL_ALLOWED if dtype in FULL_PRECISION else half_allowed
     if not measured.difference <= allowed:
@@ -72,14 +73,14 @@ def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
 
 
 MANIFEST = "grown.json"
-# Increased when weights are filled in another way, so that older folders are not reused.
+# To be increased when weights are filled in another way, so that older folders are not reused.
 FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthRecipe:
-    """All that determines the weights of a grown model. `source`: the small model's name; `digest`:
-    that of its weight files and config.json."""
+    """Everything that determines the weights of a grown model. `source`: the small model's name;
+    `digest`: the `digest_of` the small model's folder."""
 
     source: str
     digest: str
@@ -106,7 +107,7 @@ def write_manifest(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> No
 def holds_grown(folder: Path, recipe: GrowthRecipe) -> bool:
     """Whether the folder has a manifest with this recipe; False for an empty or missing folder.
 
-    Raises ConfigError for any other content, or a file in its place.
+    Raises ConfigError for a folder with any other content, or if `folder` is a file.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False

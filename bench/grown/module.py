@@ -3,22 +3,24 @@ tensor: a "grown" module has a larger shape and the small module's logits.
 
 These invariants imply equal logits:
 
-1. In the residual stream the first channels are the small model's and all others are zero: the new
-   columns of the embedding are zero, and so are the new rows (outputs) of `o_proj` and `down_proj`.
-2. A norm sees a mean of squares that is 1 / factor of the small one's. With eps / factor and
-   weights times sqrt(1 / factor) it gives the small model's values in the old channels, zero in
-   the new. With a factor of 4^k both corrections are powers of two, which no dtype rounds.
-3. A matrix has the small one's values in its upper left block, so old heads and old feed-forward
-   units get the same values from the old channels. Its new columns are multiplied by zeros only,
-   so they may be anything.
-4. New heads and new feed-forward units compute random values from the old channels; the columns
-   of `o_proj` and `down_proj` that would add these to the residual stream are zero.
+1. In the residual stream the first channels are the small model's and all others are zero. For
+   this, the new columns of the embedding and the new rows (outputs) of `o_proj` and `down_proj` are
+   zero.
+2. A norm sees a mean of squares that is 1 / factor of the small model's (factor: large hidden size
+   / small hidden size). The grown norm has eps / factor and weights times sqrt(1 / factor). So it
+   gives the small model's values in the old channels and zeros in the new channels. With a factor
+   of 4^k both corrections are powers of two, which no dtype rounds.
+3. Every matrix has the small model's matrix as its upper left block, so old heads and old
+   feed-forward units compute the same values from the old channels. If a matrix reads the residual
+   stream, its new columns are multiplied by zeros, so they may have any values.
+4. New heads and new feed-forward units compute random values from the old channels. The columns of
+   `o_proj` and `down_proj` that would add these values to the residual stream are zero.
 5. A new layer computes everything and adds nothing: its `o_proj` and `down_proj` are zero.
-6. Qwen3's QK-norms use the same eps as the other norms, so old queries and keys are scaled by the
-   same correction, which such a norm cancels.
+6. Qwen3's QK-norms use the same eps as the other norms, now eps / factor. So the weights of old
+   queries and keys are multiplied by sqrt(1 / factor) too; a QK-norm cancels this scale.
 
-All other values are random, so that every product is dense. The zeros are really written: memory
-pages never written to are all mapped to one physical page, which would be read too fast.
+All other values are random, so that every product is dense. The zeros are written to memory: pages
+that were never written are all mapped to one physical page, which would be read too fast.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ OWNERS = ZERO | NORMS | HEAD_NORMS | RANDOM
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """Makes the tensors of a grown model on `device`. Each depends on `seed` and its name alone, so
-    that a model written in parts equals one made in memory (on the same kind of device).
-    `spread`: the standard deviation of random weights."""
+    """Makes the tensors of a grown model on `device`. A tensor's random values depend only on
+    `seed` and its name, so a model written in parts equals a model made in memory (on the same kind
+    of device). `spread`: the standard deviation of random weights."""
 
     plan: GrowthPlan
     seed: int
@@ -56,7 +58,8 @@ class Filler:
 
     @torch.no_grad()
     def tensor(self, name: str, shape: torch.Size, old: torch.Tensor | None) -> torch.Tensor:
-        """The parameter `name` of this shape; `old` is the small model's, None in a new layer."""
+        """The parameter `name` of this shape. `old`: the small model's parameter, None in a new
+        layer."""
         owner = name.split(".")[-2]
         weight = torch.empty(shape, dtype=self.dtype, device=self.device)
         if owner in ZERO:
@@ -75,7 +78,7 @@ class Filler:
 
     def _correction(self, owner: str) -> float:
         has_correction = owner in NORMS
-        # Invariant 6: only with QK-norms, which cancel it.
+        # Invariant 6: only with QK-norms, which cancel the correction.
         has_correction |= owner in ("q_proj", "k_proj") and self.plan.small.qk_norms
         return self.plan.norm_scale if has_correction else 1.0
 
@@ -91,8 +94,8 @@ ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "
 def model_shape(module: Any) -> ModelShape:
     """The shape of a transformers module, which may be on the device `meta`.
 
-    Raises UnsupportedModelError for an architecture that is not in ARCHITECTURES, or a parameter of
-    a module that is not in OWNERS.
+    Raises UnsupportedModelError for an architecture that is not in ARCHITECTURES, or for a
+    parameter other than a weight or bias of a module in OWNERS.
     """
     kind = type(module).__name__
     strange = sorted(name for name, _ in module.named_parameters() if not _is_handled(name))
@@ -153,19 +156,20 @@ def _config(module: Any, plan: GrowthPlan, dtype: torch.dtype) -> Any:
 
 
 def parameter_shapes(large: Any) -> dict[str, torch.Size]:
-    """The shape of every parameter of a meta module, without a tied head's."""
+    """The shape of every parameter of a meta module; a tied head is left out."""
     return {name: parameter.shape for name, parameter in large.named_parameters()}
 
 
 def tensors(
     module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter of the meta module `large`, made from those of `module` one at a time, so
-    that writing needs memory for the parameters of one file only."""
+    """Yields every parameter of the meta module `large`, made from `module`'s parameters.
+    Parameters are made one at a time, so that writing needs memory for the parameters of one file
+    only."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
-    # In the order of the parameters, by which they are grouped into files.
+    # In the order of `parameter_shapes`, by which parameters are grouped into files.
     for name, shape in parameter_shapes(large).items():
         yield name, filler.tensor(name, shape, small.get(name))
 
@@ -174,7 +178,7 @@ def grow_module(
     module: Any, plan: GrowthPlan, seed: int = 0, dtype: torch.dtype | None = None
 ) -> Any:
     """A module of the plan's large shape with `module`'s logits, on the same device. `module` is
-    not changed; `dtype` None: that of `module`."""
+    not changed; `dtype` None: `module`'s dtype."""
     dtype = dtype or next(module.parameters()).dtype
     large = meta_module(module, plan, dtype)
     for name, weight in tensors(module, large, plan, seed, dtype):

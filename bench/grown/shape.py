@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from core.errors import ConfigError
 from core.plurals import number_of
 
-# How far the number of parameters may be from the requested number, relative to the latter.
+# The largest deviation of the number of parameters, relative to the requested number.
 TOLERANCE = 0.1
-# The feed-forward size is a multiple of this, for which matrix kernels are fastest.
+# Matrix kernels are fastest if the feed-forward size is a multiple of this.
 FFN_MULTIPLE = 32
-# Feed-forward against hidden size: no known dense model is much above Qwen2.5's 5.4.
+# Bounds of feed-forward size / hidden size; Qwen2.5's 5.4 is among the largest of known models.
 MAX_FFN_RATIO, MIN_FFN_RATIO = 5.5, 0.5
 # Bounds of the search (added layers, factor of the hidden size), above all known dense models.
 MAX_EXTRA_LAYERS = 128
@@ -64,8 +64,9 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class GrowthPlan:
-    """The shapes before and after. The hidden size and both numbers of heads grow by one integer
-    factor, so that heads keep their size and rotation, and the number of queries per key stays."""
+    """The shapes before and after. The hidden size and the numbers of heads and of KV heads grow by
+    the same integer factor. So the size and rotation of a head stay the same, and so does the
+    number of heads per KV head."""
 
     small: ModelShape
     large: ModelShape
@@ -87,11 +88,10 @@ class GrowthPlan:
 
 
 def plan_growth(small: ModelShape, params: int, field: str = "params") -> GrowthPlan:
-    """A plan for about `params` parameters; hidden sizes of 4^k times the old one are preferred
-    (see `exact`).
+    """A plan for about `params` parameters; factors of 4^k are preferred (see `GrowthPlan.exact`).
 
     Raises ConfigError, naming `field`, if `params` is not more than the small model has, or if no
-    shape is within TOLERANCE of it.
+    shape is within TOLERANCE of `params`.
     """
     if params <= small.parameters:
         raise ConfigError.of(field, params, f"more than the {small.parameters} of the small model")
@@ -109,8 +109,8 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
 
 
 def _best(small: ModelShape, params: int, factors: Iterable[int]) -> ModelShape | None:
-    """Of the shapes within TOLERANCE of `params`, the one with the least `_dissimilarity` to the
-    small shape; None if there is none."""
+    """The shape with the least `_dissimilarity` to `small`, among the shapes that have more
+    parameters than `small` and are within TOLERANCE of `params`; None if there is no such shape."""
     fitting = [
         shape
         for shape in _candidates(small, params, factors)
@@ -133,8 +133,9 @@ def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Itera
 
 
 def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
-    """The shape with the feed-forward size that comes closest to `params`: at least the present
-    size and MIN_FFN_RATIO of the hidden size, at most MAX_FFN_RATIO of it."""
+    """`shape` with the feed-forward size that brings it closest to `params` parameters. The size is
+    at least the present size and MIN_FFN_RATIO times the hidden size. It is at most MAX_FFN_RATIO
+    times the hidden size, unless these minima are larger."""
     without_ffn = replace(shape, ffn=0).parameters
     per_ffn = replace(shape, ffn=1).parameters - without_ffn
     target = round((params - without_ffn) / per_ffn / FFN_MULTIPLE) * FFN_MULTIPLE
@@ -144,9 +145,10 @@ def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
 
 
 def _dissimilarity(small: ModelShape, shape: ModelShape, params: int) -> float:
-    """Squared log ratios, summed so that growth is divided between layers and feed-forward (a
-    deeper model counts as less different than one with other proportions), plus the squared
-    deviation from `params` in tolerances."""
+    """The sum of three squares: the log ratio of the depths; the log ratio of the proportions
+    (feed-forward size / hidden size), with weight 2, since other proportions change a model more
+    than more layers do; the deviation from `params` in units of TOLERANCE. Since they are squares,
+    growth is divided between layers and feed-forward size."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
     depth = math.log(shape.layers / small.layers)
     miss = (shape.parameters / params - 1) / TOLERANCE

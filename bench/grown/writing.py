@@ -1,4 +1,4 @@
-"""Writes a grown model as a folder that loads like any other, with one shard in memory at a
+"""Writes a grown model as a folder that loads like any other model, with one shard in memory at a
 time."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from core.errors import ConfigError, OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
 SHARD_BYTES = 1 << 30
-# Python, torch and a text's activations.
+# Memory for Python, torch and a text's activations.
 OVERHEAD_BYTES = 512 << 20
 # Files copied unchanged: tokenizer, chat template, generation config.
 COPIED = (
@@ -45,10 +45,11 @@ COPIED = (
 def write_grown(
     folder: Path, source: Path, module: Any, recipe: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
-    """Grows `module`, the model of the folder `source`, and compares the written model with it on
-    `texts` (token ids). The folder appears when it is complete, or not at all.
+    """Grows `module`, the model of the folder `source`, writes the grown model to `folder` and
+    compares both models on `texts` (token ids). `folder` appears only once it is complete.
 
-    Raises ConfigError if it cannot be written, UnsupportedModelError if the logits differ.
+    Raises ConfigError if `folder` cannot be written, UnsupportedModelError if the logits differ by
+    more than is allowed.
     """
     dtype = getattr(torch, recipe.dtype)
     with _atomic_folder(folder) as temporary:
@@ -66,7 +67,7 @@ def write_grown(
 
 
 def copied_files(source: Path) -> list[Path]:
-    """The files of a model's folder that its grown model shares."""
+    """The files of a model's folder that are copied to its grown model's folder."""
     return sorted({path for pattern in COPIED for path in source.glob(pattern) if path.is_file()})
 
 
@@ -101,7 +102,7 @@ def _write_weights(
     names = names if count > 1 else ["model.safetensors"]
     for file, group in zip(names, groups, strict=True):
         save_file(dict(itertools.islice(parameters, len(group))), folder / file, {"format": "pt"})
-        (folder / file).chmod(0o644)  # safetensors makes it readable by its owner alone
+        (folder / file).chmod(0o644)  # safetensors makes the file readable by its owner only
     if len(names) > 1:
         total = sum(map(math.prod, shapes.values())) * itemsize
         file_of = {name: file for file, group in zip(names, groups, strict=True) for name in group}
@@ -111,7 +112,8 @@ def _write_weights(
 
 
 def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
-    """The names in order, grouped by file: as many as fit SHARD_BYTES, at least one."""
+    """The parameters' names in order, grouped by file. A file has as many parameters as fit into
+    SHARD_BYTES, at least one."""
     groups: list[list[str]] = [[]]
     group_bytes = 0
     for name, shape in shapes.items():
@@ -128,9 +130,9 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
 
 
 def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
-    """Raises OutOfMemoryError if less memory is free than is used at once: by the small model,
-    `copies` of the large one, and one shard while it is read from its file (for 0.5 B parameters in
-    float32 this is 3.4 GiB; 3.0 GiB were measured)."""
+    """Raises OutOfMemoryError if there is not enough free memory for the small model, `copies`
+    large models, one shard that is being read from its file, and OVERHEAD_BYTES. For 0.5 B
+    parameters in float32 the sum is 3.4 GiB; 3.0 GiB were measured."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
     size = small + copies * large + min(large, SHARD_BYTES) + OVERHEAD_BYTES

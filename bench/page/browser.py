@@ -1,8 +1,8 @@
 """This machine's Chromium, tabs that record problems of the page, and the steps of a measured
 visit.
 
-A first visit in a new tab takes seconds, mostly for compiling Gradio's and Plotly's scripts, so
-tabs are reused: after each visit what the page stored is cleared.
+A first visit in a new tab takes seconds, mostly for compiling Gradio's and Plotly's scripts. So
+tabs are reused; after each visit, everything that the page stored is cleared.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def chromium(suite: str) -> Iterator[Any]:
     executable = next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         try:
-            # Chromium refuses its sandbox to root, as in a container.
+            # Chromium does not start with its sandbox if the user is root, as in a container.
             browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         except Error as error:
             reason = str(error).splitlines()[0]
@@ -76,7 +76,7 @@ class Tab:
         self.watch = Watch("")
         self._tools = context.new_cdp_session(self.page)
         self._origins: set[str] = set()
-        # Through `self`: every visit has a `watch` of its own.
+        # The handlers read `self.watch`, since every visit sets a new one.
         self.page.on("console", lambda message: self.watch.on_console(message))
         self.page.on("pageerror", lambda error: self.watch.on_error(error))
         self.page.on("request", lambda request: self.watch.on_request(request))
@@ -106,7 +106,7 @@ class Tab:
         """
         problems = self.watch.problems
         self.watch = Watch("")
-        # Left before it is cleared: an open page would store its values again.
+        # Left before storage is cleared: an open page would store its values again.
         self.page.goto("about:blank")
         for origin in self._origins:
             request = {"origin": origin, "storageTypes": "all"}
@@ -132,7 +132,7 @@ class Tabs:
 
 
 def frames(page: Any) -> None:
-    """Wait for two animation frames, so that what the server sent or a click changed is drawn."""
+    """Wait for two animation frames, so that changes by the server or by a click are drawn."""
     page.evaluate(TWO_FRAMES)
 
 
@@ -143,7 +143,8 @@ def at_rest(page: Any) -> None:
 
 
 def open_page(tab: Tab, url: str, **options: Any) -> Any:
-    """Open the page as a new visitor and wait for its pictures; `options` are `Tab.visit`'s."""
+    """Open the page as a new visitor and wait for its pictures; `options` are passed to
+    `Tab.visit`."""
     page = tab.visit(url, **options)
     page.set_default_timeout(LIMIT_MS)
     page.locator("#live-notice").get_by_text("Press Run").first.wait_for()

@@ -26,7 +26,7 @@ class BrowserClient:
 
     def call(self, method: str, *values: Any) -> Any:
         """Calls a method of `_PageActions` in that process and returns its result. Raises the
-        SpecScopeError that was raised in it, or BenchError if the process has ended."""
+        SpecScopeError that was raised in that process, or BenchError if it has ended."""
         try:
             with suppress(OSError):  # if the process has ended, its error may still be in the pipe
                 self._pipe.send((method, values))

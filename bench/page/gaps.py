@@ -37,9 +37,8 @@ def playback_worker(models: LoadedModels, rounds: int, rounds_a_second: float) -
 
 
 def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
-    """The gaps between frames in milliseconds (median, 95th and 99th percentile, largest), their
-    number, the share of gaps of at most 50 ms, the seconds in all, the number of the browser's long
-    tasks and the milliseconds of the longest."""
+    """Measures a SYNTHETIC run of `rounds` rounds on a page in `browser`. `speed`: the factor on
+    the run's times. Returns `gaps_of` the run."""
     tab = Tab(browser)
     models = load_models(dtype="float32", device="cpu")
     with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / speed)) as site:
@@ -50,8 +49,8 @@ def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
 
 
 def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]:
-    """Measure a running site in a browser tab. `loaded`: click Run after all scripts have loaded,
-    else while some are still loading."""
+    """Measure a running site in a browser tab. `loaded`: whether to wait for all scripts before the
+    click on Run."""
     page = tab.visit(site.url)
     page.set_default_timeout(LIMIT_MS)
     page.get_by_text("Press Run").first.wait_for()
@@ -64,6 +63,9 @@ def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]
 
 
 def gaps_of(times: dict[str, list[float]]) -> dict[str, float]:
+    """`frames`: the number of gaps between frames; `seconds`: their sum; `median`, `p95`, `p99`,
+    `worst`: milliseconds of a gap; `under_50`: the share of gaps of at most 50 ms; `long_tasks`:
+    the number of the browser's long tasks; `longest_task`: milliseconds of the longest."""
     gaps, long = sorted(times["gaps"]), times["long"]
     return {
         "frames": len(gaps),
@@ -98,10 +100,11 @@ BEFORE_RUN_MS = 400
 
 
 def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
-    """Figures of a replayed run. `late_ms`: from the end of each token's round until the page shows
-    the token; `tokens`: their number; `updates_per_second`: of the text during the run, None with
-    fewer than two updates; `shift`, `shift_all`: layout shifts without and with those that follow a
-    visitor's input."""
+    """Figures of a replayed run. `late_ms`: for each shown token, milliseconds from the end of its
+    round until the page shows it; `tokens`: the number of the run's tokens; `updates_per_second`:
+    updates of the shown text during the run, None with fewer than two updates; `shift`: the sum of
+    layout shifts that do not follow a visitor's input; `shift_all`: the sum of all layout
+    shifts."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     page.click("#live-run")
@@ -122,9 +125,9 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
 
 
 def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
-    """Stops a real run of plain decoding after its first words. Milliseconds to the run's last
-    event, from the click (`ms`) and from the server's request to stop (`ms_in_the_engine`);
-    `rounds`: the number of rounds after that request; `of`: the number of all rounds."""
+    """Stops a real run of plain decoding after its first words. `ms`: milliseconds from the click
+    until RunCancelled; `ms_in_the_engine`: milliseconds from the server's call of `cancel` until
+    RunCancelled; `rounds`: the number of rounds after that call; `of`: the number of all rounds."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     choose(page, "autoregressive", tokens)

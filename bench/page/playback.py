@@ -1,4 +1,4 @@
-"""A fake Worker that replays recorded runs, to benchmark the page alone. It has those methods of
+"""A fake Worker that replays recorded runs, to benchmark the page alone. It has the methods of
 core.engine.worker.Worker that the page uses.
 """
 
@@ -34,7 +34,7 @@ TERMINAL_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
 
 def respace_events(events: Sequence[Event], rounds_a_second: float) -> list[Event]:
-    """A run's events at equal intervals, four to a round."""
+    """A run's events with times at equal intervals; four events count as one round."""
     step = 1000 / rounds_a_second / 4
     return [replace(event, at_ms=step * number) for number, event in enumerate(events)]
 
@@ -67,7 +67,7 @@ def with_request(event: Event, request: Request) -> Event:
 
 
 class PlaybackRun:
-    """Has the interface of core.engine.worker.Run that the page uses; fed by PlaybackWorker."""
+    """The part of core.engine.worker.Run that the page uses. PlaybackWorker emits its events."""
 
     def __init__(
         self, worker: PlaybackWorker, request: Request, run_id: str, tap: Tap | None
@@ -117,9 +117,8 @@ class PlaybackRun:
 
 
 class PlaybackWorker:
-    """Plays `script` for every request; the times of its events are multiplied by `speed`, so 2 is
-    half as fast, and 0 plays without pauses. `infos`: the models it reports as loaded, the LLM
-    first."""
+    """Plays `script` for every request. The times of its events are multiplied by `speed`: 2 plays
+    half as fast, 0 without pauses. `infos`: the models to report as loaded, the LLM first."""
 
     def __init__(
         self, infos: Sequence[ModelInfo], script: Script, speed: float = 1.0, max_live: int = 4
@@ -138,7 +137,8 @@ class PlaybackWorker:
         self.set_script(script, speed, max_live)
 
     def set_script(self, script: Script, speed: float = 1.0, max_live: int = 4) -> None:
-        """Change the script; only while no run is being played."""
+        """Change the script, the speed and `max_live`. Call it only while no run is being
+        played."""
         self.script, self.speed = script, speed
         self._slots, self.max_live = threading.Semaphore(max_live), max_live
 

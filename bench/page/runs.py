@@ -1,5 +1,4 @@
-"""Measures the same request with and without a page that shows it, and assigns threads and
-processes to cores."""
+"""Measures the same request with and without a page that shows it, and pins threads to cores."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def headless(site: Site, request: Request) -> float:
 def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
     """Tokens per second of a run that is logged and shown; `tokens`: the page's `max_new_tokens`,
     which `prepare` has set."""
-    # The run that is measured is the only one on the clock.
+    # The clock must have the measured run only.
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)
@@ -83,7 +82,7 @@ def spread_threads() -> None:
 
 
 def _set_affinity(thread: int, cores: set[int]) -> None:
-    with suppress(ProcessLookupError, OSError):  # it has ended meanwhile
+    with suppress(ProcessLookupError, OSError):  # the thread has ended meanwhile
         os.sched_setaffinity(thread, cores)
 
 
@@ -93,7 +92,8 @@ def _threads() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             status = path.read_text(encoding="utf-8", errors="replace")
-            # After the name, which may have spaces and brackets: state, parent.
+            # The fields after the name, which may have spaces and brackets, begin with state and
+            # parent.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     pending = [os.getpid()]

@@ -48,8 +48,8 @@ class EventClock:
 
 @dataclass(frozen=True)
 class Site:
-    """`clock`: observes the events of the page's runs; `worker`: the worker that the page uses;
-    `clock` does not observe runs that are submitted to it directly."""
+    """`worker`: the worker that the page uses. `clock`: observes the events of the page's runs, but
+    not of runs that are submitted to `worker` directly."""
 
     url: str
     context: Context
@@ -58,7 +58,7 @@ class Site:
 
 
 class _ClockedWorker:
-    """Wraps a run or a worker; a clock records its events and calls of `cancel`."""
+    """Wraps a worker or a run. `clock` records the runs' events and the calls of `cancel`."""
 
     def __init__(self, inner: Any, clock: EventClock) -> None:
         self._inner, self._clock = inner, clock
@@ -81,7 +81,7 @@ class _ClockedWorker:
 
 @contextmanager
 def open_site(worker: Any) -> Iterator[Site]:
-    """The page for `worker`, which is closed at the end."""
+    """Serves the page for `worker`, and closes the worker at the end."""
     clock = EventClock()
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
         clocked_worker = _ClockedWorker(worker, clock)

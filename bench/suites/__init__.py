@@ -43,7 +43,7 @@ SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in E
 ONLY = MappingProxyType(
     {"family": ("acceptance",), "grown": ("cpu-grown", "overhead", "offload", "split")}
 )
-# Suites that run the page, or no model at all.
+# Suites that run the page, which chooses the dtype, or no real model.
 WITHOUT_DTYPE = ("sessions", "start", "visitors")
 
 

@@ -1,7 +1,7 @@
-"""`acceptance`: tokens per LLM pass, with intervals over prompts; independent of time.
+"""`acceptance`: tokens per LLM pass, with intervals over prompts. No figure depends on time.
 
-It compares single SSMs and their union, coupled and plain drafts, tree widths, lengths, combine
-rules and lookup drafters. Continuations that repeat themselves are reported separately.
+The suite compares single SSMs and their union, kinds of drafts, tree widths, lengths, combine rules
+and lookup drafters. Continuations that repeat themselves are reported separately.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bench.suites.process_pool import measure_rows
 from core.engine.engine import Engine
 
 GRAM = 4
-TOGETHER = 10  # requests decoded in one batch: the same tokens, sooner
+TOGETHER = 10  # requests in one batch, which is faster and gives the same tokens
 
 
 @dataclass(frozen=True)
 class Acceptance(Suite):
-    """See Suite. `parts`: which tables' rows are measured."""
+    """See Suite. `parts`: only rows with these parts (`AcceptanceRow.part`) are measured."""
 
     one_dtype: ClassVar[bool] = True
     measures_time: ClassVar[bool] = False
@@ -61,7 +61,8 @@ class Acceptance(Suite):
 
 
 def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
-    """The fraction of distinct n-grams of `size` tokens; 1 if there are none."""
+    """The number of distinct n-grams of `size` tokens, divided by the number of all such n-grams; 1
+    if there are none."""
     grams = [tuple(token_ids[i : i + size]) for i in range(len(token_ids) - size + 1)]
     return len(set(grams)) / len(grams) if grams else 1.0
 
@@ -70,7 +71,7 @@ def _measure_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: AcceptanceRow
 ) -> list[dict[str, Any]]:
     row_cases = cases(settings, prompts, row.kind.temperature)
-    if row.learns:  # only from the texts of this row: a new engine, one request after another
+    if row.learns:  # a new engine, one request at a time: drafters learn from this row only
         with closing(Engine(engine.models)) as new_engine:
             outcomes = decode(new_engine, row_cases, row.speculation)
     else:

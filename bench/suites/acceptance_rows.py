@@ -20,9 +20,9 @@ PAPER = (1, 1, 3, 1, 1, 1, 1, 1)  # SpecInfer's expansion: three branches at its
 CHAIN = (1,) * 8
 WIDTHS = (1, 2, 3, 4, 5)
 LENGTHS = (2, 4, 8, 12)
-MOST_NODES = 64  # of a tree that may be called the best
+MOST_NODES = 64  # of the trees among which the best is chosen
 EQUAL_NODES = 60
-# Best-first trees share nodes: 80 drafted by the five bundled SSMs merge to 46.
+# The SSMs' best-first trees share nodes: 80 nodes from the five bundled SSMs merge to 46.
 MERGED_NODES, UNMERGED_NODES = 45, 80
 LOOKUP_NODES = 16
 LEARNING = frozenset((SUFFIX, TABLE))  # drafters that learn from the texts of earlier runs
@@ -52,8 +52,8 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceRow:
-    """One configuration. `part`: the table it belongs to; `name`: identifies it within its part and
-    kind."""
+    """One configuration. `part`: the table that the row belongs to; `name`: identifies the row
+    within its part and kind."""
 
     part: str
     name: str
@@ -62,17 +62,18 @@ class AcceptanceRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """The fields that identify its sample; rows with the same configuration share a sample."""
+        """The fields that identify the row's sample; rows with the same configuration share a
+        sample."""
         return {"temperature": self.kind.temperature, "config": self.speculation.to_plain()}
 
     @property
     def learns(self) -> bool:
-        """Whether its figures depend on earlier runs."""
+        """Whether the row's figures depend on earlier runs."""
         return not LEARNING.isdisjoint(self.speculation.drafters)
 
     @property
     def most_nodes(self) -> int:
-        """The most nodes of a tree that can be verified."""
+        """The largest number of nodes that a round of this row can verify."""
         config = self.speculation
         if config.combine == "vote_tree":
             return config.vote_nodes

@@ -1,6 +1,6 @@
 """The tables of the `acceptance` suite, from its samples.
 
-Tokens per pass are pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval
+Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts, with a bootstrap interval
 over prompts. Continuations that repeat themselves are easy to draft, so tokens per pass leave them
 out, except in the column `looping`.
 """
@@ -25,7 +25,7 @@ from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import SUFFIX, TABLE, is_model_free
 from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
-# Continuations with a smaller share of distinct 4-grams repeat themselves.
+# A continuation counts as repeating itself if its share of distinct 4-grams is below this.
 LOOPING = 0.7
 BLOCK_WISE = (
     "Tokens per LLM pass, T > 0, sampled drafts: in each round `traversal` accepts in expectation "
@@ -158,7 +158,7 @@ def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
 
 
 def _combine_table(by_row: PromptsByRow, names: Iterable[str]) -> str:
-    """The combine rules, each compared with the union whose number of nodes is nearest."""
+    """The combine rules, each compared with the union whose number of verified nodes is nearest."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "combine rule": lambda row, _: row.name,
@@ -180,7 +180,8 @@ def _against_union(by_row: PromptsByRow, row: AcceptanceRow) -> str:
     unions = [other for other in alike if other.speculation.combine == "union"]
     if row.speculation.combine == "union" or not unions:
         return NOTHING
-    # A tree of more nodes accepts more, whatever the rule.
+    # The base has about the same number of nodes: under every rule, a larger tree accepts more
+    # tokens.
     base = min(unions, key=lambda other: abs(nodes_of(by_row[other]) - nodes_of(by_row[row])))
     return f"{ratio(paired_ratio(by_row[row], by_row[base]))} ({nodes_of(by_row[base]):.1f} nodes)"
 
@@ -219,7 +220,7 @@ def _comparisons(by_row: PromptsByRow) -> str:
 def _counterparts(
     by_row: PromptsByRow, kind: DecodingKind, other: DecodingKind
 ) -> list[tuple[AcceptanceRow, AcceptanceRow]]:
-    """The rows of `kind`, each with its counterpart of kind `other`."""
+    """Each row of `kind` with the row of kind `other` that has the same part and name."""
     base = {(row.part, row.name): row for row in by_row if row.kind == other}
     pairs = [(row, base.get((row.part, row.name))) for row in by_row if row.kind == kind]
     return [(row, same) for row, same in pairs if same is not None]
@@ -246,8 +247,9 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
-    """Whether a row is a candidate for the best small tree: SSMs only, at most MOST_NODES nodes, of
-    this kind or `best_first` with the same verification."""
+    """Whether a row is a candidate for the best small tree. The row must have SSMs only, and at
+    most MOST_NODES nodes. Its kind must be `kind`; if `kind` is greedy or coupled, `kind` with
+    best-first drafts is a candidate too."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))
@@ -286,8 +288,8 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
 
 
 def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
-    """How many texts repeat themselves, in one row per kind: under `greedy` and `match` all rows of
-    a kind have the same texts."""
+    """How many texts repeat themselves, from one row per kind. Under `greedy` and `match` one row
+    is enough, since all rows of a kind have the same texts."""
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]

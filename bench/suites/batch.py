@@ -1,5 +1,5 @@
-"""`batch`: several live requests in one verification pass: total tokens per second by their number,
-and whether each request's ids are the same as alone.
+"""`batch`: several live requests share verification passes. The suite measures the total tokens per
+second by the number of requests, and checks that each request's ids are the same as alone.
 
 The requests are the `--prompts`, the same for every batch size.
 """
@@ -30,7 +30,7 @@ OTHER_IDS = "T={temperature:g}, {contestant} at a time: other ids"
 
 @dataclass(frozen=True)
 class BatchSizes(Suite):
-    """See Suite. `sizes`: the numbers of requests at a time."""
+    """See Suite. `sizes`: the numbers of concurrent requests."""
 
     name: str = "batch"
     about: str = "total tokens per second of 1 to 16 live requests; each request's ids unchanged"
@@ -66,8 +66,8 @@ class BatchSizes(Suite):
 def _decode_batches(
     engine: Engine, cases: Sequence[DecodeCase], size: int, block: Block
 ) -> dict[str, Any]:
-    """Decodes all requests, `size` at a time; returns their number of tokens, the seconds and their
-    ids."""
+    """Decodes all requests, `size` at a time. Returns the number of new tokens, the seconds, and
+    each request's ids."""
     config = SpeculationConfig.preset(block.item)
     outcomes, seconds = time_call(lambda: decode(engine, cases, config, together=size))
     ids = [outcome["token_ids"] for outcome in outcomes]
@@ -77,7 +77,8 @@ def _decode_batches(
 def _against_first(
     cases: Sequence[DecodeCase], by_number: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The figures, and the prompts whose ids differ from those with the first batch size."""
+    """The figures by batch size. In each, `differ` replaces `ids`: the prompts whose ids are not
+    the same as with the first batch size."""
     names = [case.prompt.id for case in cases]
     alone = next(iter(by_number.values()))["ids"]
     for figures in by_number.values():
@@ -100,7 +101,8 @@ def tables(results: Results) -> tuple[str, ...]:
 
 
 def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
-    """A sentence for each measurement whose ids differ from those of a request alone."""
+    """A sentence for each measurement in which the ids of some requests are not the same as
+    alone."""
     return tuple(
         f"{row['preset']}, {what.format(**row)} than alone for {', '.join(row['differ'])}"
         for row in long_rows(results.samples)
@@ -109,9 +111,9 @@ def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
 
 
 def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> str:
-    """A row for each preset: tokens per second for each batch size, and relative to the first one
-    within each repeat. `note`: a format with places for what the figures are and how many requests
-    differ."""
+    """A table with a row for each preset: tokens per second for each batch size, and their ratio to
+    the first batch size within repeats. `note`: a format string with two places: what the figures
+    are, and how many requests differ."""
     repeats = len({row["repeat"] for row in rows})
     num_changed = sum(len(row["differ"]) for row in rows)
     note = note.format(f"medians of {repeats} repeats, ratios within repeats.", num_changed)

@@ -1,4 +1,4 @@
-"""`cpu-bundled`: tokens per second on the CPU with the bundled family: this engine, transformers
+"""`cpu-bundled`: tokens per second on the CPU with the bundled models, by this engine, transformers
 and, if it is installed, llama.cpp.
 
 All contestants run in one process with one set of threads, interleaved: a block is one prompt,
@@ -31,11 +31,11 @@ Contestant = Callable[[Block], dict[str, float]]
 
 @dataclass(frozen=True)
 class CpuBundled(Suite):
-    """See Suite. `variants`: the settings of the other libraries' own speculation that are tried on
-    SWEEP_PROMPTS prompts (the sweep), so that the fastest of each family competes; None: all
-    settings. `settings_kept`: how many settings of each drafter, the fastest on the sweep's first
-    prompt, are run on its other prompts; None: all. `alone`: each drafter is measured alone too,
-    under the preset `best`. `title` and `note` begin each table's title and note."""
+    """See Suite. `variants`: settings of the other libraries' own speculation; None: all. A sweep
+    tries them on SWEEP_PROMPTS prompts, and the fastest of each `Variant.family` competes.
+    `settings_kept`: the number of settings of each drafter, the fastest on the sweep's first
+    prompt, that are run on its other prompts; None: all. `alone`: whether each drafter is also
+    measured alone, with the preset `best`. `title` and `note` begin each table's title and note."""
 
     name: str = "cpu-bundled"
     about: str = (
@@ -69,8 +69,8 @@ class CpuBundled(Suite):
 
 
 class CpuContest:
-    """All contestants in one dtype. Models are loaded when first needed: with all results present,
-    none."""
+    """All contestants in one dtype. Models are loaded when first needed, so none are loaded if no
+    results are missing."""
 
     def __init__(self, suite: CpuBundled, context: Context, dtype: str) -> None:
         self._suite = suite
@@ -88,8 +88,8 @@ class CpuContest:
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
-        """Runs each variant once on the sweep's prompts; with `settings_kept`, after the first
-        prompt only the fastest variants."""
+        """Runs each variant once on the sweep's prompts. With `settings_kept`, only the fastest
+        variants of each drafter are run on the prompts after the first."""
         num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
         sweep_blocks = self._blocks("sweep", temperature, prompts)
         todo = sweep_blocks.missing_blocks
@@ -120,7 +120,7 @@ class CpuContest:
                 run_preset = partial(self._run_engine, engine, config, temperature)
                 if not config.drafters:
                     yield preset, run_preset
-                    break  # the engines differ only in their SSMs, which plain decoding lacks
+                    break  # the engines differ in their SSMs only; plain decoding uses none
                 yield f"{preset}, {description}" if description else preset, run_preset
         if self._suite.alone:
             best = SpeculationConfig.preset("best", temperature)
@@ -188,7 +188,7 @@ class CpuContest:
         return cpu.all_variants(self._models.assistants, llama.assistants if llama else None)
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
-        """Prompts that are not in the contest; if there are none, some of the contest's."""
+        """Prompts that are not in the contest; if there are none, prompts of the contest."""
         contest_ids = {prompt.id for prompt in self._context.prompts}
         spare = tuple(p for p in self._context.all_prompts if p.id not in contest_ids)
         return take_round_robin(spare or self._context.all_prompts, SWEEP_PROMPTS)
@@ -199,7 +199,7 @@ class CpuContest:
         return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
     def _llama_note(self) -> dict[str, str]:
-        """The sentence about llama.cpp (installed or why not), as a field of the sample."""
+        """A sentence with llama.cpp's version or why it is missing, as a field of the sample."""
         return {"llama_note": self._models.llama_note}
 
 

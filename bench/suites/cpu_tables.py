@@ -33,7 +33,7 @@ LOOKUP_COUNTS = (3, 5, 10)
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Assisted generation by one SSM with a schedule (llama.cpp has none), or prompt lookup (no
-    SSM, no schedule)."""
+    SSM, no schedule). `count`: the number of drafted tokens."""
 
     family: str
     count: int
@@ -75,9 +75,10 @@ def all_variants(
 def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
-    """For each family and SSM the `count` fastest settings by the `figures` of one prompt. One
-    prompt is enough: a drafter's best settings vary less from text to text than the best drafter
-    does. For a drafter without figures (its library was not installed then), all its settings."""
+    """The `count` fastest settings of each drafter (family and SSM), by the `figures` of one
+    prompt. One prompt is enough: a drafter's best settings vary less from text to text than the
+    best drafter does. If a drafter has no figures (its library was not installed then), all its
+    settings are kept."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
@@ -95,9 +96,10 @@ def fastest_of_each_drafter(
 
 @dataclass(frozen=True, slots=True)
 class LoadedContestants:
-    """The libraries to compare, all over one LLM. `engines`: this project's, by a description of
-    their SSMs (an empty text if there is only one). `assistants`: SSMs for `transformers`, by name.
-    `llama`: llama.cpp if it is installed; `llama_note`: its version, or why it is missing."""
+    """The libraries to compare, all with the same LLM. `engines`: this project's engines, by a
+    description of their SSMs (an empty text if there is only one engine). `assistants`: SSMs for
+    `transformers`, by name. `llama`: llama.cpp if it is installed; `llama_note`: its version, or
+    why it is missing."""
 
     engines: Mapping[str, Engine]
     transformers: TransformersLlm
@@ -131,8 +133,9 @@ def sweep_figures(
 
 
 def best_variant(results: Results, dtype: str, temperature: float, family: str) -> str:
-    """The fastest variant of a family, by all tokens over all seconds, among those that were run on
-    every prompt of the family's sweep (llama.cpp may not have been installed always)."""
+    """The name of a family's fastest variant, by all tokens over all seconds; empty if there is
+    none. Only variants that were run on every prompt of the family's sweep are considered:
+    llama.cpp may not always have been installed."""
     per_prompt = [
         {name: figure for name, figure in figures.items() if name.startswith(family)}
         for figures in sweep_figures(results, dtype, temperature)
@@ -151,15 +154,16 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
 def contest_table(
     results: Results, dtype: str, temperature: float, title: str = "", preface: str = ""
 ) -> str:
-    """A row for each contestant; empty without blocks. `title` begins the title, `preface` the
-    note."""
+    """A table with a row for each contestant; empty without blocks. `title` begins the table's
+    title, `preface` its note."""
     samples = list(results.where(kind="block", dtype=dtype, temperature=temperature))
     rows = long_rows(samples)
     if not rows:
         return ""
 
     def against(base: str, group: Group) -> str:
-        """The ratio over the blocks that have both: not every contestant was always installed."""
+        """The ratio over the blocks that have both contestants: not every one was always
+        installed."""
         return ratio(group.ratio(contestant=base))
 
     columns: dict[str, Callable[[Group], object]] = {
@@ -183,7 +187,8 @@ def contest_table(
 
 
 def _tokens_a_pass(group: Group) -> object:
-    """All tokens over all passes of the LLM; a dash for the other libraries, which report none."""
+    """All tokens over all passes of the LLM; None for the other libraries, which report no
+    passes."""
     counted = [row for row in group.rows if row.get("passes")]
     if not counted:
         return None

@@ -1,7 +1,7 @@
-"""The first run of a fresh process against its tenth: what `best` loses while it measures costs.
+"""Compares a new process's first run with its tenth: `best` is slower while it measures costs.
 
-`python -m bench.suites.first_runs THREADS TOKENS < PROMPT` prints a run's tokens per LLM pass and
-per second, for each of ten runs of one request at temperature 0, as JSON.
+`python -m bench.suites.first_runs THREADS TOKENS < PROMPT` makes ten runs of one request at
+temperature 0. It prints each run's tokens per LLM pass and per second, as JSON.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from bench.tables import figure
 from lab.figures import estimate, middle
 
 RUNS, TOKENS = 10, 96
-# The least ratios of the first run's figures to the tenth's.
+# Targets: the first run's figures must be at least these fractions of the tenth run's.
 TARGETS = {"tokens per pass": 0.85, "tokens per second": 0.8}
-# The loop ends when its parent does, even if that is killed.
+# The loop ends when its parent process ends, even if the parent is killed.
 BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 def measure_first_runs(context: Context, pairs: int) -> None:
-    """Two processes for each of `pairs`: one alone, one while another process keeps a core busy."""
+    """Measures `pairs` pairs of processes: one runs alone, one while another process keeps a core
+    busy."""
     for number in range(pairs):
         for busy in (False, True):
             if context.results.has(process=number, busy=busy):

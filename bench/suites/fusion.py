@@ -1,5 +1,5 @@
-"""`fusion`: SSMs that draft one trunk together (CoSine) in trees of 8 nodes, with and without the
-parts of CoSine."""
+"""`fusion`: SSMs that draft one chain together (CoSine's token fusion) in trees of 8 nodes, with
+and without the parts of CoSine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
             combine="vote_tree", vote_nodes=8, max_tree_nodes=8, draft="best_first"
         ),
         "log_pool": SpeculationConfig(combine="log_pool", max_tree_nodes=8, draft="best_first"),
-        # The ablations without fusion: the same routing, the same nodes, a tree by votes.
+        # The ablations without fusion: the same routing and number of nodes, but a tree by votes.
         "vote_tree, routed": SpeculationConfig(
             combine="vote_tree",
             vote_nodes=8,
@@ -51,8 +51,8 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
             draft="best_first",
             routing="credit",
         ),
-        # `union` divides its nodes among the SSMs, so that no draft is deep: it is no ablation of
-        # fusion.
+        # `union` is no ablation of fusion: it divides its nodes among the SSMs, so no draft is
+        # deep.
         "union": SpeculationConfig(max_tree_nodes=8),
         "union, routed": SpeculationConfig(max_tree_nodes=8, routing="cosine"),
         "fused, routed (as published)": SpeculationConfig(
@@ -71,7 +71,8 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
         ),
     }
 )
-# A part of CoSine, a contestant with it, and one without it at the same number of nodes.
+# A part of CoSine, a contestant with this part, and a contestant without it. Both have the same
+# number of nodes.
 ABLATIONS = (
     ("fusion", "fused, routed (as published)", "vote_tree, routed"),
     ("fusion", "fused, credit routes 2", "vote_tree, credit routes 2"),

@@ -1,6 +1,7 @@
-"""`gpu-bundled`: the bundled family on a GPU. Plain decoding, `best`, a fixed tree whose rounds run
-as captured graphs, and transformers' `generate`; the bytes that plain decoding reads a second
-against the copy bandwidth measured in the same block; the share of a round in which no kernel runs.
+"""`gpu-bundled`: the bundled models on a GPU. The contestants are plain decoding, `best`, a fixed
+tree whose rounds run as captured graphs, and transformers' `generate`. The suite also reports the
+bytes per second that plain decoding reads, relative to the copy bandwidth measured in the same
+block. It also reports the fraction of a round in which no kernel runs.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class GpuContest(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            # Models are loaded when first needed: a full file loads none.
+            # Models are loaded when first needed, so none are loaded if no results are missing.
             models = cache(partial(self.load, dtype, self.device))
             for temperature in self.temperatures:
                 key = {"dtype": dtype, "temperature": temperature}
@@ -125,7 +126,8 @@ class GpuContest(Suite):
 
 
 def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
-    """Copy bandwidth of the device in bytes a second, reads plus writes; the median of COPIES."""
+    """The device's copy bandwidth in bytes per second, reads plus writes: the median over COPIES
+    copies."""
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -184,9 +186,9 @@ NO_KERNELS = ("Memcpy", "Memset")  # a trace lists these among the kernels
 def gaps(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> dict[str, float] | None:
-    """The number of `rounds` that were traced, the number of `kernels` in them, and the `idle`
-    fraction of the time (`idle_share`); None if no kernel ran, as on a CPU, or the text ended
-    before the trace."""
+    """Traces rounds of one run. Returns the number of traced `rounds`, the number of `kernels` in
+    them, and the `idle` fraction of the time (`idle_share`). None if no kernel ran (as on a CPU) or
+    if the text ended before the trace."""
     from torch.profiler import ProfilerActivity, profile
 
     events = engine.generate(request(case, speculation))
@@ -214,6 +216,6 @@ def _kernels(trace: Any) -> Iterator[tuple[float, float]]:
 
 def idle_share(kernels: Sequence[tuple[float, float]]) -> float:
     """The fraction of the time from the first start to the last end in which no kernel ran.
-    `kernels`: their starts and ends, in any one unit."""
+    `kernels`: their starts and ends, in any unit."""
     span = max(end for _, end in kernels) - min(start for start, _ in kernels)
     return 1 - union_ms(kernels) / span if span else 0.0

@@ -1,7 +1,7 @@
 """`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`, `gpu-grown-1b-ssms`, `gpu-grown-7b-ssms`: the
-contests of `cpu-bundled` and `gpu-bundled` with grown models: an LLM with the cost of half a
-billion parameters or more, and SSMs that are not grown, or grown to a hundredth of the LLM's
-parameters."""
+contests of `cpu-bundled` and `gpu-bundled` with grown models (see `bench.grown.module`). The LLM
+has the cost of half a billion parameters or more. SSMs are not grown, or are grown to a hundredth
+of the LLM's parameters."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ SETTINGS_KEPT = 2  # settings of each drafter that are run on all sweep prompts
 
 @dataclass(frozen=True, slots=True)
 class GrownContestants:
-    """Loads the contestants, with the bundled LLM grown to `params` parameters and its SSMs to
-    `ssm_params`."""
+    """Loads the contestants, with the bundled LLM grown to `params` parameters. One of the two
+    engines has the bundled SSMs, the other has them grown to `ssm_params`."""
 
     params: int = PARAMS
     ssm_params: int = SSM_PARAMS
@@ -53,8 +53,8 @@ class GrownContestants:
             grown = FamilyInFolders(family, context)
         else:
             if family.llm.plan is not None:
-                # Copies in memory: this engine's weights, also packed, transformers' weights, and
-                # llama.cpp's where it is installed.
+                # Copies of the LLM in memory: this engine's weights, this engine's packed weights,
+                # transformers' weights, and llama.cpp's weights if it is installed.
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
             grown = FamilyInMemory(family, bundled, context.say)
@@ -73,8 +73,8 @@ class GrownContestants:
 
 
 def llm_folders(context: Context, dtype: str, params: int) -> dict[str, Path]:
-    """By name the bundled LLM's folder and, with `--grown`, that of the LLM grown to `params`
-    parameters, which is written first if it is missing."""
+    """LLM folders by name: the bundled LLM's and, with `--grown`, the folder of the LLM grown to
+    `params` parameters. A grown LLM that is missing is written first."""
     folders = {BUNDLED: bundled_llm()}
     if context.grown is not None:
         family = family_of(GrowthRequest(params, 0, dtype=dtype))
@@ -83,15 +83,15 @@ def llm_folders(context: Context, dtype: str, params: int) -> dict[str, Path]:
 
 
 def grown_models(context: Context, dtype: str) -> LoadedModels:
-    """The family in the folder `--grown`, with grown SSMs, as `cpu-grown` runs it."""
+    """The grown LLM and grown SSMs that `cpu-grown` runs, from the folder `--grown`."""
     return FamilyInFolders(
         family_of(GrowthRequest(PARAMS, SSM_PARAMS, dtype=dtype)), context
     ).loaded_models()
 
 
 class FamilyInFolders:
-    """The family from its folders, which are written first if they are missing; each contestant
-    loads them itself."""
+    """A GrownFamily in folders. Missing folders are written first. Each contestant loads its own
+    copy of the models."""
 
     def __init__(self, family: GrownFamily, context: Context) -> None:
         assert context.grown is not None
@@ -109,7 +109,8 @@ class FamilyInFolders:
 
 
 class FamilyInMemory:
-    """The family grown in this process from `small`, on a device."""
+    """A GrownFamily that is grown in this process, on `device`. `small`: the models before
+    growth."""
 
     def __init__(
         self,
@@ -121,8 +122,8 @@ class FamilyInMemory:
         self._family, self._small, self._say, self._device = family, small, say, device
 
     def loaded_models(self, llm: Any = None) -> LoadedModels:
-        """The grown models for this engine; the LLM is the module `llm`, if given, else it has
-        weights of its own."""
+        """The grown models for this engine. `llm`: the module to use as the LLM; None: the LLM gets
+        its own weights."""
         family, small = self._family, self._small
         large = self._model(family.llm, small.llm.info, llm)
         ssms: dict[str, LanguageModel] = {
@@ -167,7 +168,8 @@ CPU_GROWN = CpuBundled(
 
 @dataclass(frozen=True, slots=True)
 class GrownLoader:
-    """Loads the bundled family grown to `params` parameters; `ssm_params` 0: SSMs are not grown."""
+    """Loads the bundled models with the LLM grown to `params` parameters and the SSMs grown to
+    `ssm_params` (0: not grown)."""
 
     params: int
     ssm_params: int

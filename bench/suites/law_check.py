@@ -60,7 +60,7 @@ def _compare(
     figures |= {"diverged_at": diverged_at, "margin": None}
     if diverged_at is not None:
         figures["token_ids"] = ids
-        # Otherwise one text ended early, and no logit margin applies.
+        # If one text is the beginning of the other, there is no logit margin.
         if diverged_at < min(len(ids), len(expected)):
             prefix = [*outcome["prompt_token_ids"], *ids[:diverged_at]]
             pair = (ids[diverged_at], expected[diverged_at])
@@ -70,7 +70,7 @@ def _compare(
 
 @cache
 def _in_float64(module: Any) -> Any:
-    """A copy, made at first use: in most runs no tokens differ."""
+    """A float64 copy of `module`, made at first use: in most runs no tokens differ."""
     return copy.deepcopy(module).double()
 
 
@@ -78,9 +78,9 @@ def _in_float64(module: Any) -> Any:
 def margin(
     module: Any, context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int
 ) -> float:
-    """The float64 gap between the best next-token utility after `context` and the lowest of
-    `tokens` (law 1). Utilities are logits at temperature 0; above, log p + G(position) with the
-    noise G of `seed`, which is what `match` compares."""
+    """The gap in float64 between the best next-token utility after `context` and the lowest utility
+    of `tokens` (law 1). At temperature 0, utilities are logits. Above temperature 0, they are log p
+    + G(position), as in the rule `match`; G is the noise of `seed`."""
     utilities = _in_float64(module)(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])

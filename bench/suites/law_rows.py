@@ -6,13 +6,13 @@ Products, each at temperature 0 and above, with one request and with several at 
 3. combine rules x length policies x pipeline modes
 4. draft kinds x verification rules x drafters x shapes, for `union`
 5. presets x schedules; with several requests only
-6. routing rules x draft kinds, fused ones included; not drawn ones, whose tokens cannot be compared
+6. routing rules x draft kinds, without drawn kinds, whose tokens cannot be compared
 7. prompt lookup without an SSM
 
 Rows that equal others are left out; rows that cannot be compared token by token are listed once.
 
-Fields not crossed in products 2, 3 and 6 are filled pairwise: every valid pair of values occurs at
-each temperature.
+Products 2, 3 and 6 fill all other fields pairwise: every valid pair of values occurs at each
+temperature.
 
 The rows are built from the lists of `core.config`, so that a new rule is included without a change
 here.
@@ -69,7 +69,7 @@ class LawRow:
     by the engine's `schedule`; when one ends, the next one joins.
 
     `speculation` has `draft` and `verify` resolved. `is_compared` is false for rules that keep the
-    distribution but not the tokens, which cannot be compared one by one.
+    distribution but not the tokens.
     """
 
     name: str
@@ -91,7 +91,7 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """All rows of the products above; a few configurations are in two of them."""
+    """All rows of the products above; a few configurations are in two products."""
     return (
         *_preset_rows(),
         *_ngram_rows(),
@@ -118,8 +118,8 @@ def _preset_rows() -> Iterator[LawRow]:
 
 
 def _scheduled_rows() -> Iterator[LawRow]:
-    """Each preset under every schedule except `each`, which the other rows use; with its own
-    pipeline mode and without pipelining."""
+    """Each preset under every schedule except `each`, which the other rows use. Each pair is run
+    with the preset's own pipeline mode and without pipelining."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         if schedule == "each" or preset.verify not in token_exact_rules():
@@ -174,7 +174,7 @@ def _crossed_rows() -> Iterator[LawRow]:
         for pipeline, length, combine, together in itertools.product(
             PIPELINES, LENGTHS, COMBINES, CONCURRENCIES
         )
-        # Leaves out rows that equal one above or one with pipeline=off.
+        # Leaves out `off` and every mode that has the same effect as `off`.
         if pipeline != "off"
         and (pipeline, together) != ("across", 1)
         and not (pipeline == "ahead" and not combine_rule(combine).ahead)
@@ -229,7 +229,7 @@ def is_valid(values: Values) -> bool:
 
 
 def _draft_rows() -> Iterator[LawRow]:
-    """Product 4, draft kinds outermost, so that a short run already covers every rule."""
+    """Product 4. Draft kinds vary fastest, so that a short run already covers every rule."""
     product = itertools.product(SHAPES, DRAFTERS, CONCURRENCIES, TEMPERATURES, DRAFTS)
     for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
@@ -249,8 +249,8 @@ def pairwise_rows(
     open_fields: Mapping[str, Sequence[Any]],
     is_allowed: Callable[[Values], bool],
 ) -> list[Values]:
-    """Fills each row greedily with the values that add the most new pairs; ties go to the values
-    listed first, so that these are the most frequent."""
+    """Fills each row greedily with the values that add the most new pairs. Ties go to the values
+    that are listed first, so these become the most frequent."""
     pairs_so_far: set[Pair] = set()
     chosen_rows = []
     names = tuple(open_fields)

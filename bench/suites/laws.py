@@ -1,8 +1,8 @@
 """`laws`: the text is the LLM's own, token for token (laws 1 and 2 of tests/laws).
 
-The text is compared, at temperature 0, with that of transformers' `generate`; above 0, with that of
-plain decoding with the same seed. Where two texts differ, the LLM's logits in float64 distinguish
-near ties from errors.
+At temperature 0 the text is compared with the text of transformers' `generate`; above 0, with plain
+decoding with the same seed. If two texts differ, the LLM's logits in float64 distinguish near ties
+from errors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Laws(Suite):
     def measure(self, context: Context) -> None:
         pin_arithmetic()
         rows = [row for row in self.rows if row.is_compared and not context.results.has(**row.key)]
-        # A complete file loads no model.
+        # If no results are missing, no model is loaded.
         if not rows:
             return
         temperatures = sorted({row.temperature for row in rows})
@@ -70,7 +70,7 @@ class Laws(Suite):
         return TransformersLlm("float32")
 
     def reference_name(self, context: Context, temperature: float) -> str:
-        """What the texts at a temperature are compared with."""
+        """The name of the reference with which texts at this temperature are compared."""
         return GENERATE if temperature == 0 else PLAIN
 
     def _reference(self, context: Context, engine: Engine, temperature: float) -> Reference:

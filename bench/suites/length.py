@@ -1,8 +1,8 @@
-"""`length`: `goodput` against the best fixed length, `trend` and `confidence`, and against plain
-decoding where the SSM is hopeless.
+"""`length`: compares the length policy `goodput` with the best fixed length, with `trend` and
+`confidence`, and, if the SSM is useless (`Hopeless`), with plain decoding.
 
-Contestants are interleaved: a block is one prompt, decoded once by each. Times are from the prompt
-to the last token, prefill included.
+Contestants are interleaved: a block is one prompt, decoded once by each contestant. Times are from
+the prompt to the last token, prefill included.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lab.order import Block
 
 @dataclass(frozen=True)
 class Length(Suite):
-    """See Suite. `hopeless_prompts`: prompts of the part with a hopeless SSM."""
+    """See Suite. `hopeless_prompts`: the number of prompts of the part with a hopeless SSM."""
 
     name: str = "length"
     about: str = "goodput against the best fixed length, trend, confidence; a hopeless SSM"
@@ -102,7 +102,7 @@ def _measure_contest(blocks: Blocks, engine: Engine) -> None:
 
 class Hopeless:
     """`model` with negated logits: it proposes, with high scores, the tokens that the model finds
-    least likely. Only rejections show that it is useless."""
+    least likely. Only rejections show that the proposals are useless."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -117,15 +117,15 @@ class Hopeless:
 
 
 def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
-    """The same LLM with one SSM: the first, as Hopeless."""
+    """The same LLM with one SSM: the first SSM, wrapped in Hopeless."""
     name, model = next(iter(models.ssms.items()))
     ssm: Any = Hopeless(model)
     return dataclasses.replace(models, ssms={name: ssm})
 
 
 def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> dict[str, Any]:
-    """Runs a case to its end. Returns the number of `tokens`, the `seconds` (prefill included), the
-    number of `accepted` drafted tokens and, round by round, the chosen `lengths` and the `depths`
+    """Runs a case to its end. Returns the number of `tokens`, the `seconds` (prefill included) and
+    the number of `accepted` drafted tokens; also, by round, the chosen `lengths`, and the `depths`
     and `nodes` of the verified trees."""
     tokens = accepted = 0
     rounds: dict[str, list[int]] = {"lengths": [], "depths": [], "nodes": []}

@@ -1,9 +1,9 @@
-"""The contestants of the `length` suite (preset `best` with every length policy), its tables, and
-its figures for the chart.
+"""The contestants of the `length` suite (preset `best` with every length policy), and the suite's
+tables and figures for the chart.
 
-The best fixed length is chosen on one half of the prompts (each domain is split in two) and
-compared on the other half, and vice versa: every prompt is compared once, never with a length that
-was chosen on it.
+The prompts of each domain are split into halves. The best fixed length is chosen on one half and
+compared on the other half, and vice versa. So no prompt is compared with a length that was chosen
+on this prompt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lab.figures import Estimate
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
 GOODPUT = "goodput"
-# Without `fixed`, which is a contestant of its own for each of LENGTHS.
+# Without `fixed`, of which there is a contestant for each of LENGTHS.
 OTHERS = tuple(
     name for name, policy in LENGTH_POLICIES.items() if name != GOODPUT and not policy.always
 )
@@ -81,11 +81,11 @@ def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
 BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, *OTHERS, PLAIN)
 OVERALL = "over all"
-# The least ratios wanted: to the best fixed length, by domain and over all; with a hopeless SSM, to
-# plain decoding.
+# The targets, least ratios of `goodput`'s speed: to the best fixed length in each domain and over
+# all domains; to plain decoding with a hopeless SSM.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
 BASE = "base"  # the name that a rival's rows get in a comparison
-LEARNING_PROMPTS = 5  # after these an engine has measured that an SSM is hopeless
+LEARNING_PROMPTS = 5  # after this many, an engine has measured that an SSM is hopeless
 
 
 class LengthContest:
@@ -100,8 +100,8 @@ class LengthContest:
         self.domains = tuple(d for d in domains(tuple(prompts)) if self.of("", d).rows)
 
     def of(self, name: str, domain: str = OVERALL) -> Group:
-        """A contestant's rows, all rows if `name` is empty. For BEST and OWN, each prompt has the
-        rows of the fixed length chosen for it."""
+        """A contestant's rows; all rows if `name` is empty. For BEST and OWN: each prompt's rows of
+        the fixed length that was chosen for the prompt."""
         rows = [row for row in self.rows if domain in (OVERALL, self._domain[row["prompt"]])]
         return Group(
             [r for r in rows if not name or r["contestant"] == self._fixed_name_of(name, r)]
@@ -115,7 +115,7 @@ class LengthContest:
 
     def best_fixed(self, half: int, domain: str = OVERALL) -> str:
         """The fixed length with the largest geometric mean of speeds on the prompts of the *other*
-        half; empty if there are none."""
+        half; empty if there are no such prompts."""
         if (half, domain) not in self._chosen:
             gain: dict[str, float] = {}
             for name in FIXED:
@@ -253,8 +253,8 @@ def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
 
 
 def _hopeless_table(rows: Sequence[Row], dtype: str) -> str:
-    """The table by place (`_rows_by_place`): the first LEARNING_PROMPTS prompts, the rest, then the
-    rest in groups of 11 prompts."""
+    """The table by place (`_rows_by_place`): a line for the first LEARNING_PROMPTS prompts, a line
+    for all later prompts, then a line for each group of 11 later prompts."""
     total = 1 + max(row["place"] for row in rows)
     groups = [(start, min(start + 11, total)) for start in range(LEARNING_PROMPTS, total, 11)]
     lines = []

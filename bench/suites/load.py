@@ -3,7 +3,7 @@
 first token and time per token.
 
 Each contestant has its own engine over the same models, since an engine keeps what its schedule
-measures. Every text is compared with plain decoding's.
+measures. Every text is compared with the text of plain decoding.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 CLIENTS = (1, 2, 4, 8, 16, 32)
 RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-# Requests that an open loop serves at once; capacity is measured with as many.
+# The number of concurrent requests in an open loop, and in the measurement of capacity.
 MAX_CONCURRENT = 8
 PERCENTILES = (0.5, 0.95, 0.99)
 # Candidates for the distance from one prompt to the next, see `_prompt_step`.
 PRIMES = (7, 11, 13, 17)
-# Offset of the first prompt from one repeat to the next, so that repeats differ.
+# The first prompt's index grows by this from one repeat to the next, so that repeats differ.
 REPEAT_OFFSET = 11
-# By measure: its title, and its decimals where all percentiles are in one cell.
+# By measure: its title, and its number of decimals if all percentiles are in one cell.
 MEASURES = {"ttft_ms": ("first token", 0), "tpot_ms": ("per token", 1)}
 RATIO_NOTE = "after the comma: divided by plain decoding's in the same block"
-# CoSine's throughput and latency divided by those of the best of SpecInfer and others, as its paper
-# claims (arXiv 2503.10325).
+# CoSine's throughput and latency relative to the best of its baselines (SpecInfer and others), as
+# CoSine's paper claims (arXiv 2503.10325).
 PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 
 
@@ -174,8 +174,8 @@ def _figures(
     served: Sequence[ServedRequest],
     plain_tokens: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """Percentiles, and the number of texts that differ from plain decoding's, which are kept by
-    prompt in `plain_tokens`: PLAIN runs first in every block."""
+    """Percentiles, and the number of texts that differ from plain decoding's. `plain_tokens`: plain
+    decoding's token ids by prompt, filled when PLAIN runs, which is first in every block."""
     pairs = list(zip(requests, served, strict=True))
     if name == PLAIN:
         plain_tokens.update({request.prompt: one.token_ids for request, one in pairs})
@@ -201,7 +201,8 @@ def failures(results: Results) -> tuple[str, ...]:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Tables of tokens per second over plain decoding's, of percentiles, and of claims."""
+    """Tables of tokens per second and their ratio to plain decoding's, of percentiles, and of
+    claims."""
     rows = long_rows(results.samples)
     texts = []
     for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
@@ -225,7 +226,7 @@ def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
 
 
 def _with_ratio(group: Group, name: str, digits: int) -> str:
-    """The median of a figure and its ratio to plain decoding's, both with intervals."""
+    """The median of a figure and its ratio to plain decoding's figure, both with intervals."""
     other = group.ratio(name, contestant=PLAIN) if group["contestant"] != PLAIN else None
     return f"{figure(group.median(name), digits)}{f', {ratio(other)}' if other else ''}"
 
@@ -247,8 +248,8 @@ def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str
 def _by_load(
     rows: Sequence[Row], title: str, head: str, note: str, cell: Callable[[Group], str]
 ) -> str:
-    """One row per contestant, one column per load. `cell` formats a contestant's blocks at a load;
-    without any there is a dash."""
+    """One row per contestant, one column per load. `cell` formats a contestant's blocks at a load.
+    If there are no blocks, the cell has a dash."""
 
     def cell_at(load: float, group: Group) -> str:
         blocks = group.of(load=load)
@@ -326,8 +327,8 @@ def _claims(rows: Sequence[Row]) -> str:
 def _worst(
     rows: Sequence[Row], contestant: str, name: str, base: str, loads: Iterable[float] = ()
 ) -> Any:
-    """The smallest ratio, over `loads` (empty: all), of a contestant's figure `name` to that of
-    `base`; None if no block has both."""
+    """The smallest ratio, over `loads` (empty: all), of a contestant's figure `name` to `base`'s
+    figure; None if no block has both."""
     all_rows = Group(rows, rows, **_BLOCKS)
     ratios = [
         all_rows.of(contestant=contestant, load=load).ratio(name, contestant=base)

@@ -1,6 +1,6 @@
-"""`nodes`: SSMs in other processes against SSMs in this one, over loopback and over a relay that
-adds latency, with and without drafting ahead; predicted tokens a second; the number of clients that
-can be served with nodes, simulated and measured."""
+"""`nodes`: compares SSMs in other processes (nodes) with SSMs in this process, over loopback and
+over a relay that adds latency, with and without drafting ahead. Also predicts tokens per second
+over a relay, and simulates and measures the number of clients that can be served with nodes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
-# Criteria, as shares: the most that loopback adds to a local round, the largest error of a
-# prediction, and the share of the bound on clients that must at least be reached.
+# Criteria, as shares. MOST_ADDED: the most that loopback may add to a local round. MOST_ERROR: the
+# largest error of a prediction. LEAST_OF_BOUND: the least share of the bound on clients.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
-CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # of the simulation
+CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # numbers that are simulated
 SERVED_CLIENTS = (4, 8)
 DRAFTING = ("draft", "catch_up")  # spans of drafters, without `prefill`
 # The contestants that serve several clients, by name: their engine and pipeline mode.
@@ -108,7 +108,7 @@ def relay_name(ms: int) -> str:
 
 
 def engine_over(models: LoadedModels, addresses: Sequence[str]) -> Engine:
-    """An engine with the family's LLM and all SSMs on these nodes."""
+    """An engine with the LLM of `models`; all its SSMs are on the nodes at these addresses."""
     llm_alone = replace(models, ssms={})
     return Engine(llm_alone, nodes=connect_nodes(NodeSettings(tuple(addresses)), llm_alone))
 
@@ -152,9 +152,9 @@ def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
 def _text(
     context: Context, engine: Engine, block: Block, preset: str = PRESET, pipeline: str = "off"
 ) -> dict[str, Any]:
-    """Decodes one text. Returns its ids, its speed and its tokens per round and, for the rounds
-    after the first: the mean time of a round, the times of verifying and drafting, and the times,
-    the number and the outcomes of the nodes' round trips."""
+    """Decodes one text. Returns its ids, its speed and its tokens per round. The other figures
+    leave out the first round: the mean time of a round, the times of verifying and drafting, and
+    the times, number and outcomes of the nodes' round trips."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
     # A fixed node budget: `auto` depends on measured times, and so may differ between engines.
@@ -165,7 +165,7 @@ def _text(
         outcome.observe(event)
         if isinstance(event, RoundCompleted):
             rounds.append(event)
-    # In the first round the SSMs read the prompt: it is left out, unless it is the only one.
+    # The first round, in which the SSMs read the prompt, is left out unless it is the only round.
     usual = rounds[1:] or rounds
     trips = [trip for one in usual for trip in one.nodes]
     starts = [min(span.start_ms for span in one.spans if span.name != "prefill") for one in usual]
@@ -273,8 +273,9 @@ def _connection_table(dtype: str, samples: Sequence[Row]) -> str:
 
 
 def predicted_rate(contestant: str, loopback: Row) -> float:
-    """Tokens a second over a relay, from the figures of the same block over loopback: each round
-    takes longer by the relay's delay. 0 for contestants without a relay, and for drafting ahead."""
+    """Predicts tokens per second over a relay from the same block's figures over loopback: each
+    round takes longer by the relay's delay. 0 for contestants without a relay, and for drafting
+    ahead."""
     if not contestant.startswith("relay") or contestant.endswith(AHEAD):
         return 0.0
     relay_ms = float(contestant.split()[2])
@@ -365,7 +366,7 @@ def _served_table(dtype: str, samples: Sequence[Row]) -> str:
 
 
 def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each text that is not plain decoding's."""
+    """A sentence for each text that differs from plain decoding's text."""
     return tuple(
         f"{name}, {sample['prompt']}: its ids are not plain decoding's"
         for sample in results.samples

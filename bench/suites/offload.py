@@ -1,6 +1,7 @@
-"""`offload`: an LLM whose layers are streamed from a file: passes against their bound, max(bytes /
-rate, compute), and against accelerate's; speed-up of whole texts against tokens per pass; memory of
-a fresh process. With `--grown` also for a grown LLM of 0.45 B parameters.
+"""`offload`: an LLM whose layers are streamed from a file. Passes are compared with their bound,
+max(bytes / rate, compute), and with accelerate's passes. The speed-up of whole texts is compared
+with their tokens per pass. The memory of a new process is measured. With `--grown`, all this is
+also done with a grown LLM of 0.45 B parameters.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from lab.order import Block
 
 GROWN_PARAMS = 450_000_000
 RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no limit"
-# MB/s at which the layers are streamed, by LLM.
+# MB/s at which the layers are streamed when texts are decoded, by LLM.
 TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")
@@ -126,7 +127,7 @@ class OffloadSuite(Suite):
                 stream = stream_of(model)
                 size = stream.info.bytes_a_pass if stream else size
             if find_spec("accelerate"):
-                # With and without a limit, at the middle one of our rates.
+                # Without a limit, and limited to the middle of `rates`.
                 middle = sorted(self.rates)[len(self.rates) // 2]
                 unlimited, limited = _accelerate_passes(folder, key["dtype"], middle, cleanup)
                 passes |= {ACCELERATE: unlimited, f"{ACCELERATE}, {middle} MB/s": limited}
@@ -181,9 +182,9 @@ def _our_pass(model: LanguageModel, cleanup: ExitStack) -> Pass:
 def _accelerate_passes(
     folder: Path, dtype: str, mbps: float, cleanup: ExitStack
 ) -> tuple[Pass, Pass]:
-    """Two kinds of passes of transformers with the same weights. All weights are on the disk and
-    are read without the page cache, as this engine reads them; in the first kind without a limit,
-    in the second at `mbps` MB/s at most."""
+    """Two kinds of passes of transformers with the same weights: the first reads without a limit,
+    the second reads at most `mbps` MB/s. All weights are on the disk and are read without the page
+    cache, as this engine reads them."""
     from accelerate import disk_offload
 
     weights_folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
@@ -232,8 +233,8 @@ def limited_reads(mbps: float) -> Iterator[None]:
 
 
 def _seconds(timed_pass: Pass, block: Block) -> float:
-    """The mean of PASSES consecutive passes. A pass before them is not counted, since its time
-    leaves out the layers that were read ahead before it began."""
+    """The mean seconds of PASSES consecutive passes. A first pass is not counted: its first layers
+    were read ahead before the pass began, so its time would be too short."""
     tokens = int(block.item)
     timed_pass(tokens)
     return round(sum(timed_pass(tokens) for _ in range(PASSES)) / PASSES, 5)
@@ -298,8 +299,8 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
 
 
 def _least_seconds(contestant: str, sample: Row) -> float:
-    """The bound of a pass in seconds: the reading time, where the rate is limited, or the resident
-    model's pass in the same block, whichever is longer."""
+    """The bound of a pass in seconds: the longer of the reading time (0 without a limit) and the
+    resident model's pass in the same block."""
     rate, _, unit = contestant.removeprefix(f"{ACCELERATE}, ").partition(" ")
     reading = sample["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
     return float(max(reading, sample["seconds"][RESIDENT]))
@@ -360,7 +361,7 @@ PARTS: Mapping[str, Callable[[str, Sequence[Row]], str]] = MappingProxyType(
 
 
 def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each text that is not plain decoding's."""
+    """A sentence for each text that differs from plain decoding's text."""
     return tuple(
         f"{name}, {sample['prompt']}: its ids are not plain decoding's"
         for sample in results.where(part="texts")

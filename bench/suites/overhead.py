@@ -1,5 +1,5 @@
-"""`overhead`: the cost of a round outside the models' passes: in all, per tree node, and as a
-fraction of the round; with `--grown` also for grown models.
+"""`overhead`: the cost of a round outside the models' passes: the total, per tree node, and as a
+fraction of the round. With `--grown`, grown models are measured too.
 
 A round lasts from one RoundCompleted to the next. The time of all passes of LLM and SSMs is
 subtracted, and the rest is attributed to stages by the round's spans. The models with the large
@@ -53,7 +53,7 @@ def overhead_configs() -> Mapping[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Overhead(Suite):
-    """See Suite. `families`: the models to measure, besides grown ones."""
+    """See Suite. `families`: the models to measure in addition to grown models."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -97,8 +97,9 @@ def _models(context: Context, family: str) -> LoadedModels:
 def _round_times(
     blocks: Blocks, engine: Engine, clock: PassClock, config: SpeculationConfig, block: Block
 ) -> list[list[float]]:
-    """A list for each round but the first, which includes prefill: [nodes, milliseconds outside
-    passes, the part of these in each of STAGES, milliseconds of the whole round]."""
+    """A list for each round but the first, which includes prefill. Each list has the number of
+    nodes, the milliseconds outside passes (the total, then each of STAGES), and the milliseconds of
+    the whole round."""
     temperature = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, temperature, ignore_eos=True)
     times, nodes, previous_ms = [], 0, 0.0
@@ -115,8 +116,8 @@ def _round_times(
 
 
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:
-    """Milliseconds outside passes, in all and by stage, and of the whole round; stage `events`: the
-    time that no span covers."""
+    """Milliseconds outside passes, milliseconds outside passes in each of STAGES, and milliseconds
+    of the whole round (`wall`). The stage `events` is the time that no span covers."""
     stage_ms = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
         # A drafter's spans are on the lane with the drafter's name.

@@ -1,8 +1,8 @@
 """`page`: how fast the page is in a real Chromium: delays of tokens, gaps between frames, Stop.
 `--repeats`: how often each fact is measured; `--tokens`: the length of the run that is stopped.
 
-Needs playwright and a Chromium (requirements-dev.txt). bench/page/ measures; this suite decides
-what and in which order: every fact once, then the next repeat.
+Needs playwright and a Chromium (requirements-dev.txt). The code in bench/page/ measures. This suite
+decides what is measured and in which order: in each repeat, every fact once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Page(Suite):
-    """See Suite. `facts`: what is measured."""
+    """See Suite. `facts`: the facts to measure."""
 
     one_dtype: ClassVar[bool] = True
 

@@ -1,5 +1,5 @@
-"""`passes`: milliseconds of one model pass by number of tokens: for the LLM and for one SSM, the
-pass that the engine uses and transformers' own; for all SSMs, one by one and batched.
+"""`passes`: milliseconds of one model pass by number of tokens. The LLM and one SSM are measured
+with the engine's pass and with transformers' own pass, all SSMs one by one and batched.
 
 `--prompts` and `--tokens` are not used: the passes are over a text of `CONTEXT` tokens.
 """
@@ -30,7 +30,7 @@ from core.models.stacking import batched_forward
 from lab.order import Block
 
 CONTEXT = 128
-PASSES = 15  # a figure is the median of so many
+PASSES = 15  # a figure is the median of this many passes
 Pass = Callable[[int], None]
 
 
@@ -91,7 +91,7 @@ def _rows(models: Sequence[LanguageModel], cleanup: ExitStack) -> list[int]:
     for model in models:
         row = model.open_row()
         cleanup.callback(model.close_row, row)
-        # Any token: a pass takes as long whatever it reads.
+        # Any token: the time of a pass does not depend on the tokens.
         model.forward([chain(row, [0] * CONTEXT, last_only=True)])
         model.commit(row, range(CONTEXT))
         rows.append(row)
@@ -130,7 +130,7 @@ def _pass(
 
 
 def _memory_read(count: int, like: LanguageModel) -> Pass:
-    """A sum over `count` numbers of `like`'s dtype: the time that reading memory alone takes."""
+    """Sums `count` numbers of `like`'s dtype, which takes the time of reading them from memory."""
     dtype: torch.dtype = getattr(torch, like.info.dtype)
     numbers = torch.ones(count, dtype=dtype)
 
@@ -159,7 +159,7 @@ def _table(dtype: str, rows: Sequence[Row]) -> str:
 
 
 def _cell(tokens: int, first: int, group: Group) -> str:
-    if group["contestant"].startswith("reading"):  # the same work whatever the tokens
+    if group["contestant"].startswith("reading"):  # the same work for any number of tokens
         return f"{group.middle('value'):.2f}" if tokens == first else ""
     ms, base = (group.of(tokens=n).middle("value") for n in (tokens, first))
     return f"{ms:.2f}" if tokens == first else f"{ms:.2f} ({ms / base:.2f}x)"

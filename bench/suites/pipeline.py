@@ -1,4 +1,4 @@
-"""`pipeline`: pipelined against serial decoding, for one request and for eight.
+"""`pipeline`: compares pipelined with serial decoding, for one request and for eight.
 
 Contestants are interleaved: a block is one prompt, or one group of prompts, decoded once with each
 pipeline mode. Times are from the prompts to the last token, prefills included.
@@ -59,8 +59,8 @@ class Pipeline(Suite):
 
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:
-    """Groups of `live` prompts of all domains, by name; if there are too few, prompts are
-    repeated."""
+    """Groups of `live` prompts of all domains, by name. If there are fewer than `live` prompts,
+    prompts are repeated."""
     count = max(1, len(prompts) // live)
     prompt_groups = [
         [prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)
@@ -126,13 +126,13 @@ class _RoundSums:
 def run_together(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig
 ) -> dict[str, Any]:
-    """Runs the cases live together. Returns `tokens` and `seconds`, prefills included; a `digest`
-    of the texts; each run's first NOTES `notes`, with their rounds; and sums over the rounds of
-    all runs, except each run's first:
+    """Runs the cases concurrently. Returns `tokens` and `seconds`, prefills included; a `digest` of
+    the texts; each run's first NOTES `notes`, with their rounds; and sums over the rounds of all
+    runs, without each run's first round:
 
-    `rounds`, `round_ms`, `draft_ms`; `drafts`: per round the recorded drafts, or the drafters with
-    drafts ahead if these are more; `hits`: drafts ahead that were used; `saved_ms`, `wasted_ms`: as
-    in Ahead; `on_ms`: the time of the rounds with drafts ahead.
+    `rounds`, `round_ms`, `draft_ms`; `drafts`: per round, the number of recorded drafts or of
+    drafters with drafts ahead, whichever is larger; `hits`: drafts ahead that were used;
+    `saved_ms`, `wasted_ms`: as in Ahead; `on_ms`: the time of the rounds with drafts ahead.
     """
     runs: dict[str, _RoundSums] = {}
 

@@ -1,5 +1,5 @@
-"""The contestants of the `pipeline` suite: the same work with each pipeline mode that fits the
-number of live requests, serial first; and its tables, made from the samples.
+"""The contestants and the tables of the `pipeline` suite. The contestants do the same work with
+each pipeline mode that fits the number of live requests; serial decoding is the first.
 
 Let f be the fraction of a serial round that is drafting, and h the fraction of drafts that were
 made during a verification and used. Then the gain is at most 1 / (1 - h f).
@@ -22,12 +22,12 @@ from lab.figures import Estimate
 
 SERIAL, AUTO, BEST = "off", "auto", "best"
 TEMPERATURES = (0.0, 0.8)
-# By the number of live requests.
+# Pipeline modes by the number of live requests.
 USEFUL_MODES: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
 )
-# A small and a large share of drafting in a round, and the default preset. Node budgets are fixed:
-# measured ones might differ between engines.
+# Work with a small and with a large share of drafting in a round, and the default preset. Node
+# budgets are fixed: measured budgets might differ between engines.
 CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
 WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -50,7 +50,7 @@ class PipelineRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """The fields that identify its samples, besides block and dtype."""
+        """The fields that, with block and dtype, identify the row's samples."""
         return {"live": self.live, "work": self.work, "temperature": self.temperature}
 
     def __str__(self) -> str:
@@ -78,15 +78,15 @@ def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, S
     return {name: dataclasses.replace(work, pipeline=name) for name in pipelines}
 
 
-# Targets: gain / bound; the gain where drafting is at least SHARE of a round; `auto` / serial.
+# Targets: gain / bound; the gain if drafting is at least SHARE of a round; `auto` / serial.
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
-SENTENCES = 12  # how many notes are listed, the most frequent ones
+SENTENCES = 12  # number of notes that are listed, the most frequent first
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One pipeline mode in the blocks of a PipelineRow; `own`: the mode's figures, `serial`: those
-    of serial decoding."""
+    """One pipeline mode in the blocks of a PipelineRow; `own`: the mode's figures; `serial`: serial
+    decoding's figures."""
 
     own: Group
     serial: Group
@@ -111,12 +111,12 @@ class Contender:
 
     @property
     def gain(self) -> Estimate | None:
-        """The speed divided by that of serial decoding, within blocks."""
+        """The mode's speed divided by serial decoding's speed, within blocks."""
         return self.own.ratio(contestant=SERIAL)
 
     @property
     def other_texts(self) -> list[str]:
-        """The prompts of the blocks in which the texts are not those of serial decoding."""
+        """The prompts of the blocks in which the texts differ from serial decoding's texts."""
         pairs = zip(self.own.rows, self.serial.rows, strict=True)
         return [row["prompt"] for row, base in pairs if row["digest"] != base["digest"]]
 
@@ -209,7 +209,7 @@ def _claims(where: str, one: Contender) -> list[list[str]]:
 
 
 def _sentences(one: Contender) -> Counter[str]:
-    """Notes about pipelining with numbers replaced, so that equal reasons are counted together."""
+    """The runs' notes with numbers replaced, so that equal reasons are counted together."""
     notes = [note for row in one.own.rows for _, note in row["notes"]]
     return Counter(re.sub(r"\d+(\.\d+)?", "#", note) for note in notes)
 

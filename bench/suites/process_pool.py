@@ -1,5 +1,5 @@
-"""Measures rows of suites that measure no time, in this process or divided among several, on all
-cores."""
+"""Measures rows of suites that measure no time, in this process or divided among several
+processes."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def map_processes(
 
 
 def _exit_with_parent() -> None:
-    """Ends this process when its parent ends, even by a kill: it must not take CPU time from the
-    next measurement."""
+    """Ends this process when its parent ends, even if the parent is killed: otherwise it would take
+    CPU time from the next measurement."""
     parent = parent_process()
     assert parent is not None
 

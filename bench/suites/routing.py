@@ -1,7 +1,7 @@
-"""`routing`: routers, which choose the SSMs that draft, against all SSMs, against each SSM alone,
-and against the best choice in hindsight, at an equal node budget. The texts are the LLM's own
-continuations, also of prompts that end in another domain than they begin in, and spliced texts that
-change their domain.
+"""`routing`: compares routers, which choose the SSMs that draft, with all SSMs, with each SSM
+alone, and with the best choice in hindsight, at an equal node budget. The texts are the LLM's own
+continuations and spliced texts, which change their domain. Some prompts end in another domain than
+they begin in.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TREE = SpeculationConfig(
     combine="vote_tree", vote_nodes=NODES, max_tree_nodes=NODES, draft="best_first",
     speculation_length=10,
 )  # fmt: skip
-# Domains in the order of a spliced text, and tokens of each.
+# ORDERS: the domains of each spliced text, in order. SEGMENT: tokens of each domain.
 ORDERS = (
     ("stories", "code", "math", "dialogue"),
     ("code", "dialogue", "stories", "math"),
@@ -68,15 +68,15 @@ ORDERS = (
     ("math", "stories", "dialogue", "code"),
 )
 SEGMENT = 48
-# Tokens within which a good SSM is to be found, by kind of text; at least SHARE of all searches
-# must succeed.
+# Targets: a good SSM must be found within this number of tokens, by kind of text, in at least SHARE
+# of all searches.
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
 # The largest allowed regrets on texts that change their domain, by the figure's name.
 MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
 # Development prompts, with the same ids, in other words.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
-# Prompts that end in another domain than they begin in; their `domain` is that of the end.
+# Prompts that end in another domain than they begin in; `domain` is the domain of the end.
 TURNING = Path(__file__).parent.parent / "prompts-turning.jsonl"
 TITLES = {
     "own": "The LLM's own continuations",
@@ -171,7 +171,8 @@ def _spliced_run(
 def _compare_wordings(
     context: Context, engine: Engine, configs: Mapping[str, SpeculationConfig]
 ) -> None:
-    """Adds samples of the SSMs that `credit` chooses for a prompt and for its other wording."""
+    """Adds a sample for each prompt that has another wording: the SSMs that `credit` chooses for
+    both wordings."""
     ids = {prompt.id for prompt in context.all_prompts}
     others = {one.id: one for one in load_prompts(REWORDED) if one.id in ids}
     for prompt in context.all_prompts:
@@ -200,8 +201,9 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
 
 
 def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
-    """Tokens, rounds, seconds in all and of auditions; for a routed run also its regrets, and how
-    soon it found good SSMs."""
+    """Tokens, rounds and seconds of a run, and the seconds of its auditions. For a routed run also
+    its regrets, and how soon it found good SSMs. `text`: the spliced text that the run writes, if
+    any."""
     figures, rounds = run_counted(engine, request)
     figures["audition"] = sum(map(audition_ms, rounds)) / 1000
     if request.speculation.routing == "all":
@@ -215,12 +217,12 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     sequence = engine.prepare(request)
     names = list(engine.models.ssms)
     all_ids = [*sequence.prompt_ids, *token_ids]
-    # Each SSM's greedy token at every position, also where it did not draft.
+    # Each SSM's greedy token at every position, even if the SSM did not draft there.
     choices = engine.first_choice_tokens(sequence, names, all_ids, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(choices[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    # In a spliced text a search begins at each change of domain; in others at the first token,
-    # since their prompts show which domain follows.
+    # In a spliced text a search begins at each change of domain; in other texts at the first token,
+    # since the prompt shows which domain follows.
     starts = [0] if text is None else text.starts[1:]
     parts = zip(starts, [*starts[1:], len(token_ids)], strict=True)
     # Several SSMs may share the least number of passes.
@@ -267,7 +269,7 @@ def routing_tables(results: Results) -> tuple[str, ...]:
 
 
 def _wording_claim(results: Results, name: str) -> list[str]:
-    """The claim about other wordings; empty if no prompt has any."""
+    """The claim about other wordings; empty if no prompt has another wording."""
     pairs = [sample["choices"][name] for sample in results.samples if "choices" in sample]
     if not pairs:
         return []
@@ -276,8 +278,8 @@ def _wording_claim(results: Results, name: str) -> list[str]:
 
 
 def _count_row(claim: str, count: int, total: int) -> list[str]:
-    """A row of the table of claims: `count` out of `total`, against SHARE of it; `total` is 1 or
-    more."""
+    """A row of the table of claims: `count` of `total` cases, with SHARE as the target. `total` is
+    1 or more."""
     share, target = 100 * count / total, 100 * SHARE
     verdict = "reached" if share >= target else f"not reached, by {max(1, target - share):.0f} %"
     return [claim, f"at least {target:.0f} %", f"{count} of {total} ({share:.0f} %)", verdict]
@@ -307,7 +309,8 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     all_rows = Group(rows)
     credit = all_rows.of(contestant=CREDIT)
     target = 0.95 if kind == "spliced" else 1.0
-    # Pooled: most texts take as many passes either way, so a median hides what a few texts lose.
+    # Pooled: most texts take the same number of passes either way, so a median hides what a few
+    # texts lose.
     row = claim_row(
         f"{kind}: `credit` with 2 against all, all tokens over all passes",
         credit.tokens_per_pass_ratio(contestant=ALL),
@@ -333,8 +336,8 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _best_fixed_claim(group: Group) -> list[str]:
-    """The claim on the number of texts in which the best single SSM in hindsight (alone it takes
-    the fewest passes) was routed within the limit."""
+    """The claim that the best single SSM in hindsight is routed within the limit, with the number
+    of texts in which this is true. The best SSM takes the fewest passes when it drafts alone."""
     limit, firsts = FOUND_WITHIN["own"], [row["best_fixed_after"] for row in group.rows]
     found = sum(first is not None and first <= limit for first in firsts)
     claim = f"own: `{group['contestant']}`: the best fixed SSM drafts by token {limit}"
@@ -342,8 +345,8 @@ def _best_fixed_claim(group: Group) -> list[str]:
 
 
 def _regret_row(claim: str, regret: Estimate | None, most: float) -> list[str]:
-    """A row of the table of claims: a regret, as a fraction of passes, against the highest that
-    is allowed."""
+    """A row of the table of claims: a regret, as a fraction of passes, with `most` as the highest
+    allowed regret."""
     target = f"at most {100 * most:.0f} %"
     if regret is None:
         return [claim, target, NOTHING, NOTHING]
@@ -409,8 +412,8 @@ def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[s
 
 
 def _best_alone(rows: Sequence[Row]) -> list[Row]:
-    """For each text and repeat the row of the SSM that was fastest alone, all under one
-    contestant's name."""
+    """For each text and repeat, the row of the SSM that was fastest alone. All rows get ALONE as
+    the contestant's name."""
     best: dict[tuple[Any, Any], Row] = {}
     for row in rows:
         key = row["prompt"], row["repeat"]

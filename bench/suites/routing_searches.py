@@ -1,8 +1,8 @@
 """How soon a router finds a good SSM, counted in finished texts. Plain numbers: no model.
 
-At a change of domain the routed set may already have an SSM that is good afterwards, and so may a
-set that never changes. So a change counts as followed only if no good SSM was routed before it, and
-every count is compared with that of a set that never changes.
+At a change of domain, the routed set may already have an SSM that is good after the change. So a
+change counts as followed only if no good SSM was routed before it. A set that never changes may
+have a good SSM too, so every count is compared with the count of such a set.
 """
 
 from __future__ import annotations
@@ -16,33 +16,36 @@ from typing import Any
 NEAR_BEST = 0.95
 
 Search = Mapping[str, Any]
-"""A part of a text. `good`: its good SSMs; `after`: how many of its tokens come before the first
-that a good SSM drafts. 0: a good SSM drafts the first token, before anything of the part is known;
-None: no good SSM drafts."""
+"""A part of a text. `good`: its good SSMs; `after`: the number of the part's tokens before the
+first token that a good SSM drafts. 0: a good SSM drafts the first token, before anything of the
+part is known; None: no good SSM drafts."""
 
 
 def search_good_ssm(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> Search:
-    """The search in the tokens from `start` to before `end`, at least one. `routes`: for each token
-    the SSMs that were routed; `hits`: for each SSM and token, whether the SSM's own token is
-    right."""
+    """The search in the tokens from `start` (inclusive) to `end` (exclusive), at least one token.
+    `routes`: for each token the SSMs that were routed; `hits`: for each SSM and token, whether the
+    SSM's own token is right."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= NEAR_BEST * max(right.values())}
     return {"good": sorted(good), "after": first_routed(routes[start:end], good)}
 
 
 def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> int | None:
-    """The index of the first token that one of these SSMs drafts; None: none of them drafts."""
+    """The index of the first token that one of these SSMs drafts; None if none of these SSMs
+    drafts."""
     return next((i for i, route in enumerate(routes) if not route.isdisjoint(names)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchCounts:
-    """Of `parts` parts of texts: in `at_once` a good SSM drafts the first token; of the `late`
-    others, `followed` have a good SSM within the limit. `fixed`: of all sets of as many SSMs as the
-    router routes, the one with a good SSM in the most parts, if a set never changes; `fixed_parts`:
-    the number of these parts; `mean_parts`: the mean of that number over all such sets."""
+    """`parts`: the number of parts of texts. `at_once`: parts in which a good SSM drafts the first
+    token; `late`: all other parts; `followed`: late parts in which a good SSM drafts within the
+    limit. The other fields are for comparison with sets of SSMs that never change, of the size that
+    the router routes. A set's count is the number of parts for which it has a good SSM. `fixed`:
+    the set with the largest count; `fixed_parts`: its count; `mean_parts`: the mean count over all
+    sets."""
 
     parts: int
     at_once: int
@@ -57,14 +60,15 @@ class SearchCounts:
 
     @property
     def within(self) -> int:
-        """Parts with a good SSM within the limit, those that had it at once included."""
+        """The number of parts in which a good SSM drafts at once or within the limit."""
         return self.at_once + self.followed
 
 
 def count_searches(
     searches: Sequence[Search], limit: int, ssms: Sequence[str], size: int
 ) -> SearchCounts:
-    """Counts searches of a router that routes `size` of `ssms`, or all; `limit` in tokens."""
+    """Counts the searches of a router that routes `size` of `ssms` (all, if there are fewer).
+    `limit`: in tokens."""
     found_by = {
         names: sum(not set(names).isdisjoint(one["good"]) for one in searches)
         for names in combinations(ssms, min(size, len(ssms)))

@@ -1,7 +1,7 @@
 """`sessions`: the times of lists, searches and exports with thousands of past runs.
 
 They are measured on a log that the suite makes in a temporary folder, with runs labelled SYNTHETIC.
-Each figure is the wall time of one call of RunStore, as the page makes it.
+Each figure is the wall time of one call of RunStore or of an export, as the page makes it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
 
-LOG_CASE = "made"  # `case` of the sample about the log
-THINNED_AT_ONCE = 20  # runs
+LOG_CASE = "made"  # the field `case` of the sample that describes the log
+THINNED_AT_ONCE = 20  # runs thinned in one call
 LIST_MS, OPEN_MS = 50.0, 100.0  # bounds of a median
 Call = Callable[[], int | None]
 NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made them."
@@ -90,11 +90,11 @@ class Calls:
 
     store: RunStore
     log: LogContents
-    whole: int  # runs that are not thinned
+    whole: int  # number of runs that are not thinned
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
-        """The id of a run of usual size, or of one of the longest; a different run for each
-        repeat."""
+        """The id of a run of usual size or, with `large`, of one of the longest runs; a different
+        run for each repeat."""
         run_ids = self.log.large if large else self.log.usual[::-1]
         return run_ids[repeat % len(run_ids)]
 
@@ -125,14 +125,15 @@ class Calls:
         return partial(self.store.delete, f"synthetic-{self.log.runs - 1 - repeat}")
 
     def thin(self, repeat: int) -> Call:
-        """Thins the oldest runs that are not thinned yet, other ones in each repeat."""
+        """Thins the oldest runs that are not thinned yet; so each repeat thins other runs."""
         self.whole = max(0, self.whole - THINNED_AT_ONCE)
         return partial(self.store.thin, self.whole)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """`prepare(calls, repeat)` returns the call to time, which returns the number of results."""
+    """`prepare(calls, repeat)` returns the call to time, which may return the number of results.
+    `limit_ms`: the bound of the median; None: there is no bound."""
 
     name: str
     limit_ms: float | None

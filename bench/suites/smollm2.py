@@ -1,10 +1,10 @@
 """`smollm2` and `smollm2-laws`: SmolLM2 answering chat prompts, its speed and its texts.
 
-`smollm2` is the contest of `cpu-bundled` with a real LLM, and with each drafter alone too;
-llama.cpp reads the GGUF file that the model came from, if it came from one. `smollm2-laws` checks
-the laws of suite `laws` under every preset: in float32 against transformers' `generate` at
-temperature 0 and against plain decoding above; in bfloat16, where transformers rounds sums
-differently, against plain decoding alone.
+`smollm2` is the contest of `cpu-bundled` with a real LLM; each drafter also competes alone. If the
+model came from a GGUF file, llama.cpp reads that file. `smollm2-laws` checks the laws of suite
+`laws` under every preset. In float32 the reference is transformers' `generate` at temperature 0 and
+plain decoding above. In bfloat16 the reference is plain decoding at every temperature, since
+transformers rounds sums differently.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SmolLm2Laws(ChatPrompts, Laws):
         )
 
     def check(self, settings: Settings) -> None:
-        """Allows bfloat16 too, since it is compared with plain decoding in bfloat16."""
+        """Allows bfloat16 too, since its texts are compared with plain decoding in bfloat16."""
         Suite.check(self, settings)
 
     def transformers_llm(self) -> TransformersLlm:

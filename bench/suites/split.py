@@ -1,5 +1,6 @@
-"""`split`: passes of an LLM over ranks against one process, each contestant in processes of its own
-that wait while another one is measured. With `--grown` also for a grown LLM of 0.43 B parameters.
+"""`split`: compares passes of an LLM that is divided over ranks with passes in one process. Each
+contestant has its own processes, which wait while another contestant is measured. With `--grown`, a
+grown LLM of 0.43 B parameters is measured too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["SplitSuite", "tables"]
 
 GROWN_PARAMS = 430_000_000
 ONE = "one process"
-# The speed-up that the grown LLM is to reach over two ranks, for passes over a tree of 16 tokens.
+# TARGET: the least speed-up of the grown LLM over two ranks, in passes over TREE tokens.
 TARGET, TREE = 1.4, 16
 
 
@@ -61,8 +62,8 @@ class SplitSuite(Suite):
 
 
 def contestants() -> dict[str, tuple[str, int]]:
-    """By title: ranks (`-` for one process) and threads of a process. One process leaves a core
-    free, the default of all suites; it is also measured with all cores."""
+    """By title: ranks (`-` for one process) and threads of a process. One process is measured with
+    all cores but one, the default of all suites, and with all cores."""
     cores = os.cpu_count() or 1
     each = max(1, cores // 2)
     return {
@@ -98,7 +99,7 @@ class _Worker:
 
     def _read_line(self) -> dict[str, float]:
         assert self._process.stdout is not None
-        # An empty line is read when the process has ended.
+        # `readline` returns an empty text when the process has ended.
         figures: dict[str, float] = json.loads(self._process.stdout.readline() or "null")
         if figures is None:
             raise RuntimeError(f"a contestant has ended with {self._process.wait()}")

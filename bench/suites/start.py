@@ -1,12 +1,12 @@
-"""`start`: seconds until the page is open, resident memory, whether runs make it grow, and how fast
-the first run of a fresh process is, compared with later ones (`first_runs`). `visitors`: several
-clients of one application at once: their total tokens per second, and whether each gets the same
-text as a lone client.
+"""`start` measures the seconds until the page is open, and resident memory with its growth over
+many runs. It also measures the speed of a new process's first run relative to a later run
+(`first_runs`). `visitors` runs several clients of one application at once. It measures their total
+tokens per second, and checks that each client gets the same texts as a lone client.
 
-Both call the real application with the bundled models through its API. In `start`, `--repeats` are
-processes started, `--tokens` new tokens of a request, `runs` the requests to one further process;
-in `visitors`, `--prompts` are the requests of each visitor, one after another. Only the first-run
-measurement uses `--threads`."""
+Both call the real application with the bundled models through its API. In `start`, `--repeats` is
+the number of processes to start, `--tokens` the number of new tokens of a request, and `runs` the
+number of requests to one further process. In `visitors`, each visitor sends `--prompts` requests,
+one after another. Only the first-run measurement uses `--threads`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from lab.order import Block
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
-# Allowed growth from a fifth of the runs on: runs are stored in the log, not in memory, but the
-# allocator's arenas grow.
+# Allowed growth of memory after the first fifth of the runs. Runs are stored in the log, not in
+# memory, but the allocator's arenas grow.
 GROWTH_MB = 40.0
 
 
@@ -77,7 +77,8 @@ class Start(Suite):
                 temperature=0.8 * (number % 2),
                 api_name="/generate",
             )
-            # Also the last run: by its sample a resumed suite knows that all runs were measured.
+            # Also after the last run: a resumed suite sees by this sample that all runs were
+            # measured.
             if number % max(1, self.runs // NUM_SAMPLES) == 0 or number == self.runs:
                 sample = {"pid": app.pid, "runs": number, "runs_mb": resident_mb(app.pid)}
                 context.results.add(sample)
@@ -95,15 +96,16 @@ class Start(Suite):
 
 
 def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
-    """Name, figure, target, and whether it is met: the time until the page is open, and memory by
-    number of runs."""
+    """Name, figure, target, and whether the target is met: the time until the page is open, and
+    memory by number of runs."""
     seconds, memory = (column(results.samples, name) for name in ("opened_s", "opened_mb"))
     opened, resident = (estimate([[x] for x in each], middle) for each in (seconds, memory))
     opens_in_time, below = opened is None or opened.value < OPEN_S, f"below {RESIDENT_MB:g}"
     yield "seconds until the page is open", figure(opened, 1), f"below {OPEN_S:g}", opens_in_time
     yield "resident then, MB", figure(resident, 0), below, max(memory, default=0.0) < RESIDENT_MB
     with_memory = [sample for sample in results.samples if sample.get("runs_mb") is not None]
-    # Samples of the latest application; those of an interrupted one remain in the file.
+    # Samples of the latest application; the file may also have samples of an interrupted
+    # application.
     samples = [(s["runs"], s["runs_mb"]) for s in with_memory if s["pid"] == with_memory[-1]["pid"]]
     for runs, mb in samples:
         yield f"resident after {runs} runs, MB", f"{mb:.0f}", below, mb < RESIDENT_MB
@@ -146,7 +148,7 @@ class Visitors(Suite):
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
-    """Runs all visitors at once; each sends all prompts, starting at a different one."""
+    """Runs all visitors at once. Each visitor sends all prompts, starting at a different prompt."""
     visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
         by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))
@@ -157,7 +159,8 @@ def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, 
 def _visitor_texts(
     context: Context, preset: str, client: Any, number: int
 ) -> list[tuple[str, str, int]]:
-    """One visitor's results, (prompt, text, new tokens) each, starting at prompt `number`."""
+    """One visitor's results, starting at prompt `number`. Each is (prompt id, text, number of new
+    tokens)."""
     first = number % len(context.prompts)
     texts = []
     for prompt in (*context.prompts[first:], *context.prompts[:first]):
@@ -175,7 +178,8 @@ def _visitor_texts(
 
 
 def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures, and the prompts whose text differs from a lone visitor's."""
+    """The figures by number of visitors. In each, `differ` replaces `texts`: the prompts with a
+    text that differs from a lone visitor's."""
     alone = {prompt: text for prompt, text, _ in next(iter(by_count.values()))["texts"]}
     for one in by_count.values():
         differing = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}

@@ -1,8 +1,9 @@
 """`tables`: the time that joined tables save in look-ups (MicroRec, arXiv 2010.05894), and tokens
-per pass of the drafters that look up: `ngram`, `table` and `suffix` without SSMs, and `table` and
-`suffix` together with all SSMs.
+per pass of the drafters that look up. `ngram`, `table` and `suffix` draft without SSMs; `table` and
+`suffix` also draft together with all SSMs.
 
-SmolLM2 is measured only if it is on this machine. `--repeats` is how often times are measured.
+SmolLM2 is measured only if it is on this machine. `--repeats` is the number of measurements of each
+time.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from lab.figures import median
 from lab.order import Block
 
 MB = 1 << 20
-# Reads per token, and whether each waits for the one before.
+# The number of reads per token, and whether each read waits for the one before.
 READS = MappingProxyType(
     {
         "1": (1, False),
@@ -59,7 +60,7 @@ READS = MappingProxyType(
         "3 in turn": (3, True),
     }
 )
-# A position's features, and how many values each has; None: as many as the vocabulary.
+# A position's features, and the number of values of each; None: the vocabulary's size.
 FEATURES = (
     *(("last token", None), ("domain", 5), ("token before", None), ("state", 8)),
     *(("third token", None), ("character class", 8), ("copied token", None), ("column", 16)),
@@ -92,8 +93,8 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
 class Tables(Suite):
     """See Suite. `reads`: tokens per measurement of look-ups; `kilobytes`: total sizes of the
     tables that are read; `memory`: MB that joined tables may take; `features`: numbers of features;
-    `vocabularies`: numbers of values of a feature that is a token. One allocation of the largest
-    of these sizes holds the tables of every measurement."""
+    `vocabularies`: numbers of values of a feature that is a token. One allocation holds the tables
+    of every measurement; it has the largest size in `kilobytes` and `memory`."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -195,7 +196,7 @@ class Tables(Suite):
 
 
 def _family(context: Context, family: str) -> tuple[LoadedModels, Sequence[Prompt]] | None:
-    """Models and prompts; None where SmolLM2 is not on this machine."""
+    """Models and prompts; None for SmolLM2 if it is not on this machine."""
     settings = context.settings
     if family == BUNDLED:
         return context.load(settings.dtypes[0]), context.prompts
@@ -208,7 +209,7 @@ def _family(context: Context, family: str) -> tuple[LoadedModels, Sequence[Promp
 
 
 def _runs(engine: Engine, cases: Sequence[DecodeCase], name: str) -> list[dict[str, Any]]:
-    """Each prompt's text and its passes."""
+    """Each prompt's text and its number of passes."""
     return [
         {
             "id": case.prompt.id,
@@ -224,8 +225,9 @@ def _runs(engine: Engine, cases: Sequence[DecodeCase], name: str) -> list[dict[s
 def _round_times(
     context: Context, engine: Engine, config: SpeculationConfig, block: Block
 ) -> dict[str, Any]:
-    """Median milliseconds of a round, and the share of its time that `table` drafts; without the
-    first round, which includes prefill, if there are others."""
+    """The figures of `run_counted`; `ms`: the median milliseconds of a round; `looking`: the share
+    of the rounds' time in which `table` drafts. Both leave out the first round, which includes
+    prefill, if there are other rounds."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     figures, rounds = run_counted(engine, request(case, config))
     ends = [one.at_ms for one in rounds]

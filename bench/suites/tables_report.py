@@ -33,8 +33,8 @@ BEST, TABLE_TOO = "best", f"best and {TABLE}"
 BOTH = f"{SUFFIX} + {TABLE}, 16 nodes"
 SSMS = f"SSMs, {MOST_NODES} nodes"
 EVERYTHING = f"SSMs + {SUFFIX} + {TABLE}, {MOST_NODES} nodes"
-# Targets: the least gain by half the accesses, and by a joined row against look-ups in turn; the
-# most accesses a token, and microseconds of a draft.
+# Targets: the least gain from half the accesses; the least gain of a joined row over look-ups in
+# turn; the most accesses per token; the most microseconds of a draft.
 HALF, IN_TURN, MOST_ACCESSES, MOST_US = 1.7, 2.5, 1.05, 10.0
 # Tokens per pass to reach, by LLM, contestant and whether the temperature is above 0.
 PER_PASS = {
@@ -54,11 +54,11 @@ Columns = dict[str, Callable[[Group], object]]
 
 
 def times_of(results: Results) -> AccessTimes:
-    """Each size's medians of the reads measured so far."""
+    """The access times by size of the tables: medians of the reads measured so far."""
     sizes = group_rows(list(results.where(part="reads")), ("kb",))
     reads = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
     alone = {size: read("1") for size, read in reads.items()}
-    # Eight independent reads of a token cost `alone` for the first and `beside` for each of the
+    # A token's eight independent reads cost `alone` for the first read and `beside` for each of the
     # seven others.
     beside = {size: max(0.0, (read("8") - alone[size]) / 7) for size, read in reads.items()}
     return AccessTimes(alone, beside)
@@ -172,8 +172,8 @@ def _percent(name: str, group: Group) -> str:
 
 
 def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterator[Table]:
-    """The cost of a context: look-ups as counted in drafts, each with the time of a read as
-    measured at 64 MB."""
+    """The cost of a context: the number of look-ups (counted in drafts) times the time of a read
+    (measured at 64 MB)."""
     lines: list[Row] = []
     for group in families:
         if not group["contexts"]:
@@ -181,7 +181,7 @@ def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterato
         joined, in_turn = (group[name] / group["contexts"] for name in ("looked", "in_turn"))
         what = f"{group['family']}: joined row, accesses a token"
         claims.append(_at_most(what, joined, MOST_ACCESSES))
-        # Each access is a random read; those in turn were timed three together.
+        # Each access is a random read. Accesses in turn were timed in groups of three.
         costs = (("joined row", 1, joined, "1", 1), ("in turn", 3, in_turn, "3 in turn", 3))
         lines += [
             {

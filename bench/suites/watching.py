@@ -1,7 +1,7 @@
-"""`watching`: what a page costs the engine: the engine's speed with the log on and a page streaming
-in a Chromium, against its speed headless and without the log. It is measured once with the engine
-on a core of its own and server and browser on the others, and once with all of them on all cores.
-The browser and its driver have processes of their own, as a visitor's browser has.
+"""`watching`: what a page costs the engine. The engine's speed with the log on and a page streaming
+in a Chromium is compared with its speed without page and log. This is done once with the engine's
+thread on a core of its own and all other threads on the other cores, and once with all threads on
+all cores. The browser and its driver run outside the server's process, as a visitor's browser does.
 
 Needs playwright and a Chromium (requirements-dev.txt). `--tokens`: new tokens of a run.
 """
@@ -25,7 +25,7 @@ from lab.order import Block
 HEADLESS, WATCHED = "headless, no log", "page and log"
 APART, SHARED = "engine on a core of its own", "all cores shared"
 AT_LEAST = 0.95  # of the headless speed
-# The page's value, so that both runs record as many candidates.
+# The page's value, so that both contestants record the same number of candidates.
 TOP_K = 5
 
 

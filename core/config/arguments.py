@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError, in the form of `ConfigError.must_be` for the errors in REWORDED."""
-        # Matched by argparse's wording, since its errors have no fields.
+        # Errors are recognized by their wording, since argparse's errors have no fields.
         for pattern, words in REWORDED:
             message = pattern.sub(words, message)
         raise ConfigError(message)
@@ -71,7 +71,7 @@ def argument_of(field: str, kind: Callable[[str], Number], allowed: str) -> Call
         try:
             return kind(value)
         except (OverflowError, ValueError) as error:
-            # argparse replaces the message of a ValueError, and a ConfigError is one.
+            # argparse replaces the message of a ValueError, and a ConfigError is a ValueError.
             message = str(ConfigError.must_be(field, value, allowed))
             raise argparse.ArgumentTypeError(message) from error
 

@@ -59,8 +59,8 @@ def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "au
 
 
 def max_draft_depth(config: SpeculationConfig, names: Sequence[str], length: int) -> int:
-    """The depth that a draft of `length` steps can have within the largest share of these drafters;
-    0 without drafters, `length` without a node limit."""
+    """The largest depth of a draft of `length` steps, within the largest share of nodes that one of
+    these drafters has. 0 without drafters; `length` without a node limit."""
     if not names:
         return 0
     if not isinstance(config.max_tree_nodes, int):

@@ -68,7 +68,7 @@ def names(field: str, value: object, *, at_most: int) -> tuple[str, ...]:
     if not isinstance(value, (tuple, list)):
         raise ConfigError.must_be(field, value, allowed)
     if len(value) > at_most:
-        # Names the list's length, since a message would show its first items only.
+        # The message names the list's length, since `must_be` would show its first items only.
         raise ConfigError(f"{field} is a list of {len(value)}: it must be {allowed}")
     if not all(isinstance(item, str) and item for item in value):
         raise ConfigError.must_be(field, value, allowed)

@@ -81,11 +81,11 @@ MAX_TOKEN_ID = 2**31 - 1
 class SamplingParams:
     """How tokens are drawn from the LLM.
 
-    `temperature` 0 is greedy. `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 switch
-    those processors off; all four, and `temperature`, mean what they mean in transformers'
-    `generate`. A missing `seed` is drawn by the engine and recorded. `stop` ends the text with the
-    first token that completes one of its strings (the string itself stays in the text, as in
-    transformers' `stop_strings`).
+    `temperature` 0 is greedy. `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 have no
+    effect. All four, and `temperature`, have the same meaning as in transformers' `generate`. A
+    missing `seed` is drawn by the engine and recorded. `stop` ends the text with the first token
+    that completes one of its strings (the string itself stays in the text, as in transformers'
+    `stop_strings`).
     """
 
     max_new_tokens: int = 128
@@ -120,7 +120,8 @@ class SamplingParams:
 
     @property
     def distribution(self) -> SamplingParams:
-        """Only the parameters that turn logits into a distribution; the others are defaults."""
+        """Only the parameters that turn logits into a distribution; all other parameters have their
+        defaults."""
         return SamplingParams(
             temperature=self.temperature,
             top_k=self.top_k,
@@ -136,7 +137,7 @@ class SamplingParams:
 
     @property
     def warps(self) -> bool:
-        """Whether a warper beyond the temperature excludes tokens."""
+        """Whether `top_k`, `top_p` or `min_p` excludes tokens."""
         return self.top_k != 0 or self.top_p != 1.0 or self.min_p != 0.0
 
 
@@ -144,26 +145,27 @@ class SamplingParams:
 class SpeculationConfig:
     """How drafts are made, combined and verified.
 
-    `drafters`: `all` (every SSM; without SSMs `suffix` and `table`), `first` (the first of these),
-    names of SSMs, `ngram`, `suffix`, `table`, import paths of user-defined drafters; empty is plain
-    decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
-    with 1. `max_tree_nodes`: a number, `uncut`, or `auto`: at most 64, and no more than can be
-    verified in the time of 1.5 plain passes (if the length policy finds the length by measured
-    times: no more than the largest tree that was timed). It is divided among the drafters before
-    drafting, and no combined tree has more nodes.
+    `drafters`: `all` (every SSM; without SSMs `suffix` and `table`), `first` (the first drafter of
+    `all`), names of SSMs, `ngram`, `suffix`, `table`, import paths of user-defined drafters; empty
+    is plain decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries,
+    padded with 1. `max_tree_nodes`: the node budget, which is a number, `uncut`, or `auto`. `auto`
+    is at most 64 nodes, and at most the number that can be verified in the time of 1.5 plain
+    passes. If the length policy finds the length itself, the second limit is the largest tree that
+    was timed. The budget is divided among the drafters before drafting, and no combined tree has
+    more nodes.
 
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or
-    `full_information` (how well each predicts every committed token).
-    `routing`: which SSMs draft in a round: `all` (with `length=goodput`, the SSMs that goodput
-    picks), the one that predicts the prompt best (`audition`), or `routed_drafters` of them, by
-    CoSine's rule (`cosine`) or by how well they predict the text relative to their time (`credit`).
-    `length`: a policy of LENGTH_POLICIES; with `confidence` a draft stops after a token whose score
-    is under `confidence_threshold`. `pipeline`: while the LLM verifies, the drafters draft for
-    other requests (`across`), or for this request's next round, after the likeliest outcomes
-    (`ahead`); `auto`: whichever of the two applies, while it makes rounds faster. `carry_over`: the
-    drafters' weights and calibration are kept for later runs. `record_top_k`: how many of the
-    likeliest tokens are recorded for each node.
+    `full_information` (how well each drafter predicts every committed token). `routing`: which SSMs
+    draft in a round. `all`: every SSM (with `length=goodput`, the SSMs that goodput picks).
+    `audition`: the SSM that predicts the prompt best. `cosine`, `credit`: `routed_drafters` SSMs,
+    by CoSine's rule or by how well they predict the text relative to their time. `length`: a policy
+    of LENGTH_POLICIES; with `confidence` a draft stops after a token whose score is under
+    `confidence_threshold`. `pipeline`: what the drafters do while the LLM verifies. `across`: they
+    draft for other requests. `ahead`: they draft for this request's next round, after the likeliest
+    outcomes. `auto`: whichever of the two applies, as long as it makes rounds faster. `carry_over`:
+    whether the drafters' weights and calibration are kept for later runs. `record_top_k`: how many
+    of the likeliest tokens are recorded for each node.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -216,9 +218,9 @@ class SpeculationConfig:
         integer("record_top_k", self.record_top_k, 0, 50)
 
     def _check_uncut(self) -> None:
-        """Without a budget, an expansion with branches must be short: its tree grows
-        exponentially."""
-        # A policy that finds the length may choose any up to the maximum.
+        """Raises ConfigError if a draft without a node budget could have more than MAX_TREE_NODES
+        nodes: a tree with branches grows exponentially."""
+        # A policy that finds the length may choose any length up to the maximum.
         set_by_user = length_policy(self.length).set_by_user
         longest = self.speculation_length if set_by_user else self.max_speculation_length
         # k1 + k1 k2 + ..., as in `shape_nodes`; its module, budget.py, imports this one.
@@ -254,7 +256,7 @@ class SpeculationConfig:
             )
         if name == "cosine":
             return cls(draft="fused", routing="cosine", pipeline="across")
-        # Measured: of the nodes of (1, 1, 3) the third child at depth 3 was seldom worth verifying
+        # Measured: with (1, 1, 3), the third child at depth 3 was seldom worth verifying
         # (docs/results.md, "What was tried for `best`").
         if name == "best":
             return cls(drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2))
@@ -262,10 +264,10 @@ class SpeculationConfig:
 
     def resolve(self, temperature: float) -> SpeculationConfig:
         """The configuration with `draft` and `verify` as they apply at this temperature: `auto` is
-        replaced, and so is a draft kind that would draft the same as a simpler one.
+        replaced, and so is a draft kind that would draft the same as a simpler kind.
 
-        Raises ConfigError where the combination would not be lossless (see `lossless_rules`); the
-        message names the choices that are.
+        Raises ConfigError if the combination would not be lossless (see `lossless_rules`); the
+        message names lossless choices.
         """
         greedy = temperature == 0.0
         draft = self.draft
@@ -304,7 +306,7 @@ class SpeculationConfig:
     def shape(self, length: int) -> tuple[int, ...]:
         """The expansion of a draft of `length` steps: its first entries, padded with 1.
 
-        Where a rule chooses among sequences, and in fused drafts, each step has one child.
+        If the combine rule chooses among sequences or the draft is fused, each step has one child.
         """
         if combine_rule(self.combine).chains or draft_kind(self.draft).fused:
             return (1,) * length
@@ -318,7 +320,7 @@ class SpeculationConfig:
         return not self.drafters or (set_by_user and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types."""
+        """The fields, in JSON's own types."""
         return _to_plain(self)
 
     @classmethod
@@ -352,9 +354,9 @@ class Request:
         self.speculation.resolve(self.sampling.temperature)
 
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types; `prompt_token_ids` only if there are any."""
+        """The fields, in JSON's own types; `prompt_token_ids` only if there are any."""
         plain = _to_plain(self)
-        # Left out where empty, as in requests recorded before the field was added.
+        # Left out if empty, as in requests recorded before the field was added.
         if not self.prompt_token_ids:
             del plain["prompt_token_ids"]
         return plain
@@ -371,8 +373,7 @@ class Request:
 
 
 def recorded_sampling(request_fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampling of a recorded request; parameters that SpecScope did not have at that time have
-    their defaults."""
+    """The sampling of a recorded request; parameters that the record lacks have their defaults."""
     return {**dataclasses.asdict(SamplingParams()), **request_fields.get("sampling", {})}
 
 

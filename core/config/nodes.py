@@ -19,10 +19,10 @@ __all__ = [
     "node_settings",
 ]
 
-# Few: a round sends a message to each node and waits for the slowest one, at most until that node's
-# deadline.
+# Few: a round sends a message to each node and waits for the slowest node, at most until that
+# node's deadline.
 MAX_DRAFTER_NODES = 16
-# A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ accepts, is refused.
+# A name, an IPv4 address, or an IPv6 address in brackets; `*`, which ZeroMQ accepts, is refused.
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 # The end of an error message: which clusters are allowed.
 CLUSTERS = (
@@ -37,9 +37,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 class NodeSettings:
     """`addresses`: HOST:PORT of each node. `key_file`: a file of `python -m core.nodes --new-key`,
     the same for engine and nodes; None: nothing is encrypted, and only loopback addresses are
-    allowed. `cluster`: a Ray cluster instead of addresses; nodes with the SSMs `ssms` (empty: the
-    bundled ones) are started in it. There each machine must have the `key_file` under the same
-    name; with None, Ray distributes fresh keys."""
+    allowed. `cluster`: a Ray cluster, given instead of addresses. Nodes with the SSMs `ssms`
+    (empty: the bundled SSMs) are started in it. Each machine of the cluster must have the
+    `key_file` under the same name; if `key_file` is None, Ray distributes new keys."""
 
     addresses: tuple[str, ...] = ()
     key_file: str | None = None
@@ -63,7 +63,8 @@ class NodeSettings:
 
 
 def address_of(field: str, address: str) -> tuple[str, int]:
-    """Host and port. Raises ConfigError. Port 0, any free port, is allowed for `listen` alone."""
+    """Host and port. Raises ConfigError. Port 0 (any free port) is allowed for the field `listen`
+    only."""
     least = 0 if field == "listen" else 1
     match = _ADDRESS.fullmatch(address)
     if match is None or not least <= int(match["port"]) <= 65535:
@@ -78,9 +79,9 @@ def in_brackets(host: str) -> str:
 
 
 def ip_address(host: str) -> str:
-    """A host's IP address, as it is written before a port; IPv4 if the host has both. ZeroMQ needs
-    an address: it cannot bind to a name, and looks a name up in one version of IP only. Raises
-    OSError."""
+    """A host's IP address, as it is written before a port; an IPv4 address if the host has both
+    kinds. ZeroMQ needs an address: it cannot bind to a name, and looks a name up in one version of
+    IP only. Raises OSError."""
     addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     ipv4_first = min(addresses, key=lambda one: one[0] != socket.AF_INET)
     return in_brackets(str(ipv4_first[4][0]))

@@ -1,5 +1,5 @@
-"""`greedy` and `match` acceptance of trees over tensors, for captured rounds and, with one copy to
-the host, for several trees of other rounds.
+"""Acceptance of trees by `greedy` or `match`, over tensors. Captured rounds use it, and other
+rounds use it for several trees at once, with one copy to the host.
 
 The LLM's own token after a node depends only on the path to that node. So all nodes are compared at
 once with the LLM's token after their parent, and a node is accepted if it and all its ancestors
@@ -67,13 +67,13 @@ class AcceptedPaths:
 def target_outputs(
     logits: torch.Tensor, trees: TreeBatch, sampling: SamplingParams, bases: torch.Tensor | None
 ) -> TargetOutputs:
-    """The outputs from the LLM's logits (rows, 1 + n, V), float32. A token is the arg max of the
-    logits or, with `bases` (rows, 1 + deepest), the noise hashes of the positions after the root,
-    the arg max of log p + G, where G is Gumbel noise."""
-    # (rows, 1): with an index (rows, n) it selects for each node from its own tree.
+    """The outputs from the LLM's logits (rows, 1 + n, V), float32. `bases` (rows, 1 + deepest): the
+    noise hashes of the positions after the root. With `bases`, a token is the arg max of log p + G,
+    where G is Gumbel noise; without `bases`, a token is the arg max of the logits."""
+    # (rows, 1): together with an index (rows, n), it selects from each node's own tree.
     tree_index = torch.arange(len(logits), device=logits.device)[:, None]
     # Greedy needs no processing: p's only token is the arg max of the logits, and the reported
-    # probability is their softmax.
+    # probability is the logits' softmax.
     scores = logits
     if not sampling.greedy:
         scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
@@ -93,9 +93,9 @@ def target_outputs(
 def accepted_paths(
     outputs: TargetOutputs, trees: TreeBatch, ancestors: torch.Tensor, ends: torch.Tensor
 ) -> AcceptedPaths:
-    """The deepest node that is accepted with all its ancestors. `ancestors` (rows or 1, 1 + n,
-    1 + n) includes each node itself. Nodes below an end-of-text token are not accepted; `ends`
-    (rows, any) are such tokens, padded with a value that is no token."""
+    """The deepest node that is accepted with all its ancestors. `ancestors` (rows or 1, 1 + n, 1 +
+    n) includes each node itself. Nodes below an end-of-text token are not accepted; `ends` (rows,
+    any): the end-of-text tokens, padded with a value that is no token."""
     tokens = trees.tokens
     matches = outputs.tokens.gather(1, trees.parents) == tokens
     # The token of each node's parent; -1 for the root's children, so that they never count as below
@@ -109,21 +109,22 @@ def deepest_nodes(
     matches: torch.Tensor, depths: torch.Tensor, ancestors: torch.Tensor
 ) -> AcceptedPaths:
     """The deepest node for which `matches` (rows, n) marks the node and all its ancestors; the
-    first of equally deep ones. `depths` (rows or 1, 1 + n)."""
+    first of equally deep nodes. `depths` (rows or 1, 1 + n)."""
     # The root always matches.
     matches = torch.nn.functional.pad(matches, (1, 0), value=True)
     # accepted[u]: each v matches or is not an ancestor of u.
     accepted = (matches[:, None] | ~ancestors).all(-1)
     size = matches.shape[1]
     order = torch.arange(size, device=matches.device)
-    # Unique keys, greater with depth, then with a lower number; 0 if not accepted.
+    # Unique keys: greater for a deeper node, then for a lower number; 0 for a node not accepted.
     last = (accepted * (depths * size + size - 1 - order)).argmax(-1)
     return AcceptedPaths(depths.expand(len(matches), -1).gather(1, last[:, None])[:, 0], last)
 
 
 def is_batchable(state: RoundState) -> bool:
-    """Whether the request's rule needs only the LLM's token at each node, the noise is a hash if
-    the rule reads it, and the LLM's distributions are not recorded."""
+    """Whether `fill_target_tokens` serves the request. The request's rule must need only the LLM's
+    token at each node, noise that the rule reads must be hashed, and the LLM's distributions must
+    not be recorded."""
     sequence = state.request.sequence
     rule = sequence.speculation.verify
     hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)
@@ -150,7 +151,7 @@ def fill_target_tokens(
 
 @torch.inference_mode()
 def batched_target_tokens(rule: str, cases: Sequence[VerifyInput]) -> list[TargetTokens]:
-    """The LLM's tokens on each tree by `rule`, `greedy` or `match`; all cases have the same
+    """The LLM's tokens on each tree. `rule`: `greedy` or `match`. All cases must have the same
     sampling."""
     widths = [len(case.target) for case in cases]
     inputs = _send_trees(cases, max(widths), with_noise=rule == "match").device
@@ -162,7 +163,7 @@ def batched_target_tokens(rule: str, cases: Sequence[VerifyInput]) -> list[Targe
 
 
 def _on_host(outputs: TargetOutputs, widths: Sequence[int]) -> list[TargetTokens]:
-    """`widths`: nodes of each tree, its root included."""
+    """`widths`: the number of nodes of each tree, its root included."""
     rows, width = outputs.tokens.shape
     shapes = {"tokens": (rows, width), "token_probs": (rows, width), "nodes": (rows, width - 1)}
     packed = pack((outputs.tokens, outputs.token_probs, outputs.node_probs))

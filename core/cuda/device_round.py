@@ -1,9 +1,10 @@
-"""DeviceRound: a round from drafts to commit as captured graphs, its results in one copy.
+"""DeviceRound: a round from drafts to commit as captured graphs, with one copy of the results.
 
-Serves requests that share one sampling, with drafts that a DraftPass makes or none at all: combine
-rule `union`, verification `greedy` or `match`, no pipelining, no length policy that decides node by
-node, no recorded distributions. Other rounds run step by step (`Engine.round`); on a GPU they still
-draft and verify in batches, see `DraftGraphs` and `fill_target_tokens`.
+It serves requests with the same sampling. Either a DraftPass must be able to make their drafts, or
+none of them may draft. They must also have the combine rule `union`, verification by `greedy` or
+`match`, no pipelining, no length policy that decides node by node, and no recorded distributions.
+Other rounds run step by step (`Engine.round`). On a GPU these still draft and verify in batches,
+see `DraftGraphs` and `fill_target_tokens`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class DeviceRound:
         self._drafting = drafting
         self._pool = GraphPool(capture=capture)
         self._graphs: dict[tuple[object, ...], _RoundGraph] = {}
-        # The round that `begin` has launched, while its results are not read.
+        # The round that `begin` has launched, until its results are read.
         self._started: _StartedRound | None = None
         ssm_pool = drafting.ssm_pool
         ssm_pool.batched = DraftGraphs(ssm_pool.ssms, llm.vocab_size, capture=capture)
@@ -53,12 +54,12 @@ class DeviceRound:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
         None, with the states unchanged, if the round has to run step by step."""
         plan = self._plan(states)
-        # The started round is used if its inputs are this plan's, else dropped: it has written past
-        # the committed slots only.
+        # The started round is used if its inputs are this plan's. Otherwise it is dropped; it has
+        # written past the committed slots only.
         started, self._started = self._started, None
         if plan is None:
             return None
-        # The same runs, positions and counts of tokens read: the same inputs.
+        # Equal keys mean equal inputs: the same runs, positions and counts of read tokens.
         if started is not None and started.inputs_key == plan.inputs_key:
             return started.graph.finish(plan)
         graph = self._launch_draft(plan)
@@ -71,13 +72,13 @@ class DeviceRound:
     @torch.inference_mode()
     def begin(self, states: Sequence[RoundState]) -> None:
         """Launches the next round without waiting for it. If `run` is then called with other
-        states, that round is discarded: all that it wrote is past the committed length of the KV
-        rows."""
+        states, the launched round is discarded: all that it wrote is past the committed length of
+        the KV rows."""
         plan = self._plan(states)
         graph = None if plan is None else self._launch_draft(plan)
         if plan is None or graph is None:
             return
-        with suppress(*MODEL_FAULTS):  # `run` launches it again, and raises the error
+        with suppress(*MODEL_FAULTS):  # `run` launches the round again and raises the error
             graph.launch_verify()
             self._started = _StartedRound(plan.inputs_key, graph)
 
@@ -151,7 +152,7 @@ class _RoundGraph:
             self._inputs,
             draft_pass,
         )
-        # Graphs share memory: the second reads what the first wrote.
+        # The graphs share memory: verification reads what drafting wrote.
         self._drafts: DraftTensors | None = None
         self._packed = torch.zeros(0, dtype=torch.long)
         self._draft = None if draft_pass is None else CachedGraph(draft_pass, pool)

@@ -47,9 +47,9 @@ class DraftGraphs:
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
         """Each SSM's drafts, or its error: from one pass of all SSMs if they can share it, else
-        from one pass for each. SSMs whose requests no DraftPass supports are left out."""
+        from one pass per SSM. SSMs whose requests no DraftPass supports are left out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
-        # Without a common stack, or with an SSM that is not supported: a pass for each.
+        # Without a common stack, or with an SSM that is not supported: one pass per SSM.
         if drafts or len(by_ssm) < 2:
             return drafts
         for name, requests in by_ssm.items():
@@ -87,8 +87,8 @@ class _GroupGraphs:
 
     @torch.inference_mode()
     def draft(self, requests: DraftRequests) -> list[Draft]:
-        """One draft a row. Commits the text in the SSMs' KV caches and leaves the drafts pending
-        there."""
+        """One draft for each row of `requests`. Commits the text in the SSMs' KV caches and leaves
+        the drafts pending there."""
         extent = padded_extent(requests.num_slots)
         arena_size = self.group.reserve(extent)
         key = (
@@ -110,8 +110,8 @@ class _GroupGraphs:
 def draft_pass_of(
     requests: DraftRequests, extent: int, inputs: HostToDevice | None = None
 ) -> DraftPass:
-    """The pass for requests of this form; `inputs`: a buffer to share; by default the pass has its
-    own."""
+    """The pass for requests of this form. `inputs`: a buffer to share; None: the pass has its own
+    buffer."""
     group, layout, device = requests.group, requests.layout, requests.group.forward.device
     return DraftPass(
         KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.num_embeddings),
@@ -137,12 +137,12 @@ class _DraftGraph:
     def draft(self, requests: DraftRequests) -> list[Draft]:
         start = time.perf_counter()
         inputs = self._pass.inputs
-        # The host buffer may still be on its way to the device from the last pass.
+        # The last pass's copy from the host buffer to the device may not have ended yet.
         inputs.wait()
         write_inputs(inputs, requests.rows, coupled=requests.choice.coupled)
         inputs.send()
         tensors, packed = self._graph()
-        if self._graph.is_captured:  # the next replay overwrites them
+        if self._graph.is_captured:  # the next replay overwrites the tensors
             tensors = replace(
                 tensors, logits=tensors.logits.clone(), utilities=tensors.utilities.clone()
             )

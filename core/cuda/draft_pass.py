@@ -56,10 +56,11 @@ class DraftTensors:
 
 
 def draft_input_shapes(rows: int, width: int, depth: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the inputs of a DraftPass by name. `tokens`: the `count` tokens that the model has
-    not read, after the `first` tokens that it has read; `depth`: how deep a row's draft may be;
-    `ends`: end-of-text tokens; `temperature`: the calibration temperature (real); `bases`: noise
-    hashes of successive positions from that of the root's children on, read only if `coupled`."""
+    """Shapes of the inputs of a DraftPass by name. `tokens`: the tokens that the model has not
+    read; `count`: their number; `first`: the number of tokens that it has read; `depth`: how deep a
+    row's draft may be; `ends`: end-of-text tokens; `temperature`: the calibration temperature
+    (real); `bases`: noise hashes of successive positions, beginning with the position of the root's
+    children; read only if `coupled`."""
     return {
         "tokens": (rows, width),
         "first": (rows,),

@@ -93,13 +93,13 @@ class DraftRequests:
 
     @cached_property
     def layout(self) -> TreeLayout:
-        """The layout of the deepest draft; the others have its first levels."""
+        """The layout of the deepest draft; the other drafts have its first levels."""
         return TreeLayout(max((row.request.shape for row in self.rows), key=len))
 
     @cached_property
     def width(self) -> int:
-        """Unread tokens per row that the pass reads, padding included: at least as many as a round
-        can commit."""
+        """The number of tokens per row that the pass reads, padding included: at least as many as a
+        round can commit."""
         needed = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
         # One of a few widths, so that few graphs serve all rounds.
         return next(width for width in WIDTHS if width >= needed)
@@ -126,9 +126,9 @@ class DraftRequests:
 
     @property
     def is_supported(self) -> bool:
-        """Whether a DraftPass makes these drafts: `topk` or `coupled` expansions with one sampling,
-        whose shapes are the first levels of one shape, with hashed noise and no length policy that
-        stops a draft early."""
+        """Whether a DraftPass can make these drafts. They must be `topk` or `coupled` expansions
+        with the same sampling, hashed noise, and shapes that are the first levels of one shape. No
+        length policy may stop a draft early. `_is_row_supported` has the other conditions."""
         shape = self.layout.shape
         return (
             0 < len(self.layout) <= MAX_SSM_NODES
@@ -217,7 +217,7 @@ def present_nodes(tokens: IntArray) -> list[int]:
 
 
 def expands(layout: TreeLayout, tokens: IntArray, node: int, request: DraftRequest) -> bool:
-    """Whether a node is present and children of it were drafted."""
+    """Whether a node is present and its children were drafted."""
     if tokens[node] == NO_TOKEN:
         return False
     return (

@@ -30,8 +30,9 @@ __all__ = [
 
 
 def padded_extent(slots: int) -> int:
-    """Slots of a row that a captured pass attends to if it uses `slots` of them: a multiple of
-    EXTENT, so that few graphs serve all lengths, with at least one spare slot for padded tokens."""
+    """The number of slots of a row that a captured pass attends to if it uses `slots` slots. It is
+    a multiple of EXTENT, so that few graphs serve all lengths. At least one slot is spare, for
+    padding."""
     return -(-(slots + 1) // EXTENT) * EXTENT
 
 
@@ -86,11 +87,12 @@ class KvView:
     def text_logits(
         self, tokens: torch.Tensor, first: torch.Tensor, count: torch.Tensor
     ) -> torch.Tensor:
-        """Logits (rows, 1, V) after the last of `count` (rows,) tokens (rows, width), which follow
-        the `first` (rows,) tokens of each row. Padded tokens write to the last, spare slot."""
+        """Logits (rows, 1, V) after the text. In each row, the model has read the first `first`
+        (rows,) tokens of the text; the rest are the first `count` (rows,) of `tokens` (rows,
+        width). All further tokens are padding, which is written to the last slot, a spare one."""
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
-        # A padded token repeats the last position, so that it sees real slots and gives no NaN.
+        # Padding repeats the last position, so that it sees real slots and gives no NaN.
         positions = first[:, None] + torch.minimum(steps, last)
         slots = (first[:, None] + steps).masked_fill(steps > last, self.extent - 1)
         # Committed text has slot = position, so this is the causal mask.
@@ -108,15 +110,15 @@ class KvView:
     ) -> torch.Tensor:
         """Logits (rows, width, V) of tree nodes (rows, width), whose keys and values are stored at
         offsets `places` from slot `first` (rows,). `depths` (width,) count from the token before
-        slot `first`. `ancestors` (width, n): which of the first n offsets each node attends to; it
-        attends to all slots before `first`, which are committed."""
+        slot `first`. `ancestors` (width, n): which of the first n offsets each node attends to.
+        Each node also attends to all slots before `first`, which are committed."""
         offsets = torch.arange(places.start, places.stop, device=tokens.device)
         # The token before slot `first` is at position first - 1; a node of depth d is d further.
         positions = first[:, None] - 1 + depths
         # (rows, extent): negative for committed slots.
         offset = self._slots - first[:, None]
         size = ancestors.shape[1]
-        # (rows, width, extent), true only where `offset` is that of a node.
+        # (rows, width, extent); used only where `offset` is the offset of a node.
         is_ancestor = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)
         is_node = ((offset >= 0) & (offset < size))[:, None]
         visible = (offset < 0)[:, None] | (is_node & is_ancestor)
@@ -135,7 +137,7 @@ class KvView:
 
 @dataclass(frozen=True, slots=True)
 class ModelGroup:
-    """`members` in the order of their rows in the `arena`; they have one vocabulary size."""
+    """`members`: in the order of their rows in the `arena`; they have the same vocabulary size."""
 
     members: tuple[HfModel, ...]
     forward: TensorForward
@@ -150,11 +152,11 @@ class ModelGroup:
         return self.members[0].num_embeddings
 
     def reserve(self, extent: int) -> tuple[int, int]:
-        """Grows the arena to at least `extent` slots a row. Returns its rows and slots: when they
-        change, the arena's tensors have moved."""
+        """Grows the arena to at least `extent` slots a row. Returns its numbers of rows and slots.
+        If these change, the arena's tensors have moved."""
         self.arena.reserve(max(member.rows_held for member in self.members), extent)
-        # Extends the rotary tables to all slots: if they grew later, captured graphs would
-        # read the old ones.
+        # Extends the rotary tables to all slots: if they grew later, captured graphs would read the
+        # old tables.
         self.forward.reach(self.arena.slots)
         return self.arena.rows, self.arena.slots
 
@@ -245,7 +247,8 @@ class TreeLayout:
             ancestors[node + 1] = ancestors[parent + 1]
             lineage[node + 1] = lineage[parent + 1]
             ancestors[node + 1, node + 1] = True
-            # Also past its depth, so that every row of `lineage` is full; readers mask by length.
+            # Also past the node's depth, so that every row of `lineage` is full; readers mask by
+            # length.
             lineage[node + 1, self.depths[node] - 1 :] = node
         return LayoutTensors(
             torch.tensor(self.parents, dtype=torch.long).add(1).to(device),
@@ -274,12 +277,12 @@ class LayoutTensors:
 
 
 def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
-    """For the root and each node, the first node with the same tokens on its path from the root:
-    (rows, 1 + n), with 0 for the root and i + 1 for node i. `tokens` (rows, n): the nodes' tokens.
-    Merges the trees of several drafters."""
+    """For the root and each node, the first node with the same tokens on its path from the root.
+    Returns (rows, 1 + n), in which 0 is the root and i + 1 is node i. `tokens` (rows, n): the
+    nodes' tokens. Merges the trees of several drafters."""
     rows, size = tokens.shape
     first = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
-    # Level by level: a node is equal to another if their parents are and their tokens are.
+    # Level by level: two nodes are equal if their parents are equal and their tokens are equal.
     for nodes in tables.levels:
         merged_parents = first[:, tables.parents[nodes]]
         # One number for (merged parent, token); + 1 since an absent node's token is -1.

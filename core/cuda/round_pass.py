@@ -31,9 +31,9 @@ __all__ = ["RoundPass", "round_input_shapes"]
 
 
 def round_input_shapes(rows: int, depth: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the inputs by name, a row for each request: the root's token, its position,
-    end-of-text tokens, and noise hashes of `depth` + 1 positions, of which the first is the one
-    after the root."""
+    """Shapes of the inputs by name, with a row for each request. `root`: the root's token;
+    `length`: its position; `llm_ends`: end-of-text tokens; `llm_bases`: noise hashes of the `depth`
+    + 1 positions after the root."""
     return {
         "root": (rows, 1),
         "length": (rows,),
@@ -72,7 +72,7 @@ class RoundPass:
         }
 
     def verify_and_commit(self, draft: DraftTensors | None) -> torch.Tensor:
-        """Runs the pass on the drafts, None for plain decoding; returns the packed results, see
+        """Runs the pass on the drafts (None: plain decoding). Returns the packed results, see
         `result_shapes`."""
         inputs, tables = self.inputs.device, self.tables
         rows = len(self.view.rows)
@@ -85,16 +85,16 @@ class RoundPass:
         # Depths count from the last committed slot: the root, not committed yet, is at depth 1.
         depths = tables.depths + 1
         logits = self.view.node_logits(fed, depths, slots, inputs["length"], tables.ancestors)
-        # Equal nodes of several SSMs have equal logits up to rounding: the logits of the first one
-        # decide.
+        # Equal nodes of several SSMs have equal logits up to rounding; the logits of the first of
+        # these nodes decide.
         parents = first_equal(tokens, tables)[:, tables.parents]
         trees = TreeBatch(tokens, parents, tables.depths.expand(rows, -1))
         bases = inputs["llm_bases"] if self.uses_noise else None
         outputs = target_outputs(logits, trees, self.sampling, bases)
         paths = accepted_paths(outputs, trees, tables.ancestors[None], inputs["llm_ends"])
         # Commit in the LLM's KV cache: the root (the 0 in front) stays, the path moves up to it.
-        # Past its end a row of `lineage` repeats the path's last node: what is copied for that lies
-        # beyond the committed length and is overwritten later.
+        # Past the path's end, a row of `lineage` repeats the last node. The copies made for these
+        # repeats lie beyond the committed length and are overwritten later.
         path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
         self.view.move(inputs["length"], path)
         parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)
@@ -115,7 +115,7 @@ class RoundPass:
             tokens.gather(1, self.tables.lineage[paths.last]), (0, 1), value=NO_TOKEN
         )
         steps, length = torch.arange(path.shape[1], device=path.device), paths.length[:, None]
-        # The last accepted token; without one any value, which `length > 0` masks.
+        # The last accepted token; if no token is accepted, any value, which `length > 0` masks.
         last = path.gather(1, (length - 1).clamp(min=0))
         ends = self.inputs.device["llm_ends"]
         ended = (length > 0) & (last == ends).any(-1, keepdim=True)
@@ -125,15 +125,16 @@ class RoundPass:
     def _commit_ssms(
         self, draft_pass: DraftPass, draft: DraftTensors, committed: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Commits in the SSMs' KV caches. Returns by SSM row (draft_rows,): the number of fed nodes
-        that it keeps, and its calibration temperature after the round."""
+        """Commits in the SSMs' KV caches. Returns, for each SSM of each request (draft_rows,), the
+        number of fed nodes that the SSM keeps, and the SSM's calibration temperature after the
+        round."""
         tables, depth = draft_pass.tables, len(draft_pass.layout.shape)
         copies = self.layout.copies
         # From (rows, depth + 1) to (draft_rows, depth + 1): a copy for each SSM of the request.
         committed = committed[:, None].expand(-1, copies, -1).flatten(0, 1)
         depths = tables.depths[1:]
-        # A node of depth d matches if it is the d-th committed token, whichever SSM drafted the
-        # accepted node.
+        # A node of depth d matches if its token is the d-th committed token, whichever SSM drafted
+        # the accepted node.
         matches = (draft.tokens == committed[:, depths - 1]) & (draft.tokens >= 0)
         matched = deepest_nodes(matches, tables.depths[None], tables.ancestors[None])
         path = tables.lineage[matched.last]

@@ -1,5 +1,5 @@
-"""RoundPlan: a round for a DeviceRound, from `plan_round`; RoundResult: its results on the host,
-which fill in the states' drafts and verdicts.
+"""RoundPlan: a round for a DeviceRound, made by `plan_round`. RoundResult: the round's results on
+the host. `fill_drafts` and `RoundResult.fill_verdicts` write results to the states.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_ROUND_NODES = 64
 @dataclass(frozen=True)
 class RoundPlan:
     """`states`: one per row, in order; `llm`: the group of the LLM alone; `requests`: the draft
-    requests of all SSMs, None if none drafts."""
+    requests of all SSMs, None if no SSM drafts."""
 
     states: tuple[RoundState, ...]
     llm: ModelGroup
@@ -52,8 +52,8 @@ class RoundPlan:
 
     @cached_property
     def extents(self) -> tuple[int, int]:
-        """Number of KV slots that the LLM's pass attends to, and that of the SSMs' pass, 0 if no
-        SSM drafts."""
+        """The number of KV slots that the LLM's pass attends to, and the number that the SSMs' pass
+        attends to (0 if no SSM drafts)."""
         longest = max(len(state.request.sequence.tokens) for state in self.states)
         ssm_extent = 0 if self.requests is None else padded_extent(self.requests.num_slots)
         return padded_extent(longest + len(self.layout)), ssm_extent
@@ -74,8 +74,8 @@ class RoundPlan:
 
     @property
     def inputs_key(self) -> tuple[object, ...]:
-        """Equal for plans whose inputs are the same: of the same runs at the same positions, with
-        the same numbers of tokens read and shapes of drafts."""
+        """Equal for plans with the same inputs: the same graph, runs, positions, numbers of read
+        tokens and shapes of drafts."""
         positions = tuple(
             (state.request.sequence.run_id, state.root_position) for state in self.states
         )
@@ -141,7 +141,7 @@ class RoundResult:
     def fill_verdicts(self) -> None:
         """Fills in each state's verdict. Needs the states' `combined`, made on the host.
 
-        Raises EngineError if a path differs in length from what was committed on the device.
+        Raises EngineError if a path is not as long as the path that was committed on the device.
         """
         for row, state in enumerate(self.plan.states):
             start = time.perf_counter()
@@ -149,7 +149,8 @@ class RoundResult:
             eos_ids = state.request.sequence.eos_ids
             state.verdict = verdict_of_tokens(state.tree, state.target_tokens, eos_ids)
             committed = int(self.arrays["length"][row])
-            # Host and device decide by the same tokens; if they ever differ, the KV cache is wrong.
+            # Host and device decide by the same tokens; if their paths ever differ, the KV cache is
+            # wrong.
             if len(state.verdict.path) != committed:
                 raise EngineError(
                     f"path is {number_of(len(state.verdict.path), 'node')} long: "
@@ -158,7 +159,8 @@ class RoundResult:
             state.timings += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
 
     def _target_tokens(self, row: int, state: RoundState) -> TargetTokens:
-        """The LLM's outputs at the nodes of the merged tree: those of the first of equal nodes."""
+        """The LLM's outputs at the nodes of the merged tree. If several SSMs drafted a node, these
+        are the outputs at the first of the equal nodes."""
         nodes = self._first_nodes(row, state) if self.plan.requests else []
         tokens = self.arrays["target_tokens"][row]
         token_probs = as_reals(self.arrays["token_probs"][row])
@@ -188,7 +190,8 @@ class RoundResult:
             merged = {ROOT: ROOT}
             for node, layout_node in enumerate(present_nodes(self.arrays["tokens"][draft_row])):
                 merged[node] = children[merged[draft.parents[node]], draft.token_ids[node]]
-                # SSMs in order, as in `first_equal` on the device: the first of equal nodes.
+                # The first of equal nodes is kept. SSMs are in the same order as in `first_equal`,
+                # on the device.
                 first.setdefault(merged[node], ssm * nodes_per_ssm + layout_node)
         return [first[node] for node in range(len(tree))]
 

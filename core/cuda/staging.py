@@ -1,4 +1,5 @@
-"""Pinned staging buffers: all inputs of a pass in one copy to the device, all results in one back.
+"""Pinned staging buffers: all inputs of a pass in one copy to the device, all results in one copy
+back.
 
 Every value is an int64 in a buffer of fixed shape; a real number is stored as the bits of a
 float64.

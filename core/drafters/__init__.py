@@ -1,5 +1,5 @@
 """Drafters by name: the loaded SSMs (small speculative models), `ngram`, `suffix`, `table`, and
-user-defined ones."""
+user-defined drafters."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def make_drafters(
     counts: np.ndarray | None = None,
     own: Sequence[str] = (),
 ) -> dict[str, Drafter]:
-    """Every drafter that the loaded models allow, by name. `vocab_size`: the LLM's. `counts`: rows
-    for `table` to begin with. `own`: import paths of user-defined drafters."""
+    """Every drafter that the loaded models allow, by name. `vocab_size`: the LLM's. `counts`: the
+    rows with which `table` begins. `own`: import paths of user-defined drafters."""
     others: tuple[Drafter, ...] = (
         SuffixDrafter(NGRAM),
         SuffixDrafter(SUFFIX, EARLIER_TOKENS),
@@ -38,8 +38,8 @@ def make_drafters(
 
 
 def compile_lookups(sequence: TokenSequence) -> None:
-    """Compiles the functions of `suffix` and `table`, or loads them from numba's cache: else the
-    first request would wait for seconds. The drafters that are made here are discarded."""
+    """Compiles the functions of `suffix` and `table`, or loads them from numba's cache; otherwise
+    the first request would wait for seconds. The drafters that are made here are discarded."""
     # A table with rows, so that their insertion is compiled, too.
     for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
         drafter.open(sequence)
@@ -52,9 +52,10 @@ def compile_lookups(sequence: TokenSequence) -> None:
 def resolve_drafters(
     entries: Sequence[str], ssms: Sequence[str], own: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """`all` and `first` replaced by SSM names; with no SSM loaded, `all` by `suffix` and `table`
-    (then `ngram` is left out), `first` by `suffix`. Each name once, in order. Raises ConfigError
-    for an unknown name."""
+    """Replaces `all` by the names of all SSMs, and `first` by the first SSM's name. If no SSM is
+    loaded, `all` stands for `suffix` and `table` (`ngram` next to `all` is then left out), and
+    `first` for `suffix`. Each name is returned once, in order. Raises ConfigError for an unknown
+    name."""
     names: list[str] = []
     every = tuple(ssms) or (SUFFIX, TABLE)
     available = (*ssms, *MODEL_FREE, *own)
@@ -69,5 +70,5 @@ def resolve_drafters(
             raise ConfigError.must_be(
                 "drafters", name, f"one of {', '.join(('all', 'first', *available))}"
             )
-    # A name that `all` covers and the caller gave too is one drafter.
+    # A name that `all` contains and that the caller gave too is one drafter.
     return tuple(dict.fromkeys(names))

@@ -31,7 +31,8 @@ OUTCOMES = 4
 
 
 class CancelSignal(Protocol):
-    """Set to end drafting ahead, once the LLM's pass has ended; a `threading.Event` is one."""
+    """Is set when the LLM's pass has ended, which ends drafting ahead; for example a
+    `threading.Event`."""
 
     def is_set(self) -> bool: ...
 
@@ -69,9 +70,9 @@ AheadDraftsByName = dict[str, AheadDraft]
 class AheadDrafting:
     """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by SSM.
 
-    Stops between two of its passes once the LLM's pass has ended: an unfinished draft is continued
-    in its round if its outcome came true. All noise is keyed by position, so a draft made ahead
-    equals one made on time.
+    Stops between two of its passes once the LLM's pass has ended. An unfinished draft is continued
+    in the next round if its outcome came true. All noise is keyed by position, so a draft made
+    ahead equals the draft that would be made in the next round.
     """
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:
@@ -112,9 +113,9 @@ class AheadDrafting:
         return [name for name, members in self._members.items() if members]
 
     def _lead_ssms(self) -> dict[int, str]:
-        """The SSM that predicts each plan's outcome: that of the greatest weight. A prediction by
-        a second SSM would take one more of the few passes that fit into the time of the LLM's
-        pass."""
+        """For each plan, the SSM that predicts the outcome: the SSM of the greatest weight. A
+        prediction by a second SSM would take one more of the few passes that fit into the time of
+        the LLM's pass."""
         leads: dict[int, str] = {}
         for name, members in self._members.items():
             for i in members:
@@ -125,7 +126,7 @@ class AheadDrafting:
         return leads
 
     def _score_trees(self, name: str, members: list[int]) -> None:
-        """One pass of the SSM over the trees; gives the most probable outcomes of each."""
+        """One pass of the SSM over the trees. Stores the most probable outcomes of each tree."""
         if not members:
             return
         ssm, plans = self._ssms[name], [self._plans[i] for i in members]
@@ -133,13 +134,13 @@ class AheadDrafting:
         with self._pass(name, members, scoring=True):
             logits = ssm.tree_logits([(plan.sequence, plan.tree) for plan in plans])
             for i, plan, rows in zip(members, plans, logits, strict=True):
-                # Calibrated, so that they estimate P(the LLM chooses y), see `top_outcomes`.
+                # Calibrated, so that the scores estimate P(the LLM chooses y), see `top_outcomes`.
                 scores = ssm.calibration(plan.sequence).scores(_utilities(rows, plan))
                 ends = plan.sequence.eos_ids
                 self._outcomes[i] = top_outcomes(plan.tree, scores, OUTCOMES, ends)
 
     def _begin_drafts(self, name: str) -> None:
-        """Begins a draft for each predicted outcome for which one is worth starting."""
+        """Begins a draft after each predicted outcome, if the draft is worth starting."""
         ssm, plans, members = self._ssms[name], [], []
         for i in self._members[name]:
             plan, by_outcome = self._plans[i], {}
@@ -202,8 +203,9 @@ def _has_room(plan: AheadPlan, ssm: SsmDrafter) -> bool:
 
 
 def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
-    """Logits that predict the LLM's token after the root and each node, (1 + nodes, V); under
-    `match` log q plus the Gumbel noise of the position, which the LLM's choice shares."""
+    """Utilities (1 + nodes, V) that predict the LLM's token after the root and after each node.
+    They are the logits or, under `match`, log q plus the position's Gumbel noise; the LLM chooses
+    with the same noise."""
     sequence = plan.sequence
     logits = penalize_tree(logits, sequence.sampling, sequence.tokens, plan.tree)
     if sequence.speculation.verify != "match":

@@ -1,7 +1,7 @@
 """The Drafter protocol: draft requests in, drafts out.
 
-A drafter serves many sequences and keeps its state of each from `open` to `close`. It has no
-access to the engine, the LLM or the other drafters.
+A drafter serves many sequences and keeps a state for each sequence from `open` to `close`. It has
+no access to the engine, the LLM or the other drafters.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ __all__ = ["DraftRequest", "Drafter", "Drafts", "PredictedOutcome", "top_outcome
 class DraftRequest:
     """Request for one draft of one sequence, by the drafter `index` in the run's fixed order.
 
-    `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), already cut to
-    `budget` nodes unless the kind spends its budget by score; the number of steps bounds the depth.
-    `kind`: a draft kind of `core.config.DRAFTS`. `stop`: may end the draft of the drafter `name`
-    earlier. `beyond`: how many tokens after the end of the text the draft starts (drafting ahead).
+    `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1); the number of
+    steps bounds the depth. The shape is already cut to `budget` nodes, unless the kind spends its
+    budget by score. `kind`: a draft kind of `core.config.DRAFTS`. `stop`: may end the draft of the
+    drafter `name` earlier. `beyond`: the distance from the text's last token to the draft's root,
+    in tokens; above 0 if the draft is made ahead.
     """
 
     sequence: TokenSequence
@@ -68,7 +69,7 @@ class Drafter(Protocol):
 
     @property
     def name(self) -> str:
-        """A key of weights, scores and events."""
+        """The drafter's key in weights, scores and events."""
         ...
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
@@ -83,8 +84,8 @@ class Drafter(Protocol):
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Called when `token_ids` were committed after `draft` (None: it did not draft). Keeps the
-        KV that stays valid and updates statistics."""
+        """Called when a round has committed `token_ids`. `draft`: the drafter's draft of that
+        round; None: it did not draft. Keeps the KV that stays valid and updates statistics."""
         ...
 
     def close(self, sequence: TokenSequence) -> None:
@@ -92,12 +93,12 @@ class Drafter(Protocol):
         ...
 
     def temperature(self, sequence: TokenSequence) -> float:
-        """The calibration temperature of its scores; 1 where there is none."""
+        """The calibration temperature of its scores; 1 if scores are not calibrated."""
         ...
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         """The unprocessed, uncalibrated probabilities of the text's tokens since the last call, in
-        order; NaN where the drafter made no prediction. Kept only for runs whose weights need them
+        order; NaN for a token without a prediction. Kept only for runs whose weights need them
         (`core.drafters.drafter_weights`)."""
         ...
 
@@ -108,7 +109,7 @@ MIN_OUTCOME_PROBABILITY = 0.01
 
 @dataclass(frozen=True, slots=True)
 class PredictedOutcome:
-    """A possible result of a verification: the tokens it would commit, the LLM's own one last."""
+    """A possible result of a verification: the tokens it would commit, the LLM's own token last."""
 
     token_ids: tuple[int, ...]
     probability: float
@@ -120,9 +121,9 @@ def top_outcomes(
     """The `count` most probable outcomes of verifying `tree`, each at least 1 %, best first.
 
     `scores` (1 + nodes, V): P(the LLM chooses y) after the root and after each node. An outcome
-    that ends at node u with the LLM's own token y has P(path to u) P(y | u); y is not a child of u,
-    since a child would have been accepted. Outcomes with a token of `ends` are left
-    out: no round follows them.
+    that ends at node u with the LLM's own token y has the probability P(path to u) P(y | u); y is
+    not a child of u, since a child would have been accepted. Outcomes with a token of `ends` are
+    left out: no round follows them.
     """
     # joint[u, y] becomes P(path to u) P(y | u): the outcome that ends at row u with the token y.
     joint = scores.clone()

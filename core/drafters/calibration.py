@@ -1,8 +1,8 @@
 """Temperature scaling of a drafter's scores, fitted online to the committed tokens.
 
 A score is softmax(utilities / temperature). Each committed token gives one damped Newton step on
-beta = 1 / temperature for its log-likelihood; tokens of one draft all use the temperature that the
-draft was made with.
+beta = 1 / temperature for its log-likelihood; all tokens of one draft use the temperature with
+which the draft was made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Calibration", "updated_temperatures", "scores_of"]
 STEP = 0.05
 # Bounds of beta, the inverse temperature.
 MIN_BETA, MAX_BETA = 0.25, 4.0
-# The least variance that a step is divided by: a row that is certain has variance 0.
+# The least variance by which a step is divided: a row that is certain has variance 0.
 MIN_CURVATURE = 0.05
 # Replaces -inf, whose product with its weight 0 would be NaN.
 MIN_UTILITY = -1e4
@@ -49,8 +49,8 @@ class Calibration:
         # Beta is fitted: the log-likelihood is concave in beta, but not in the temperature.
         beta = 1 / self.temperature
         for one, (mean, variance) in zip(utilities, moments, strict=True):
-            # Newton, first derivative over second: where the token's utility is below the mean,
-            # beta falls and the scores become flatter.
+            # Newton, first derivative over second: if the token's utility is below the mean, beta
+            # falls and the scores become flatter.
             step = STEP * (mean - one) / max(variance, MIN_CURVATURE)
             if math.isfinite(step):  # infinite for a token of probability 0
                 beta -= step
@@ -68,7 +68,7 @@ def scores_of(utilities: torch.Tensor, calibrations: Sequence[Calibration]) -> t
     """`Calibration.scores` of utilities (n, V), with one calibration per row."""
     temperatures = [one.temperature for one in calibrations]
     if any(temperature != 1.0 for temperature in temperatures):
-        # One division for the whole batch; none where every temperature is still 1.
+        # One division for the whole batch; none if every temperature is still 1.
         each = torch.tensor(temperatures, dtype=utilities.dtype, device=utilities.device)
         utilities = utilities / each[:, None]
     return utilities.softmax(dim=-1)
@@ -81,7 +81,7 @@ def updated_temperatures(
     tokens (rows, n; negative: none) with utilities (rows, n, V)."""
     beta = 1 / temperature
     steps = torch.zeros_like(beta)
-    for place in range(tokens.shape[1]):  # one at a time, to bound memory: each is (rows, V)
+    for place in range(tokens.shape[1]):  # one place at a time: each takes memory for (rows, V)
         steps = steps + _step(utilities[:, place], tokens[:, place], temperature)
     return 1 / (beta - steps).clamp(MIN_BETA, MAX_BETA)
 
@@ -90,7 +90,7 @@ def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tens
     """The Newton step of beta (rows,) for one token of each row."""
     token_utilities = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
     weights = (utilities / temperature[:, None].to(utilities.dtype)).softmax(-1)
-    # 0 x -inf would be NaN; masked instead of clamped: the weights are computed already.
+    # 0 x -inf would be NaN: utilities of weight 0 are replaced by 0.
     finite = utilities.masked_fill(weights <= 0, 0.0)
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()

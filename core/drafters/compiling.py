@@ -1,4 +1,4 @@
-"""`jit`: compiles plain loops over arrays where numba is installed; elsewhere they run in Python,
+"""`jit`: compiles plain loops over arrays if numba is installed. Otherwise the loops run in Python,
 slower and with the same results."""
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 A row belongs to a context of one, two or three tokens and has its likeliest next tokens, the
 candidates. Candidates of shorter contexts are copied in when a row is written, instead of being
 looked up when it is read (compare MicroRec, arXiv 2010.05894, section 3.3). A candidate's origin is
-the length of the longest context it was counted after; its children are looked up by a context of
-at most one token more.
+the length of the longest context after which it was counted. A candidate's children are looked up
+by a context that is at most one token longer than its origin.
 
 Memory is constant: if all rows of a hash's bucket are in use, the row of least weight is
-overwritten. Plain loops over arrays, compiled by numba where it is installed.
+overwritten. Plain loops over arrays, compiled by numba if it is installed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 LONGEST_CONTEXT = 3
-# CANDIDATES: how many a row has. A row is 16 numbers (int32): the candidates' token ids; each
-# candidate's weight times 4, plus its origin; the hash of the row's context; the context's length,
-# 0 in an empty row.
+# CANDIDATES: the number of candidates of a row. A row is 16 numbers (int32): the candidates' token
+# ids; each candidate's weight times 4, plus its origin; the hash of the row's context; the
+# context's length, 0 in an empty row.
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2
@@ -69,7 +69,8 @@ def _find(table: np.ndarray, code: int, length: int) -> int:
     """The row of a context; -1: there is none."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     for row in range(first, first + _WAYS):
-        # Compared by hash alone: contexts of one hash share counts, which only make proposals.
+        # Compared by hash alone: contexts with the same hash share counts. This affects proposals
+        # only.
         if table[row, _LENGTH] == length and table[row, _HASH] == code:
             return row
     return -1
@@ -86,17 +87,17 @@ def _weight(table: np.ndarray, row: int) -> int:
 
 @jit
 def _make_room(table: np.ndarray, code: int) -> int:
-    """The row that a new context may overwrite: an empty one of its bucket, else the lightest. In
-    the latter case the other rows lose weight, so that unused rows are overwritten sooner or
-    later."""
+    """The row that a new context may overwrite: an empty row of its bucket, else the lightest row.
+    If no row is empty, the bucket's other rows lose weight, so that unused rows are overwritten
+    sooner or later."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     best, least = first, 0
     for row in range(first, first + _WAYS):
         if table[row, _LENGTH] == 0:
             return int(row)
         weight = _weight(table, row)
-        # A row of weight 0 may have just been made for a shorter context at the same position: it
-        # is chosen only where all rows of the bucket have weight 0.
+        # A row of weight 0 may have just been made for a shorter context at the same position. So
+        # it is chosen only if all rows of the bucket have weight 0.
         if weight > 0 and (least == 0 or weight < least):
             best, least = row, weight
     for row in range(first, first + _WAYS):
@@ -110,7 +111,7 @@ def _make_room(table: np.ndarray, code: int) -> int:
 
 @jit
 def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
-    """Gives a row the candidates of a shorter context that it lacks, as its prior."""
+    """Gives a row, as its prior, those candidates of a shorter context that the row lacks."""
     total = max(1, _weight(table, shorter))
     for place in range(CANDIDATES):
         entry = table[shorter, _WEIGHT + place]
@@ -158,11 +159,11 @@ def count_tokens(
     table: np.ndarray, tokens: np.ndarray, first: int, ids: np.ndarray, weights: np.ndarray
 ) -> None:
     """At each position from `first` on, adds tokens `ids` (n, k) with `weights` (n, k) to the rows
-    of the position's contexts: either the position's own token, of weight ONCE, or the LLM's
-    likeliest tokens, of ONCE times their probabilities."""
+    of the position's contexts. These are either the position's own token with weight ONCE, or the
+    LLM's likeliest tokens with ONCE times their probabilities."""
     for at in range(first, tokens.shape[0]):
         shorter = -1
-        # Shorter contexts first: each row inherits from the one before.
+        # Shorter contexts first: each row inherits from the row before.
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
             code = _hash_of(tokens, at, length)
             row = _find(table, code, length)
@@ -173,10 +174,10 @@ def count_tokens(
             if shorter >= 0:
                 _inherit(table, row, shorter)
             shorter = row
-        # In a second loop, so that no row inherits a count it also gets itself.
+        # In a second loop, so that no row inherits a count that it also gets itself.
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
             row = _find(table, _hash_of(tokens, at, length), length)
-            # Overwritten by the row of a longer context in the first loop.
+            # The row of a longer context overwrote this row in the first loop.
             if row < 0:
                 continue
             for place in range(ids.shape[1]):
@@ -192,8 +193,8 @@ def add_text(table: np.ndarray, tokens: np.ndarray, first: int) -> None:
 
 @jit
 def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
-    """Adds another table's rows; the tables may differ in size. Of two rows of one context the
-    heavier one stays."""
+    """Adds another table's rows; the tables may differ in size. If both tables have a row of the
+    same context, the heavier row stays."""
     for at in range(rows.shape[0]):
         code, length = rows[at, _HASH], rows[at, _LENGTH]
         row = _find(table, code, length)
@@ -346,9 +347,10 @@ def grow_tree(
     parents first, at most `depth` deep, with `chain` one child each. A token of `ends` has no
     children.
 
-    Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share;
-    returns their number and that of the look-ups. Scratch: `numbers` (5, n) int64 and `chances`
-    (2, n) for n >= (budget + 1) x CANDIDATES; `path`, at least len(tail) + `depth` long.
+    Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share (the
+    score divided by its rate). Returns the number of nodes and the number of look-ups. Scratch:
+    `numbers` (5, n) int64 and `chances` (2, n) for n >= (budget + 1) x CANDIDATES; `path`, at least
+    len(tail) + `depth` long.
     """
     candidates = _Candidates(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], chances[0], chances[1]

@@ -54,8 +54,9 @@ class LikelihoodHistory:
     tokens: dict[int, Token] = field(default_factory=dict)
 
     def advance(self, name: str, count: int, length: int, *, whole: bool) -> None:
-        """A drafter reported `count` tokens of a text of `length`. `whole`: it has read the whole
-        text, as at its first report; otherwise it continues from its last position."""
+        """Records that a drafter reported `count` tokens of a text of `length` tokens. If `whole`,
+        or if this is its first report, the drafter has read the whole text; otherwise it continues
+        from its last position."""
         if whole or name not in self.positions:
             self.positions[name] = length
         else:
@@ -85,7 +86,7 @@ class DrafterWeights(Protocol):
 class MinionsWeights:
     """See DrafterWeights. Minions' rewards (arXiv 2402.15678): the weight of a winner is multiplied
     by 1 + eta if its accepted share is above the running mean, and divided by 1 + eta if it is
-    below; then all weights are scaled to a mean of 1 and clipped.
+    below. Then all weights are scaled to a mean of 1 and clipped.
 
     Only winners are updated. The running mean is over the shares of all winners; from the 64th
     share on it is an exponential mean of rate 1/64.
@@ -137,10 +138,10 @@ class MinionsWeights:
 
 class LikelihoodWeights:
     """See DrafterWeights. w <- w^0.95 P(token) for each committed token: every drafter is scored on
-    every token, also where it lost the vote.
+    every token, even if it lost the vote.
 
     A drafter without a prediction, or whose report is still missing, gets the others' mean
-    log-probability of that token; a later report replaces it.
+    log-probability of that token; a later report replaces this value.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -155,12 +156,12 @@ class LikelihoodWeights:
         return {name: share / mean for name, share in shares.items()}
 
     def observe_wins(self, wins: Sequence[tuple[str, float]]) -> None:
-        """Wins are ignored: the probabilities contain them."""
+        """Ignores wins: these weights depend on probabilities only."""
 
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        # A report ends at the position that its drafter has read to; a drafter that lags reports
+        # A report ends at the position to which its drafter has read; a drafter that lags reports
         # older positions.
         by_position: dict[int, dict[str, float]] = {}
         for name, likelihoods in probabilities.items():
@@ -189,16 +190,16 @@ class LikelihoodWeights:
         return tokens.get(position)
 
     def _count(self, token: Token) -> None:
-        """Replaces the value counted for a token by the one from its current log-probabilities."""
+        """Replaces the value counted for a token by the value from its current
+        log-probabilities."""
         log_probs = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
         average = sum(log_probs.values()) / len(log_probs) if log_probs else 0.0
-        # What has remained of this token's value by now: a correction must count as much as the
-        # original.
+        # The fraction of this token's value that remains by now: a correction must count as much as
+        # the original value.
         share = FORGETTING ** (self._tokens - token.at)
         for name in self._logs:
             log = log_probs.get(name, average)
-            # A drafter without a prediction counts as an average one: neither rewarded nor
-            # punished.
+            # A drafter without a prediction gets the average: it is neither rewarded nor punished.
             self._logs[name] += share * (log - token.counted_logs.get(name, 0.0))
             token.counted_logs[name] = log
 

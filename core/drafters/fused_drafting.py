@@ -1,16 +1,16 @@
-"""Fused drafts: confidence-based token fusion (CoSine): several SSMs draft one trunk in lock-step,
-for all live requests at once.
+"""Fused drafts: confidence-based token fusion (CoSine). Several SSMs draft one chain, the trunk, in
+lock-step, for all live requests at once.
 
 At each position every SSM proposes one token after each of its two live branches of a request, its
 own chain and the trunk, in one batched pass. The proposal of the highest calibrated score (ties:
-drafter order) continues the trunk, and every SSM is fed it; the other proposals stay as side
-leaves. The most probable paths of the tree are kept, within the node budget and K (m + 1) nodes for
-m SSMs and K steps.
+drafter order) continues the trunk and is fed to every SSM; the other proposals stay as side leaves.
+The most probable paths of the tree are kept. They have at most as many nodes as the node budget,
+and at most K (m + 1) nodes for m SSMs and K steps.
 
 A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. With
 `fused_credit` (not in the paper) a score is multiplied by the ratio of the SSM's weight to the
-highest weight, both for the trunk and for the nodes that are kept: a confident but wrong SSM then
-determines neither.
+highest weight. This applies to the trunk and to the choice of the nodes that are kept, so a
+confident but wrong SSM determines neither.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ __all__ = ["draft_fused"]
 
 @dataclass
 class _FusedRequest:
-    """One request: its SSMs that can take part, and their tree. `error`: of an SSM that failed."""
+    """One request: its SSMs that can take part, and their tree. `error`: the error of an SSM that
+    failed."""
 
     members: list[FusedSsm]
     tree: FusedTree
@@ -44,11 +45,11 @@ class _FusedRequest:
 
     def begin_step(self, depth: int) -> bool:
         """Sets its SSMs' tips if the trunk has reached `depth` - 1 and the length policy allows
-        another step; returns whether it did."""
+        another step. Returns whether the step is made."""
         if self.error is not None or not self.members or not self._continues(depth):
             return False
         trunk = self.tree.trunk[-1] if self.tree.trunk else ROOT
-        # Only the trunk's tip where the SSM's own chain has ended, or is the trunk so far.
+        # Only the trunk's tip if the SSM's own chain has ended or equals the trunk so far.
         for member in self.members:
             member.tips = [trunk] if member.own in (None, trunk) else [trunk, member.own]
         return True
@@ -63,8 +64,8 @@ class _FusedRequest:
             return False
         if tree.token_ids[tree.trunk[-1]] in request.sequence.eos_ids:
             return False
-        # As in a chain (`Growth`): a token's own score says whether it has children, its path's
-        # probability whether another pass is worth its time.
+        # As in a chain (`Growth`): a token's own score decides whether it has children; its path's
+        # probability decides whether another pass is worth its time.
         grows = request.grows(tree.trunk_scores[-1])
         return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
@@ -78,8 +79,8 @@ class _FusedRequest:
             if score * member.weight > highest:
                 best, best_score, winner = fused, score, member.request.index
                 highest = score * member.weight
-            # An SSM's own chain is continued by its own proposal, also where the trunk took
-            # another.
+            # An SSM's own chain is continued by its own proposal, even if the trunk took another
+            # proposal.
             own, own_score = member.proposed[-1]
             ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
             ended = ended or not member.request.grows(own_score)
@@ -94,12 +95,12 @@ class _FusedRequest:
     def fail(self, error: DrafterError) -> None:
         """Ends its drafts and restores its SSMs' states."""
         self.error = error
-        # What was fed in this call is in every row, also of SSMs that did not fail.
+        # The nodes fed in this call are in every SSM's row, even if the SSM did not fail.
         for member in self.members:
             member.drafter.drop_pending(member.request)
 
     def drafts(self, pool: PooledRequest) -> list[Draft] | DrafterError:
-        """One draft per SSM of `pool`, empty where it does not take part; or the error."""
+        """One draft per SSM of `pool`, empty if the SSM does not take part; or the error."""
         if self.error is not None:
             return self.error
         by_index: dict[int, Draft] = {}
@@ -115,10 +116,10 @@ def draft_fused(
     ssms: Mapping[str, SsmDrafter], pools: Sequence[PooledRequest]
 ) -> list[list[Draft] | DrafterError]:
     """One draft per request and SSM: the trunk and the SSM's own side leaves. `ssms`: the loaded
-    ones, by name.
+    SSMs, by name.
 
-    An SSM that fails ends the drafts of every request that it drafts for: instead of them there is
-    a DrafterError with its name, and the other SSMs' states are restored.
+    If an SSM fails, every request that it drafts for gets a DrafterError with the SSM's name
+    instead of drafts, and the other SSMs' states are restored.
     """
     requests = [_fused_request(ssms, pool) for pool in pools]
     depth = 1
@@ -185,7 +186,7 @@ def _next_logits(members: Sequence[FusedSsm]) -> Steps[list[torch.Tensor]]:
 
 
 def _propose(members: Sequence[FusedSsm]) -> None:
-    """Adds every SSM's proposals; those of one proposer are chosen in one call."""
+    """Adds every SSM's proposals. Each kind of proposer is called once, for all its SSMs."""
     by_greedy: dict[bool, list[FusedSsm]] = {}
     for member in members:
         by_greedy.setdefault(member.request.sequence.sampling.greedy, []).append(member)
@@ -194,6 +195,6 @@ def _propose(members: Sequence[FusedSsm]) -> None:
         frontiers = [member.frontier for member in own if member.frontier is not None]
         proposed = proposer("fused", greedy=greedy)(frontiers, [1] * len(frontiers))
         proposals |= {id(member): one for member, one in zip(own, proposed, strict=True)}
-    # In drafter order: of equal proposals the first one's origin stays, see `FusedTree.add`.
+    # In drafter order: of equal proposals the first proposal's origin stays, see `FusedTree.add`.
     for member in members:
         member.propose(proposals[id(member)])

@@ -21,11 +21,11 @@ __all__ = ["FusedSsm", "FusedTree"]
 
 @dataclass
 class FusedTree:
-    """All proposals as a trie. `values`: for each node, the product over its path of every token's
-    score and the weight of the SSM that proposed it; if several SSMs proposed a token, the highest
-    product counts. `origins`: for each node, the drafter index of the SSM whose proposal counts;
-    for a trunk token, of the SSM that won the step. `trunk_scores`: the scores of the trunk's
-    tokens, without weights."""
+    """All proposals as a trie. `values`: for each node, the product of score x weight over the
+    tokens of its path. The weight is that of the SSM that proposed the token; if several SSMs
+    proposed a token, the highest product counts. `origins`: for each node, the drafter index of the
+    SSM whose proposal counts; for a trunk token, the index of the SSM that won the step.
+    `trunk_scores`: the scores of the trunk's tokens, without weights."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -69,9 +69,9 @@ class FusedTree:
 @dataclass
 class FusedSsm:
     """One SSM's part of one request. `tree`: the tree of all SSMs of the request. `weight`: at most
-    1. `own`: the tip of its own chain, None once that has ended. `places`: the pending node of its
-    model by node of the tree; `rows`: the row of its logits after each node that it was fed;
-    `own_nodes`: nodes that it proposed.
+    1. `own`: the tip of its own chain, None once the chain has ended. `places`: the pending node of
+       its model by node of the tree; `rows`: the row of its logits after each node that it was fed;
+       `own_nodes`: nodes that it proposed.
 
     In the current step: `tips`, the nodes after which it proposes (the trunk's tip, and its own
     chain's); `frontier`, the proposer's input at the tips; `proposed`, for each tip the proposed
@@ -95,7 +95,7 @@ class FusedSsm:
 
     @property
     def node_feed(self) -> tuple[SsmState, list[int], list[int]]:
-        """Its tips, see `Feeder.feed_nodes`."""
+        """The SSM's state, and the tokens and parents of its tips, for `Feeder.feed_nodes`."""
         token_ids = [self.tree.token_ids[tip] for tip in self.tips]
         parents = [self.places[self.tree.parents[tip]] for tip in self.tips]
         return self.drafter.state(self.request), token_ids, parents
@@ -130,8 +130,8 @@ class FusedSsm:
         self.own_nodes.update(node for node, _ in self.proposed if node != ROOT)
 
     def draft(self, node_ids: list[int]) -> Draft:
-        """The SSM's draft: those of the kept nodes (`node_ids`) that are in the trunk or that it
-        proposed, with its own scores."""
+        """The SSM's draft, with its own scores. `node_ids`: the kept nodes, of which the draft has
+        the trunk's nodes and the nodes that the SSM proposed."""
         tree = self.tree
         # The trunk is included: its nodes are ancestors of proposals, and a draft has all
         # ancestors.
@@ -150,7 +150,7 @@ class FusedSsm:
             scores[rows, token_ids].tolist() if nodes else [],
             # A fused token has no q; rules that read q refuse these drafts.
             [1.0] * len(nodes),
-            # 0: it proposed the token; 1: a trunk token that it was only fed.
+            # 0: the SSM proposed the token; 1: a trunk token that the SSM was only fed.
             [0 if node in self.own_nodes else 1 for node in nodes],
             {number[node]: row for node, row in self.rows.items() if node in number},
             logits,

@@ -1,7 +1,7 @@
 """Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first.
 
-From the logits of its frontier a growth adds children and sets the next frontier. Independent of
-the model: `SsmDrafter` makes the passes, for the growths of many sequences in lock-step.
+From the logits of its frontier a growth adds children and sets the next frontier. It is independent
+of the model: `SsmDrafter` makes the passes, for the growths of many sequences in lock-step.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Growth(ABC):
         # Cumulative score: the product of scores from the root down.
         self.cumulative_scores = {ROOT: 1.0}
         # Each node's ranks from the root down. They are the key of the node's noise, so a draft
-        # made ahead draws the tokens that one made in its round would.
+        # made ahead draws the same tokens as a draft made in its round.
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
         self.propose = proposer(request.kind, greedy=request.sequence.sampling.greedy)
         self._logits: list[torch.Tensor] = []
@@ -79,9 +79,9 @@ class Growth(ABC):
 
     def proposer_input(self, logits: torch.Tensor) -> Frontier:
         """The proposer's input for the frontier's logits (n, V), with the repetition penalty
-        applied. The frontier's nodes have one depth."""
+        applied. All nodes of the frontier have the same depth."""
         sequence, root = self.request.sequence, self.request.root_position
-        # The drafter is part of the key: `mss` and `traversal` need independent draws of drafters.
+        # The drafter is part of the key: `mss` and `traversal` need drafters to draw independently.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
         if sequence.sampling.penalizes:
@@ -95,8 +95,8 @@ class Growth(ABC):
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
 
     def adopt(self, request: DraftRequest) -> bool:
-        """Continues for another request, by its budget and stop rule; False, with nothing changed,
-        if its tree would begin with other nodes."""
+        """Continues for another request, by that request's budget and stop rule. Returns False,
+        with nothing changed, if that request's tree would begin with other nodes."""
         if not same_tree(self.request, request, self.passes):
             return False
         self.request = request
@@ -106,7 +106,7 @@ class Growth(ABC):
 
     def add_level(self, logits: torch.Tensor, proposals: Proposals) -> None:
         """Adds the frontier's children as nodes and sets the next frontier. `logits` (n, V): the
-        rows that they were chosen from."""
+        rows from which they were chosen."""
         for i, node in enumerate(self.frontier):
             # The verifier reads q of the node's children from this row.
             self.out.rows[node] = self._num_rows + i
@@ -153,7 +153,7 @@ class Growth(ABC):
         return nodes if self.request.continues(self.depth_of[nodes[0]] + 1, scores) else []
 
     def whole_draft(self) -> Draft:
-        """All nodes so far, also those that `draft` leaves out."""
+        """All nodes so far, including the nodes that `draft` leaves out."""
         out = self.out
         return Draft(
             out.token_ids,
@@ -184,7 +184,7 @@ class Layered(Growth):
         depth = len(self.request.shape)
         if self.passes <= depth:
             return whole
-        # Begun for a deeper shape: the levels beyond this one's are cut.
+        # The growth was begun for a deeper shape: the levels beyond the present shape are cut.
         return restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
@@ -192,8 +192,9 @@ class BestFirst(Growth):
     """Best first by cumulative calibrated score, under a node budget and a depth bound
     (as EAGLE-2, arXiv 2406.16858, expands and reranks its dynamic tree).
 
-    Each pass expands the best leaves of one depth; `draft` has the `budget` best nodes of all. A
-    child's cumulative score is at most its parent's, so these are closed under ancestors.
+    Each pass expands the best leaves of one depth; `draft` has the `budget` best nodes of all
+    depths. A child's cumulative score is at most its parent's, so these nodes include their
+    ancestors.
     """
 
     @property
@@ -211,7 +212,7 @@ class BestFirst(Growth):
         return self.worth_feeding(expandable[: self.width])
 
     def _nodes_in_budget(self) -> list[int]:
-        """The `budget` best of all nodes so far, whatever their depth."""
+        """The `budget` best nodes so far, of all depths."""
         depth = len(self.request.shape)
         nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
         return best_nodes(nodes, self.cumulative_scores, self.request.budget)
@@ -230,9 +231,9 @@ def new_growth(
 
 
 def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> bool:
-    """Whether a tree of `levels` levels grown for the request `made_for` is also the beginning of
-    the tree for `request`: they agree in kind and in the width of each level. Depth and budget may
-    differ."""
+    """Whether a tree of `levels` levels that was grown for `made_for` is also the beginning of the
+    tree for `request`. The requests must agree in kind and in the width of each level. Depth and
+    budget may differ."""
     if request.kind != made_for.kind:
         return False
     if draft_kind(request.kind).by_score:
@@ -247,7 +248,7 @@ def _best_first_width(request: DraftRequest) -> int:
 
 
 def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> None:
-    """`absorb` for several growths; those with the same proposer choose children in one call."""
+    """`absorb` for several growths. Growths with the same proposer choose children in one call."""
     by_proposer: dict[Proposer, list[int]] = {}
     for i, growth in enumerate(growths):
         by_proposer.setdefault(growth.propose, []).append(i)

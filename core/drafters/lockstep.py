@@ -1,7 +1,7 @@
 """Steps: a coroutine that needs several passes of a model and leaves the passes to its caller.
 
-A generator yields feeds and is sent their logits, so that the work of several SSMs runs in
-lock-step, their n-th passes batched (`core.models.stacking`).
+A generator yields feeds and is sent their logits. So the work of several SSMs can run in lock-step,
+with their n-th passes batched (`core.models.stacking`).
 """
 
 from __future__ import annotations

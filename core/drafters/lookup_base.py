@@ -21,13 +21,14 @@ from core.trees.tree import ROOT
 
 __all__ = ["LookupDrafter", "LookupState", "has_children"]
 
-# Columns of a row of `nodes_for`: without and with context and share.
+# Numbers of columns that `nodes_for` may return: without and with context and share.
 COLUMNS = (4, 6)
 
 
 @dataclass(kw_only=True)
 class LookupState:
-    """State of one run. `likelihoods`: those since the last call of `LookupDrafter.likelihoods`."""
+    """State of one run. `likelihoods`: the likelihoods since the last call of
+    `LookupDrafter.likelihoods`."""
 
     likelihoods: list[float] = field(default_factory=list)
 
@@ -51,7 +52,7 @@ class LookupDrafter(ABC, Generic[State]):
     @abstractmethod
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         """Rows (n, 4) of token id, parent (-1: the text's last token), score, rank among siblings;
-        parents first. At most `request.budget` rows and `len(request.shape)` deep; a chain where
+        parents first. At most `request.budget` rows and `len(request.shape)` deep; a chain if
         `request.shape` has no branch. Rows (n, 6) add context and share, see `DraftRecord`."""
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
@@ -82,7 +83,8 @@ class LookupDrafter(ABC, Generic[State]):
         self._states.pop(sequence.run_id, None)
 
     def learn(self, sequence: TokenSequence) -> None:
-        """Learns a finished run's text for later runs, also if this drafter was not used in it."""
+        """Learns a finished run's text for later runs, even if this drafter was not used in the
+        run."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         drafts = []
@@ -119,8 +121,8 @@ class LookupDrafter(ABC, Generic[State]):
 
 
 def _as_rows(nodes: object) -> np.ndarray:
-    """The result of `nodes_for`, perhaps a user-defined one, as an array of rows. Raises ValueError
-    for another shape."""
+    """The result of `nodes_for`, which may be user-defined, as an array of rows. Raises ValueError
+    for a wrong shape."""
     rows = np.asarray(nodes, np.float64)
     if not rows.size:
         return np.empty((0, 4))
@@ -130,7 +132,7 @@ def _as_rows(nodes: object) -> np.ndarray:
 
 
 def has_children(draft: Draft, path: Sequence[int]) -> bool:
-    """Whether the draft has a node below the last one of `path`, a path from the root."""
+    """Whether the draft has a node below the last node of `path`, a path from the root."""
     return (path[-1] if path else ROOT) in draft.parents
 
 
@@ -141,6 +143,6 @@ def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[f
     if draft is None:
         return [math.nan] * count
     scores = [draft.scores[node] for node in path]
-    # 0 only where it had proposals: a draft that ended there has predicted nothing.
+    # 0 only if the draft has nodes below the path: a draft that ended there predicted nothing.
     probabilities = (scores + ([0.0] if has_children(draft, path) else []))[:count]
     return probabilities + [math.nan] * (count - len(probabilities))

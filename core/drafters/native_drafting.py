@@ -2,9 +2,9 @@
 sequences, from the catch-up pass to the last level, without Python between two passes.
 
 The drafts equal those of `SsmDrafter.draft_steps`, except for ties (here the lowest id comes
-first), for tokens whose score is next to 0, and for the scores' last digits (float32). It serves
-expansions of the most probable tokens, coupled or not, whose stop rule has a form as numbers
-(`core.drafters.native_inputs`); everything else drafts in lock-step over feeds.
+first), for tokens whose score is close to 0, and for the scores' last digits (float32). The kernel
+serves expansions of the most probable tokens, coupled or not, whose stop rule can be given as
+numbers (`core.drafters.native_inputs`). All other drafts are made in lock-step over feeds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["NativeDrafting", "native_drafts"]
 
 
 class NativeDrafting:
-    """Drafts with the native kernel where it serves an SSM's requests. `ssms` by name."""
+    """Drafts with the native kernel, for SSMs whose requests it can serve. `ssms`: by name."""
 
     def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
         self._ssms = ssms
@@ -52,7 +52,7 @@ class NativeDrafting:
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         """One draft per request, by SSM; SSMs that cannot be served are left out. If a pass fails,
         no state has changed and its SSMs are left out too: drafting them one by one then finds the
-        one that fails."""
+        SSM that fails."""
         by_name: dict[str, list[Draft]] = {}
         stacks: dict[int, list[tuple[int, DraftSlot]]] = {}
         for name, requests in by_ssm.items():
@@ -111,8 +111,8 @@ def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
 
 
 def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
-    """The drafts of one stack's slots, in its members' order. Rows and states end as after
-    `SsmDrafter.draft_steps`; errors are raised before any of them has changed."""
+    """The drafts of one stack's slots, in its members' order. Rows and states are left as after
+    `SsmDrafter.draft_steps`; errors are raised before any row or state has changed."""
     start = time.perf_counter()
     models = slots[0].models
     noise = NoiseBuffer()
@@ -217,8 +217,8 @@ def _timings_by_member(
     for one in drafts:
         member, count = one.slot.member, passes[one.slot.member]
         drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, count))
-        # Two spans a draft are recorded, so the shares of its passes become one: their
-        # time-weighted mean.
+        # Only two spans per draft are recorded, so the shares of its passes are replaced by one
+        # share, their time-weighted mean.
         span = ends[count - 1] - ends[0]
         share = min(1.0, drafted / span) if span > 0 else 1.0
         name = one.slot.ssm.name

@@ -40,7 +40,7 @@ __all__ = [
 COMPILED_KINDS = ("topk", "coupled")
 """Draft kinds that one call can draft for all requests: compiled, or on the device."""
 MOST_ROWS = 512
-"""The most rows of logits of one call: those of all its drafts are in memory at once."""
+"""The most rows of logits of one call: the rows of all its drafts are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,12 @@ def _is_packable(slot: DraftSlot) -> bool:
     request, sampling = slot.request, slot.request.sequence.sampling
     if request.kind not in COMPILED_KINDS or slot.limits is None or not slot.shape:
         return False
-    if sampling.penalizes:  # the kernel has only the tokens that it is to read
+    if sampling.penalizes:  # the kernel has only the unread tokens
         return False
     if not slot.is_coupled:
         return True
-    # The kernel applies no warper beyond the temperature, and reads the noise of positions that may
-    # stay undrafted, which only keyed noise allows.
+    # The kernel applies the temperature but neither top-k, top-p nor min-p. It reads the noise of
+    # positions that may stay undrafted, which only keyed noise allows.
     return not sampling.warps and isinstance(request.sequence.noise, SeededNoise)
 
 
@@ -145,7 +145,7 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
         num_tokens = min(model.vocab_size, slot.ssm.vocab_size)
         # member, arena row, text length, tokens read, offset of unread tokens, vocabulary
         positions[i] = slot.member, slot.row, len(tokens), read, len(text), num_tokens
-        # As `Feeder._clip_ids`: an id that the SSM lacks is replaced by its last one.
+        # As in `Feeder._clip_ids`: an id that the SSM lacks is replaced by the SSM's last id.
         last_id = model.num_embeddings - 1
         text += [min(token_id, last_id) for token_id in tokens[read:]]
         ends += sorted(slot.request.sequence.eos_ids)

@@ -26,7 +26,7 @@ __all__ = ["PooledRequest", "draft_pooled", "fitting_requests"]
 
 @dataclass(frozen=True, slots=True)
 class PooledRequest:
-    """One sequence's request to several SSMs: one draft request for each SSM, all equal but for
+    """One sequence's request to several SSMs: one draft request for each SSM, which differ only in
     index and name, and the SSMs' weights."""
 
     requests: tuple[DraftRequest, ...]
@@ -40,7 +40,8 @@ class PooledRequest:
 
 @dataclass
 class _PooledSsm:
-    """One SSM of a pool; `share`: its weight, normalized to a sum of 1."""
+    """One SSM of a pool. `share`: its weight divided by the sum of the weights in the
+    PooledRequest."""
 
     drafter: SsmDrafter
     request: DraftRequest
@@ -74,12 +75,13 @@ class _PooledSsm:
 
 
 def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Draft]:
-    """One draft per SSM: the same nodes with the scores of each. `ssms`: the loaded ones, by name.
+    """One draft per SSM: the same nodes with the SSM's own scores. `ssms`: the loaded SSMs, by
+    name.
 
-    Raises DrafterError with the name of an SSM that fails; the others' states are restored.
+    Raises DrafterError with the name of an SSM that fails; the other SSMs' states are restored.
     """
     # Normalized over all requests of the pool: an SSM that cannot take part does not change the
-    # ratio of the others' weights.
+    # other SSMs' shares.
     total = sum(pool.weights)
     members = [
         _PooledSsm(ssms[request.name], request, weight / total)
@@ -87,7 +89,8 @@ def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Dr
     ]
     if not members:
         return [Draft() for _ in pool.requests]
-    # One tree for all, with the first member's request. The pooled logits are calibrated already.
+    # One tree for all SSMs, with the first member's request. The pooled logits are calibrated
+    # already.
     growth = new_growth(members[0].request, Calibration())
     try:
         growth.absorb(_pooled_logits(members, None))
@@ -105,7 +108,7 @@ def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Dr
 def fitting_requests(
     pool: PooledRequest, ssms: Mapping[str, SsmDrafter]
 ) -> list[tuple[DraftRequest, float]]:
-    """The requests of SSMs that can take part, with their weights; all with the shortest of their
+    """The requests of SSMs that can take part, with their weights. All get the shortest of their
     shapes, since every node is fed to every SSM."""
     pairs = zip(pool.requests, pool.weights, strict=True)
     fitting = [(ssms[request.name].fit_context(request), weight) for request, weight in pairs]
@@ -116,7 +119,7 @@ def fitting_requests(
 
 def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Tensor:
     """Pooled logits (n, V): sum of w_i log softmax(logits_i / temperature_i)."""
-    # One batched pass where the SSMs are stacked; every SSM is fed the same nodes.
+    # One batched pass if the SSMs are stacked; every SSM is fed the same nodes.
     works = run_all({m.drafter.name: (m.drafter.model, m.next_logits(growth)) for m in members})
     stage = "catch_up" if growth is None else "draft"
     parts = []
@@ -128,5 +131,5 @@ def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Te
         temperature = member.drafter.calibration(member.request.sequence).temperature
         # log prod p_i^w_i, not normalized: the softmax of the scores does that.
         parts.append(member.share * (rows / temperature).log_softmax(dim=-1))
-    # 0 x -inf is NaN (SSM of weight 0 without the token): such a token becomes impossible.
+    # If an SSM of weight 0 lacks a token, 0 x -inf is NaN: the token becomes impossible.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

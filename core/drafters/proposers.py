@@ -57,7 +57,8 @@ class Proposals:
     """Children of each frontier node, best or first drawn first.
 
     `utilities` (n, V): the scores are their calibrated softmax; None if the utilities are the
-    logits. `q` (n, V) float64: the distributions drawn from; None for deterministic proposers.
+    logits. `q` (n, V) float64: the distributions from which children were drawn; None for
+    deterministic proposers.
     """
 
     children: list[list[Child]]
@@ -78,8 +79,8 @@ def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
 
 
 def coupled_top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Top-k of log q + G(position), G the LLM's own noise: under `match` the LLM takes the arg max
-    of log p + G, so the closer q is to p, the likelier a child is the LLM's choice."""
+    """Top-k of log q + G(position), where G is the LLM's own noise. Under `match` the LLM takes the
+    arg max of log p + G; so the closer q is to p, the likelier a child is the LLM's choice."""
     # With the request's temperature, top-k, top-p and min-p, like the LLM's own scores.
     log_q = _log_processed(frontiers)
     sizes = [len(one.logits) for one in frontiers]
@@ -150,7 +151,7 @@ def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _log_processed(frontiers: Sequence[Frontier]) -> torch.Tensor:
-    """The logarithms of the distributions drawn from, (n, V) float64."""
+    """The logarithms of the processed distributions, (n, V) float64."""
     # Requests of equal sampling are processed in one call.
     if len(frontiers) == 1 or len({one.sampling.distribution for one in frontiers}) == 1:
         log_probs = process_logits(
@@ -164,13 +165,14 @@ def _log_processed(frontiers: Sequence[Frontier]) -> torch.Tensor:
 def _top_children(
     utilities: torch.Tensor, frontiers: Sequence[Frontier], widths: Sequence[int]
 ) -> list[list[list[Child]]]:
-    """The most probable tokens for each node of each frontier; `utilities` (n, V) are those of all
-    frontiers, concatenated."""
+    """The most probable tokens for each node of each frontier; `utilities` (n, V): all frontiers'
+    utilities, concatenated."""
     sizes = [len(one.logits) for one in frontiers]
     calibrations = [
         one.calibration for one, size in zip(frontiers, sizes, strict=True) for _ in range(size)
     ]
-    # The softmax is monotone, so its top-k is that of the utilities; the scores are needed anyway.
+    # The softmax is monotone, so its top-k equals the utilities' top-k; the scores are needed
+    # anyway.
     values, ids = scores_of(utilities, calibrations).topk(
         min(max(widths), utilities.shape[-1]), dim=-1
     )

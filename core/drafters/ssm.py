@@ -1,9 +1,10 @@
 """SsmDrafter: a small speculative model (SSM) as a drafter.
 
 It follows the committed text without recomputing it: the KV of accepted nodes is kept, and missing
-tokens (its own last token after full acceptance, tokens that only others proposed, the LLM's own)
-are fed in one catch-up pass at the next draft. `begin_ahead` and `extend_ahead` draft ahead, after
-tokens that are not committed yet; the draft whose outcome comes true begins the next round's draft.
+tokens are fed in one catch-up pass at the next draft. The missing tokens are the SSM's own last
+token after full acceptance, tokens that only other drafters proposed, and the LLM's own token.
+`begin_ahead` and `extend_ahead` draft ahead, after tokens that are not committed yet; the draft
+whose outcome comes true begins the next round's draft.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ PREFILL_CHUNK = 512
 # How many of a prompt's last tokens have their likelihoods recorded. Weights decay by 0.95 a token:
 # earlier tokens would count for less than 4 %.
 SCORED_PROMPT = 64
-# Tokens that one pass scores: it computes logits of all of them.
+# The number of tokens that one pass scores; small, since the pass computes logits of all of them.
 SCORED_CHUNK = 32
 AUDITION = 24
 """How many of a text's last tokens an audition reads."""
 # The draft kind by which an SSM's own choice is found: the likeliest token at temperature 0, the
-# coupled one above 0.
+# likeliest token under the LLM's noise above 0.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
 """In place of a token that a tree lacks."""
@@ -101,16 +102,17 @@ class SsmDrafter:
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def audition(self, token_ids: Sequence[int], window: int = AUDITION) -> Steps[list[float]]:
-        """Log-probabilities of a text's last `window` tokens without the first of them, computed in
-        a temporary row. 24 tokens find the domain of 50 of the 60 development prompts, 48 tokens
-        that of 53."""
+        """Log-probabilities of a text's last `window` tokens, except the first of these tokens,
+        computed in a temporary row. With 24 tokens, auditions find the domain of 50 of the 60
+        development prompts; with 48 tokens, the domain of 53."""
         return self.feeder.score_tokens(token_ids[-window:])
 
     def first_choice_tokens(
         self, sequence: TokenSequence, token_ids: Sequence[int], first: int
     ) -> Steps[list[int]]:
-        """The token that it would draft first at each position of a text from `first` on, with the
-        sampling and the noise of `sequence`; fewer where its context ends. Uses a temporary row."""
+        """The token that the SSM would draft first at each position of a text from `first` on, with
+        the sampling and the noise of `sequence`. Ends where the SSM's context ends. Uses a
+        temporary row."""
         tokens: list[int] = []
         sampling, noise = sequence.sampling, sequence.noise
         propose_own = proposer(OWN_KIND, greedy=sampling.greedy)
@@ -137,10 +139,10 @@ class SsmDrafter:
     def draft_steps(self, requests: Sequence[DraftRequest]) -> Steps[list[Draft]]:
         """`draft` as Steps: the caller makes the model's passes."""
         start = time.perf_counter()
-        # By index into `requests`: one that is not worth starting keeps its empty draft.
+        # By index into `requests`: a request that is not worth starting keeps its empty draft.
         fitting = {i: self.fit_context(request) for i, request in enumerate(requests)}
         to_draft = {i: request for i, request in fitting.items() if request.worth_starting}
-        # `early` growths were begun during the last verification; `fresh` ones begin with the
+        # `early` growths were begun during the last verification; `fresh` growths begin with the
         # catch-up pass.
         growths = {i: self._growth_ahead(request) for i, request in to_draft.items()}
         early = {i: growth for i, growth in growths.items() if growth is not None}
@@ -175,8 +177,8 @@ class SsmDrafter:
         if state is None:
             return
         if needs_likelihoods(sequence.speculation):
-            # Before the commit, which drops the pending nodes' logits. These cost nothing: the
-            # drafting passes have computed them.
+            # Before the commit, which drops the pending nodes' logits. Recording costs nothing: the
+            # drafting passes have computed these logits.
             state.record_pending_likelihoods(token_ids, sequence.tokens)
         if draft is None:
             self.feeder.drop_pending(state)
@@ -194,7 +196,7 @@ class SsmDrafter:
         if state is not None:
             self.feeder.model.close_row(state.row)
             if sequence.speculation.carry_over:
-                # The run that ends last decides what the next one starts with.
+                # The run that ends last decides the calibration with which the next run starts.
                 self._carried = state.calibration
 
     def temperature(self, sequence: TokenSequence) -> float:
@@ -212,8 +214,8 @@ class SsmDrafter:
     # -- drafting ahead, before the round's tokens are committed --
 
     def is_caught_up(self, sequence: TokenSequence) -> bool:
-        """Whether it has read the whole text, as after drafting in this round. Without a draft in
-        this round: only if it had drafted ahead for the tokens that were then committed."""
+        """Whether the SSM has read the whole text. This is so if it drafted in this round, or if it
+        had drafted ahead for the tokens that were then committed."""
         state = self._states.get(sequence.run_id)
         return state is not None and state.pending.root is not None
 
@@ -226,8 +228,8 @@ class SsmDrafter:
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
-        """Begins a draft after each outcome (the tokens that would be committed, and the draft
-        request after them), in one pass over those tokens that are not pending yet."""
+        """Begins a draft after each outcome: the tokens that would be committed, and the draft
+        request after them. Makes one pass over those tokens that are not pending yet."""
         to_begin, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]
@@ -252,7 +254,8 @@ class SsmDrafter:
         return any(growth.frontier for growth in growths)
 
     def extend_ahead(self, sequences: Sequence[TokenSequence]) -> None:
-        """One more pass for the unfinished drafts made ahead, of which each sequence has some."""
+        """One more pass for the unfinished drafts made ahead. Each sequence must have at least
+        one."""
         states = [self._states[sequence.run_id] for sequence in sequences]
         groups = [(s, [g for g in s.drafts_by_outcome.values() if g.frontier]) for s in states]
         self._run_unbatched(self.feeder.extend_growths(groups))
@@ -277,8 +280,8 @@ class SsmDrafter:
         )
 
     def catch_up_steps(self, requests: Sequence[DraftRequest]) -> Steps[list[torch.Tensor]]:
-        """One pass over the committed tokens that the rows lack, if any; the logits after each
-        root, (1, V)."""
+        """One pass over the committed tokens that the rows lack, if any. Returns the logits after
+        each root, (1, V)."""
         if lagging := [request for request in requests if self.state(request).pending.root is None]:
             states = [self.state(request) for request in lagging]
             yield from self._read_text(states, [request.sequence for request in lagging])
@@ -287,12 +290,13 @@ class SsmDrafter:
     def _read_text(
         self, states: Sequence[SsmState], sequences: Sequence[TokenSequence]
     ) -> Steps[None]:
-        """One pass over the committed tokens that the rows lack, with likelihoods where needed."""
+        """One pass over the committed tokens that the rows lack. Records likelihoods for runs that
+        need them."""
         feeds = []
         for state, sequence in zip(states, sequences, strict=True):
             last_only = not needs_likelihoods(sequence.speculation)
             feeds.append(self.feeder.text_feed(state, sequence.tokens, last_only=last_only))
-        # Row 0 of the logits predicts the token after the first one fed.
+        # Row 0 of the logits predicts the token after the first fed token.
         firsts = [self.feeder.model.length(state.row) + 1 for state in states]
         logits = yield from self.feeder.feed_text(states, feeds)
         for i, (state, sequence) in enumerate(zip(states, sequences, strict=True)):
@@ -300,7 +304,7 @@ class SsmDrafter:
                 state.record_likelihoods(logits[i], sequence.tokens, firsts[i])
 
     def drop_pending(self, request: DraftRequest) -> None:
-        """Drops the row's pending nodes."""
+        """See `Feeder.drop_pending`."""
         self.feeder.drop_pending(self.state(request))
 
     def calibration(self, sequence: TokenSequence) -> Calibration:
@@ -308,8 +312,8 @@ class SsmDrafter:
         return self._states[sequence.run_id].calibration
 
     def _growth_ahead(self, request: DraftRequest) -> Growth | None:
-        """The draft made ahead for the outcome that came true, None without one. If it does not fit
-        the request's shape, a new draft from the same root logits."""
+        """The draft made ahead for the outcome that came true; None if there is none. If it does
+        not fit the request's shape, a new draft from the same root logits."""
         state = self.state(request)
         # Cleared in any case: a draft made ahead is valid in this round only.
         growth, state.ready = state.ready, None
@@ -325,8 +329,8 @@ class SsmDrafter:
     def _grow(
         self, growths: dict[int, Growth], requests: dict[int, DraftRequest]
     ) -> Steps[dict[int, int]]:
-        """Grows all drafts to their ends, one pass a level for all; returns the passes of each, the
-        root's included."""
+        """Grows all drafts to their ends, with one pass per level for all drafts. Returns each
+        draft's number of passes, the root's pass included."""
         passes = dict.fromkeys(growths, 1)
         while active := [i for i, growth in growths.items() if growth.frontier]:
             for i in active:

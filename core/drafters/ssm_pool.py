@@ -43,10 +43,11 @@ class SsmPool:
         self.batched: BatchedDrafting = NativeDrafting(self.ssms)
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
-        """Drafts of several SSMs, by name: batched where possible, else pass by pass, in lock-step
-        where the models are stacked."""
+        """Drafts of several SSMs, by name: batched if possible, else pass by pass, in lock-step if
+        the models are stacked."""
         drafts = {**self.batched.draft(by_ssm)}
-        # The rest, and those whose batched pass failed: pass by pass the failing SSM is found.
+        # The SSMs that were left out, for example because a batched pass failed. Pass by pass, the
+        # failing SSM is found.
         steps = {
             name: (self.ssms[name].model, self.ssms[name].draft_steps(requests))
             for name, requests in by_ssm.items()
@@ -55,9 +56,10 @@ class SsmPool:
         return drafts | {name: _drafts_or_error(work) for name, work in run_all(steps).items()}
 
     def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
-        """One tree per request, drafted by several SSMs: fused (`draft_fused`, where the requests
-        share the SSMs' passes) or pooled (`draft_pooled`), by its draft kind. Each result is a
-        draft per SSM, or an error: a DrafterError if a single SSM failed."""
+        """One tree per request, drafted by several SSMs. If the draft kind is fused, `draft_fused`
+        drafts all such requests, which share the SSMs' passes; otherwise `draft_pooled` drafts the
+        request. Each result is a draft per SSM, or an error: a DrafterError if a single SSM
+        failed."""
         # Fused requests together, since they share passes; results in the order of all requests.
         results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
         return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]
@@ -83,11 +85,11 @@ class SsmPool:
         window: int = AUDITION,
     ) -> tuple[dict[str, list[float]], list[Timed]]:
         """Log-probabilities that each SSM gives the last tokens of a text (see
-        `SsmDrafter.audition`), by name, and the spans of its passes, named `stage`. Nothing for a
-        text shorter than MIN_TOKENS. An SSM whose pass fails is left out here; its error is
+        `SsmDrafter.audition`), by name, and the spans of its passes, named `stage`. Both are empty
+        for a text shorter than MIN_TOKENS. An SSM whose pass fails is left out here; its error is
         reported when it drafts."""
         to_score = names if len(token_ids) >= MIN_TOKENS else ()
-        # The same tokens for all, also where one SSM's context is shorter than the window.
+        # The same tokens for all SSMs, even if one SSM's context is shorter than the window.
         window = min([window, *(self.ssms[name].context_length for name in to_score)])
         works = run_all(
             {n: (self.ssms[n].model, self.ssms[n].audition(token_ids, window)) for n in to_score}
@@ -126,7 +128,7 @@ def _is_fused(request: PooledRequest) -> bool:
 
 
 def _drafts_or_error(work: StepsRun[list[Draft]]) -> Drafts:
-    """The drafts, each span with the share of it that was spent on this SSM; or its error."""
+    """The SSM's drafts, or its error. Each span has the share of it that was spent on this SSM."""
     if work.error is not None:
         return work.error
     drafts = []

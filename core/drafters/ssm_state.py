@@ -48,7 +48,7 @@ class PendingTrie:
         places = list(range(first, first + len(token_ids)))
         for place, token_id, parent in zip(places, token_ids, parents, strict=True):
             self._parents.append(parent)
-            # A token drawn twice under one parent is fed twice; `walk` follows the first.
+            # A token drawn twice under one parent is fed twice; `walk` follows its first node.
             self._children.setdefault((parent, token_id), place)
         self.logits.update(zip(places, logits, strict=True))
         return places
@@ -71,7 +71,7 @@ class PendingTrie:
         token_ids: list[int] = []
         parents: list[int] = []
         ends = []
-        # Nodes of earlier paths that are to be fed too: paths share prefixes.
+        # Nodes that will be fed for earlier paths: paths share prefixes.
         planned: dict[tuple[int, int], int] = {}
         for path in paths:
             place = CACHED
@@ -86,9 +86,9 @@ class PendingTrie:
         return token_ids, parents, ends
 
     def subtree_after(self, path: Sequence[int]) -> tuple[list[int], dict[int, int], PendingTrie]:
-        """The subtree under the last node of `path`, for when the path is committed: the places
-        that stay, a map from old to new places (the path's last becomes CACHED), and the new
-        trie."""
+        """The subtree that stays when `path` is committed: the nodes under its last node. Returns
+        the places that stay, a map from old to new places (the path's last place becomes CACHED),
+        and the new trie."""
         # Parents come first, so one pass over the nodes finds everything under the path's end.
         number = {path[-1]: CACHED}
         stay: list[int] = []
@@ -96,7 +96,7 @@ class PendingTrie:
             if parent in number:
                 number[place] = len(stay)
                 stay.append(place)
-        # The path's last token becomes the last committed one: its logits are the new root's.
+        # The path's last token becomes the last committed token: its logits are the new root's.
         rest = PendingTrie(self.logits[path[-1]])
         rest._parents = [number[self._parents[place]] for place in stay]
         rest.logits.update({number[place]: self.logits[place] for place in stay})
@@ -113,7 +113,7 @@ class SsmState:
     """State of one sequence. `row`: the model's row. `pending`: nodes fed after the committed text.
 
     `drafts_by_outcome`: drafts begun for the next round, by the outcome (committed tokens) that
-    they assume; `ready`: the one whose outcome came true. `likelihoods`: the probabilities of
+    they assume; `ready`: the draft whose outcome came true. `likelihoods`: the probabilities of
     tokens of the text that were recorded and not reported yet. `scored_until`: index of the first
     token without a recorded probability.
     """
@@ -148,10 +148,10 @@ class SsmState:
 
     def record_pending_likelihoods(self, committed: tuple[int, ...], tokens: list[int]) -> None:
         """Appends the probabilities of the `committed` tokens (the last of `tokens`) by the logits
-        of the pending nodes along them."""
+        of the pending nodes on their path."""
         if self.pending.root is None:
             return
-        # The node before each committed token; shorter where a token was not fed.
+        # The place before each committed token, as far as tokens were fed.
         places = [CACHED, *self.pending.walk(committed)][: len(committed)]
         logits = torch.stack([self.pending.logits[place] for place in places])
         self.record_likelihoods(logits, tokens, len(tokens) - len(committed))
@@ -159,8 +159,8 @@ class SsmState:
 
 # Tokens of a pass over a text; bounds its logits, (READ_CHUNK, V).
 READ_CHUNK = 128
-# Log-probability of a token that is missing in a model's vocabulary: finite, so that one such token
-# does not make the mean of a text -inf.
+# The least log-probability that is returned, for example for a token that a model's vocabulary
+# lacks. It is finite, so that one such token does not make the mean of a text -inf.
 UNKNOWN = -20.0
 
 
@@ -180,7 +180,7 @@ class Feeder:
     def feed_text(
         self, states: Sequence[SsmState], feeds: Sequence[Feed]
     ) -> Steps[list[torch.Tensor]]:
-        """One pass over committed tokens, one feed per state; their logits (n, V)."""
+        """One pass over committed tokens, one feed per state. Returns the tokens' logits (n, V)."""
         logits = [self.pad_logits(rows) for rows in (yield feeds)]
         for state, feed, rows in zip(states, feeds, logits, strict=True):
             # The text is certain: what was fed becomes committed at once, and only the last logits
@@ -209,8 +209,8 @@ class Feeder:
     def feed_frontiers(
         self, groups: Sequence[tuple[SsmState, Sequence[Growth]]]
     ) -> Steps[list[torch.Tensor]]:
-        """One pass over the frontiers of growths, those of one row concatenated; logits (n, V) of
-        each row."""
+        """One pass over the frontiers of growths; the frontiers of one row are concatenated.
+        Returns the logits (n, V) of each row."""
         nodes_by_state = []
         for state, growths in groups:
             parents = [g.places[g.out.parents[node]] for g in growths for node in g.frontier]
@@ -226,7 +226,7 @@ class Feeder:
         return [rows for _, rows in fed]
 
     def extend_growths(self, groups: Sequence[tuple[SsmState, Sequence[Growth]]]) -> Steps[None]:
-        """One pass over the frontiers; the growths absorb the logits."""
+        """One pass over the growths' frontiers; the growths absorb the logits."""
         logits = yield from self.feed_frontiers(groups)
         parts: list[torch.Tensor] = []
         for (_, growths), rows in zip(groups, logits, strict=True):
@@ -248,7 +248,8 @@ class Feeder:
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 
     def score_tokens(self, token_ids: Sequence[int]) -> Steps[list[float]]:
-        """Log-probabilities of these tokens without the first, computed in a temporary row."""
+        """Log-probabilities of these tokens, except the first token, computed in a temporary
+        row."""
         row = self.model.open_row()
         try:
             (logits,) = yield [chain(row, self._clip_ids(list(token_ids[:-1])))]
@@ -266,7 +267,8 @@ class Feeder:
         self, token_ids: Sequence[int], first: int, on_logits: Callable[[torch.Tensor, int], None]
     ) -> Steps[None]:
         """Feeds a text in a temporary row, READ_CHUNK tokens a pass. `on_logits` gets the logits
-        (n, V) that predict its tokens from `first` on, and the index of the first of them."""
+        (n, V) that predict tokens from `first` on, and the index of the first token that they
+        predict."""
         row = self.model.open_row()
         # Nothing is predicted after the last token, so it is not fed.
         ids = self._clip_ids(list(token_ids[:-1]))
@@ -291,8 +293,8 @@ class Feeder:
         state.drafts_by_outcome, state.ready = {}, None
 
     def commit(self, state: SsmState, token_ids: tuple[int, ...]) -> None:
-        """Commits `token_ids`: keeps the KV of those that were fed, and the draft that assumed
-        exactly them. Without such a draft the last token's KV is dropped."""
+        """Commits `token_ids`. Keeps the KV of the tokens that were fed, and the draft made ahead
+        that assumed exactly these tokens. Without such a draft the last token's KV is dropped."""
         path, pending = state.pending.walk(token_ids), state.pending
         state.ready, state.drafts_by_outcome = state.drafts_by_outcome.get(token_ids), {}
         if state.ready is None:
@@ -308,8 +310,8 @@ class Feeder:
         self.model.commit(state.row, path, stay)
 
     def _clip_ids(self, tokens: list[int]) -> list[int]:
-        """Replaces ids that this model's embedding lacks (the LLM's padding) by its last id. At
-        worst the draft is worse: verification does not depend on the drafter."""
+        """Replaces ids that this model's embedding lacks (the LLM's padding) by its last id. This
+        can only make a draft worse: verification does not depend on the drafter."""
         return [min(token_id, self.model.num_embeddings - 1) for token_id in tokens]
 
     def pad_logits(self, logits: torch.Tensor) -> torch.Tensor:

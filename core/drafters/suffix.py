@@ -1,11 +1,11 @@
 """SuffixDrafter: drafts what followed earlier occurrences of the text's end, as a tree; `ngram`
-searches this text alone (prompt lookup), `suffix` also earlier ones of the same models.
+searches this text alone (prompt lookup), `suffix` also earlier texts of the same models.
 
 Costs no model pass. An occurrence weighs more the longer it matches; a node's score is the
 acceptance rate measured after matches of that length, times its share of its parent's weight.
 Proposals are deterministic, so their q is one-hot.
 
-As SuffixDecoding (arXiv 2411.04975), but without suffix trees, see `text_index`.
+The method is SuffixDecoding (arXiv 2411.04975), but without suffix trees, see `text_index`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ __all__ = ["EARLIER_TOKENS", "SuffixDrafter"]
 
 EARLIER_TOKENS = 1 << 18
 """Tokens of earlier texts that `suffix` keeps."""
-# The weight of a match grows by this factor with each of its tokens, up to BOUND tokens. Doubled,
-# trebled and equal weights gave 2.73, 2.74 and 2.56 tokens per pass (docs/results.md, "Lookup in
-# texts").
+# The weight of a match grows by this factor with each of its tokens, up to BOUND tokens. Factors of
+# 2, 3 and 1 gave 2.73, 2.74 and 2.56 tokens per pass (docs/results.md, "Lookup in texts").
 GROWTH, BOUND = 2.0, 12
-# Limit on the nodes of a tree before its likeliest ones are chosen.
+# Limit on the nodes of a tree before its likeliest nodes are chosen.
 MOST_NODES = 256
 # Prior of the acceptance rates: 2 tokens, one of them accepted.
 PRIOR_TOKENS = 2.0
@@ -70,11 +69,11 @@ class _SuffixState(LookupState):
 
 
 class SuffixDrafter(LookupDrafter[_SuffixState]):
-    """See Drafter. `earlier_tokens`: capacity for earlier texts, the oldest are dropped; 0 keeps
-    none. For each prompt the first text is kept.
+    """See Drafter. `earlier_tokens`: the number of tokens of earlier texts that are kept; the
+    oldest texts are dropped first. Of several texts of one prompt, only the first is kept.
 
-    Matches in an earlier text of the same prompt are skipped: a run that is repeated, to be
-    compared or shown again, would draft from its own result.
+    Matches in an earlier text of the same prompt are skipped. Otherwise a run that is repeated, to
+    be compared or shown again, would draft from its own result.
     """
 
     def __init__(self, name: str, earlier_tokens: int = 0) -> None:
@@ -104,7 +103,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         state.indexed = len(tokens)
         tail = np.array(tokens[-LONGEST_MATCH:], np.int64)
         depth = min(len(request.shape), request.budget)
-        # Read at each draft: another run of this prompt may have ended since the last one.
+        # Read at each draft: another run of this prompt may have ended since the last draft.
         same_prompt = self._texts.get(state.prompt, NO_POSITIONS)
         count, state.match, total = find_tree(
             state.own, self._earlier, tail, same_prompt,
@@ -122,7 +121,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     ) -> None:
         for depth in range(len(path)):
             state.count_tried(depth, hit=True)
-        # The first rejected level was tried too; deeper ones were not.
+        # The first rejected level was tried too; deeper levels were not.
         if rejected and has_children(draft, path):
             state.count_tried(len(path), hit=False)
 
@@ -130,12 +129,12 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         prompt = hash(sequence.prompt_ids)
         if prompt in self._texts:
             return
-        # With its separator the text fits the ring.
+        # Cut so that the text and its separator fit the ring.
         text = [*sequence.tokens[1 - self._capacity :], SEPARATOR]
         first = int(self._earlier.written[0])
         add_tokens(self._earlier, np.array(text, np.int64))
         self._texts[prompt] = (first, first + len(text))
         overwritten = first + len(text) - self._capacity
-        # Ends at the latest with the text just added.
+        # The loop ends at the latest with the text just added.
         while (oldest := next(iter(self._texts.items())))[1][1] <= overwritten:
             del self._texts[oldest[0]]

@@ -1,9 +1,8 @@
 """TableDrafter: a tree of the likeliest next tokens after a text's last one to three tokens, by
 counts over the LLM's texts, found by best-first search (`count_table`).
 
-The text of each completed run is counted. A family of models may come with counts (`zoo tables`).
-Costs no model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is
-one-hot.
+The text of each completed run is counted. Models may come with counts (`zoo tables`). Costs no
+model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is one-hot.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ DEEPEST = 32
 
 @dataclass(kw_only=True)
 class _TableState(LookupState):
-    """`table`: the table of its prompt's fold. `hits` and `predicted`: the number of accepted
-    nodes, and the sum of the verified nodes' shares, each by the length of the context after which
-    the node was counted."""
+    """`table`: the table of its prompt's fold. `hits`: the number of accepted nodes; `predicted`:
+    the sum of the verified nodes' shares. Both are by the length of the context after which the
+    node was counted."""
 
     table: np.ndarray
     ends: np.ndarray
@@ -59,18 +58,19 @@ class _TableState(LookupState):
 
     @property
     def rates(self) -> np.ndarray:
-        """Accepted nodes per predicted one, at most 1, by context length: score = share * rate."""
+        """Accepted nodes per predicted node, at most 1, by context length: score = share * rate."""
         rates: np.ndarray = np.minimum(1.0, self.hits / self.predicted)
         return rates
 
 
 class TableDrafter(LookupDrafter[_TableState]):
-    """See Drafter. `rows`: counts to begin with, of a table of any size.
+    """See Drafter. `rows`: the rows of a table of any size, with which the counts begin.
 
-    A run reads the table of its prompt's fold, and a text is counted in the tables of all folds but
-    its own: as in cross-validation, no run reads what was written after its own prompt. Otherwise a
-    run that is repeated, to be compared or shown, would draft from its own result. Subtracting a
-    text would not be exact, since rows inherit from shorter contexts and overwrite one another.
+    A run reads the table of its prompt's fold, and a text is counted in the tables of all other
+    folds. So, as in cross-validation, no run reads what was written after its own prompt. Otherwise
+    a run that is repeated, to be compared or shown, would draft from its own result. Subtracting a
+    text's counts instead would not be exact, since rows inherit from shorter contexts and overwrite
+    one another.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
@@ -87,9 +87,9 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """By fold, (NUM_CONTEXTS, 16) each. Without counts they are made when the first run
-        opens this drafter or the first text is learned: every engine has this drafter, and many
-        never use it."""
+        """The tables by fold, (NUM_CONTEXTS, 16) each. Unless there are counts to begin with, the
+        tables are made when the first run opens this drafter or the first text is learned. Every
+        engine has this drafter, and many engines never use it."""
         return tuple(new_table(NUM_CONTEXTS) for _ in range(FOLDS))
 
     def _new_state(self, sequence: TokenSequence) -> _TableState:
@@ -119,7 +119,7 @@ class TableDrafter(LookupDrafter[_TableState]):
         for node, parent in enumerate(draft.parents):
             if parent in parents:
                 context = draft.contexts[node]
-                # The score without the rate that it was made with: the share alone.
+                # Divided by its rate, a score is the share alone.
                 state.predicted[context] += draft.scores[node] / rates[context]
                 state.hits[context] += node in path
 
@@ -130,7 +130,7 @@ class TableDrafter(LookupDrafter[_TableState]):
         self._text_hashes[code] = None
         if len(self._text_hashes) > TEXTS:
             del self._text_hashes[next(iter(self._text_hashes))]
-        # Only what the LLM wrote is counted; the prompt's last tokens are its first contexts.
+        # Only what the LLM wrote is counted; the prompt's last tokens are the first contexts.
         begin = max(0, len(sequence.prompt_ids) - LONGEST_CONTEXT)
         text, own = np.array(sequence.tokens[begin:], np.int64), fold_of(sequence.prompt_ids)
         for fold, table in enumerate(self.tables):
@@ -140,5 +140,5 @@ class TableDrafter(LookupDrafter[_TableState]):
 
 def fold_of(prompt_ids: tuple[int, ...]) -> int:
     """A prompt's fold, the same in every process."""
-    # Python salts the hashes of texts, not of numbers.
+    # Python salts the hashes of strings, not of numbers.
     return hash(prompt_ids) % FOLDS

@@ -3,13 +3,13 @@ facts. Imports neither torch nor a model.
 
 One record per combine rule, length policy, draft kind, verification rule, routing rule, schedule
 and pipeline mode. All else is derived from these records: the allowed names, the validity matrix
-(`lossless_rules`), shares of the node budget, which fields matter, the menus of the page, the words
-in its pictures, the guide's tables. A new combine rule or length policy needs its own file, a
-record in the registry of its kind (a module of this package), and a test.
+(`lossless_rules`), shares of the node budget, and the fields that matter; also the page's menus,
+the words in its pictures, and the guide's tables. A new combine rule or length policy needs its own
+file, a record in the registry of its kind (a module of this package), and a test.
 
-`label` is a record's meaning in a menu. A menu shows 33 characters of `name (label)`; the texts of
-combine, length, verification and pipeline rules are no longer, which tests/ui/test_menus.py checks.
-`meaning` says the same in more words, in docs/guide.md.
+`label` is a record's meaning in a menu. A menu shows 33 characters of `name (label)`. For combine,
+length, verification and pipeline rules this text is at most 33 characters long, as
+tests/ui/test_menus.py checks. `meaning` says the same in more words, in docs/guide.md.
 `implementation` is `module:name`, imported when first used: configuration never imports torch.
 """
 
@@ -111,17 +111,17 @@ def combine_rule(name: str) -> CombineRule:
 
 
 def length_policy(name: str) -> LengthPolicyRecord:
-    """The record of a length policy; of an unknown name as in `combine_rule`."""
+    """The record of a length policy; for an unknown name as in `combine_rule`."""
     return LENGTH_POLICIES.get(name) or LengthPolicyRecord(name, name, "")
 
 
 def draft_kind(name: str) -> DraftKind:
-    """The record of a draft kind; of an unknown name as in `combine_rule`."""
+    """The record of a draft kind; for an unknown name as in `combine_rule`."""
     return DRAFT_KINDS.get(name) or DraftKind(name)
 
 
 def verify_rule(name: str) -> VerifyRule:
-    """The record of a verification rule; of an unknown name as in `combine_rule`."""
+    """The record of a verification rule; for an unknown name as in `combine_rule`."""
     return VERIFY_RULES.get(name) or VerifyRule(name, name)
 
 
@@ -132,12 +132,12 @@ def drafts_together(draft: str, combine: str) -> bool:
 
 
 def can_begin_ahead(draft: str, combine: str) -> bool:
-    """Whether drafts may begin before the previous verdict."""
+    """Whether a round's drafts may begin before the previous round is verified."""
     return combine_rule(combine).ahead and not draft_kind(draft).fused
 
 
 def routing_rule(name: str) -> RoutingRule:
-    """The record of a routing rule; of an unknown name as in `combine_rule`."""
+    """The record of a routing rule; for an unknown name as in `combine_rule`."""
     return ROUTING_RULES.get(name) or RoutingRule(name, name)
 
 
@@ -181,7 +181,7 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
 
 
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
-    """Fields that only some mechanisms read, each with the mechanisms that read it, as
+    """Fields that only some mechanisms read, each with the mechanisms that read it, in the form
     `combine=vote_tree`."""
     readers: dict[str, list[str]] = {}
     registries: Mapping[str, Mapping[str, Any]] = {

@@ -36,12 +36,13 @@ class CombineRule:
     """How the drafts of several drafters become one token tree.
 
     `label`: its words in menus. `implementation`: a `Combiner` of core.trees.combine.
-    `node_budget`: each drafter has a share of `max_tree_nodes` (`divided`), all of it (`each`), or
-    the SSMs have one share together (`pooled`: they draft one tree in lock-step). `weighted`: reads
-    the drafters' weights. `chains`: drafts are sequences, of which one wins. `keeps_all`: no
-    drafted node is dropped, so `mss` and `traversal` are lossless. `ahead`: its drafts may begin
-    before the previous verdict. `fields`: the fields of SpeculationConfig that only this rule
-    reads. `meaning`: one line for guide and menus. `words`: texts of its pictures.
+    `node_budget`: how `max_tree_nodes` is given to drafters. `divided`: each drafter has a share;
+    `each`: each drafter has the whole budget; `pooled`: the SSMs have one share together, since
+    they draft one tree in lock-step. `weighted`: reads the drafters' weights. `chains`: drafts are
+    sequences, of which one wins. `keeps_all`: no drafted node is dropped, so `mss` and `traversal`
+    are lossless. `ahead`: a round's drafts may begin before the previous round is verified.
+    `fields`: the fields of SpeculationConfig that only this rule reads. `meaning`: one line for
+    guide and menus. `words`: texts of its pictures.
     """
 
     name: str

@@ -12,11 +12,11 @@ __all__ = ["DRAFT_KINDS", "DraftKind"]
 
 @dataclass(frozen=True, slots=True)
 class DraftKind:
-    """How a drafter chooses the children of a node. `drawn`: at random, and verified with
-    the q that they were drawn with; `coupled`: by the SSM's log-probabilities plus the LLM's own
-    noise; `by_score`: best first within a node budget, without a fixed shape. `fused`: the SSMs
-    draft one chain together; `by_credit`: in a fused draft each SSM's score is multiplied by its
-    weight."""
+    """How a drafter chooses the children of a node. `drawn`: children are drawn at random, and
+    verified with the distribution q from which they were drawn; `coupled`: children are chosen by
+    the SSM's log-probabilities plus the LLM's own noise; `by_score`: best first within a node
+    budget, without a fixed shape. `fused`: the SSMs draft one chain together; `by_credit`: in a
+    fused draft each SSM's score is multiplied by its weight."""
 
     name: str
     label: str = ""
@@ -30,7 +30,7 @@ class DraftKind:
 
 DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
     [
-        # `SpeculationConfig.resolve` replaces it, by the temperature and the verify rule.
+        # `SpeculationConfig.resolve` replaces `auto`, by the temperature and the verify rule.
         DraftKind(
             "auto",
             "what suits verify",
@@ -57,7 +57,8 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
             drawn=True,
             meaning="tokens drawn independently, repeats included",
         ),
-        # From here on children are chosen as in `topk` at temperature 0, above it as in `coupled`.
+        # From here on children are chosen as in `topk` at temperature 0, and as in `coupled` above
+        # 0.
         DraftKind(
             "best_first",
             "likeliest paths first",
@@ -76,7 +77,7 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
                 "with the highest score is taken (CoSine)"
             ),
         ),
-        # Not in the paper.
+        # Not in CoSine's paper.
         DraftKind(
             "fused_credit",
             "fused; SSMs that predicted well count more",

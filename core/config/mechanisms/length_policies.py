@@ -15,12 +15,12 @@ class LengthPolicyRecord:
     """How the speculation length is chosen.
 
     `label`: its words in menus. `implementation`: a callable (SpeculationConfig, Costs) ->
-    LengthPolicy. `explain`: a callable (LengthHistory) -> str: why a recorded round's length is
-    what it is. `set_by_user`: the length, or its upper bound, is the number in the request; else
-    the policy finds the length. `predicts`: it predicts each round's time. `chooses_drafters`: it
-    decides in each round which drafters draft. `fields`: fields of SpeculationConfig that only this
-    policy reads; `ignores`: fields that it does not read, with the reason. `meaning`: its words in
-    the guide's table.
+    LengthPolicy. `explain`: a callable (LengthHistory) -> str, the reason for a recorded round's
+    length. `set_by_user`: the length, or its upper bound, is the number in the request; else the
+    policy finds the length. `predicts`: the policy predicts each round's time. `chooses_drafters`:
+    the policy decides in each round which drafters draft. `fields`: fields of SpeculationConfig
+    that only this policy reads; `ignores`: fields that the policy does not read, with the reason.
+    `meaning`: its words in the guide's table.
 
     Sentences next to the page's pictures: `always`, for a length that never changes;
     `no_estimates`, in place of estimates (empty: no sentence); `no_drafts`, for a run that drafted
@@ -81,7 +81,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
                 "By what goodput measured here, no draft was expected to bring the text faster."
             ),
         ),
-        # As transformers' assisted generation; the length that the user sets is its upper bound.
+        # As in transformers' assisted generation; the length that the user sets is the upper bound.
         LengthPolicyRecord(
             "confidence",
             "while an SSM is sure",

@@ -1,4 +1,4 @@
-"""Drafters that are no SSMs: built-in ones, and user-defined ones by import path."""
+"""Drafters that are no SSMs: built-in drafters, and user-defined drafters by import path."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ __all__ = ["MODEL_FREE", "NGRAM", "SUFFIX", "TABLE", "is_model_free", "is_own", 
 # core.models.loading.load).
 NGRAM, SUFFIX, TABLE = "ngram", "suffix", "table"
 MODEL_FREE = (NGRAM, SUFFIX, TABLE)
-"""They cost no model pass: they continue as this text did before (`ngram`: prompt lookup), as this
-or an earlier text did (`suffix`), or as the LLM's texts mostly do after the same tokens
-(`table`)."""
+"""They cost no model pass. `ngram` (prompt lookup) continues as this text did before; `suffix` as
+this text or an earlier text did; `table` as the LLM's texts mostly do after the same tokens."""
 
 
 def is_own(name: str) -> bool:

@@ -1,4 +1,5 @@
-"""Which SSMs draft in a round, for which requests, and what they do during the LLM's pass."""
+"""Rules of a round: routing (which SSMs draft), scheduling (for which requests) and pipelining
+(what drafters do during the LLM's pass)."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class RoutingRule:
     """Which SSMs draft in a round. `implementation`: a callable (names, count, time_of_round) ->
-    Router of core.routing; empty: no router. `reads_likelihoods`: drafters keep their probabilities
-    of the committed tokens for it. `judges_drafts`: its scores come from the drafts, and change
-    with every draft; else from auditions. `score`: the meaning of an SSM's score. `fields`: as in
-    CombineRule."""
+    Router of core.routing; empty: no router. `reads_likelihoods`: the rule reads the drafters'
+    probabilities of the committed tokens, so drafters keep them. `judges_drafts`: the rule's scores
+    come from the drafts, and change with every draft; otherwise they come from auditions. `score`:
+    the meaning of an SSM's score. `fields`: as in CombineRule."""
 
     name: str
     label: str
@@ -38,8 +39,8 @@ class RoutingRule:
 @dataclass(frozen=True, slots=True)
 class ScheduleRule:
     """How an engine divides its rounds among live requests; a setting of the engine, not of a
-    request. `implementation`: a callable (BatchTimes) -> Scheduler of core.scheduling, empty where
-    nothing is planned together."""
+    request. `implementation`: a callable (BatchTimes) -> Scheduler of core.scheduling; empty: each
+    request is planned alone."""
 
     name: str
     label: str
@@ -63,7 +64,7 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
             "every SSM drafts",
             meaning="every SSM drafts; with `length=goodput` those that it picks",
         ),
-        # Chosen once a run; preset `sequence`.
+        # The SSM is chosen once per run. The preset `sequence` uses this rule.
         RoutingRule(
             "audition",
             "predicts the prompt best",

@@ -15,10 +15,10 @@ __all__ = ["VERIFY_RULES", "VerifyRule"]
 class VerifyRule:
     """When the LLM accepts a drafted token. `implementation`: a `Rule` of core.trees.verify.
 
-    `temperatures`: where it is lossless, at temperature 0 (`zero`), above 0 (`above`), or both
-    (`all`). `reads_q`: it needs the probabilities that proposals were drawn with, and is lossless
-    only if nothing drawn is dropped. `token_exact`: it commits exactly the tokens of plain decoding
-    with this seed; other rules keep only the distribution.
+    `temperatures`: the temperatures at which the rule is lossless: 0 (`zero`), above 0 (`above`),
+    or both (`all`). `reads_q`: the rule needs the probabilities with which proposals were drawn,
+    and is lossless only if no drawn proposal is dropped. `token_exact`: the rule commits exactly
+    the tokens of plain decoding with this seed; other rules keep only the distribution.
     """
 
     name: str
@@ -30,15 +30,15 @@ class VerifyRule:
     meaning: str = ""
 
     def suits(self, temperature: float) -> bool:
-        """Whether it is lossless at this temperature."""
+        """Whether the rule is lossless at this temperature."""
         return self.temperatures in ("all", "above" if temperature > 0 else "zero")
 
 
-# The order decides `auto`: it is the first lossless rule; for drawn drafts, rules that read q come
-# before the others (`lossless_rules`).
+# `auto` is the first lossless rule in this order. For drawn drafts, rules that read q come before
+# the other rules (`lossless_rules`).
 VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
     [
-        # Without an implementation: `SpeculationConfig.resolve` replaces it, by the temperature.
+        # Without an implementation: `SpeculationConfig.resolve` replaces `auto`.
         VerifyRule(
             "auto",
             "the first exact rule",
@@ -52,7 +52,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             token_exact=True,
             meaning="a token is accepted if it is the LLM's most probable one",
         ),
-        # At any temperature: at 0 p is one-hot, and noise changes no arg max.
+        # At any temperature: at temperature 0, p is one-hot, and noise changes no arg max.
         VerifyRule(
             "match",
             "what the LLM itself draws",
@@ -60,7 +60,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             token_exact=True,
             meaning="a token is accepted if the LLM itself draws it with this seed",
         ),
-        # SpecInfer (arXiv 2305.09781), Algorithm 2. Not at 0, where nothing is drawn.
+        # SpecInfer (arXiv 2305.09781), Algorithm 2. Not at temperature 0, where nothing is drawn.
         VerifyRule(
             "mss",
             "a coin a draft, root first",
