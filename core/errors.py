@@ -36,8 +36,9 @@ LONGEST_SHOWN = 300
 
 
 def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
-    """Text from a file or another package as one line of a message. Control characters are escaped;
-    a text longer than `longest` characters is cut at that length and gets three dots."""
+    """Text from a file or another package as one line of a message. White space becomes single
+    spaces; other characters that cannot be printed are escaped. A text longer than `longest`
+    characters is cut at that length and gets three dots."""
     text = str(value)
     # Only the beginning of a long text is read. An escape has up to ten characters, so `line` may
     # be longer than `words`.
@@ -47,7 +48,7 @@ def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
 
 
 class SpecScopeError(Exception):
-    """Root of every error this project raises on purpose."""
+    """Root of the errors that this module defines."""
 
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> Self:
@@ -99,8 +100,8 @@ class RankError(ModelError):
 
 
 class OutOfMemoryError(ModelError):
-    """A model, or the memory for its KV cache, that does not fit; the message says how much is
-    needed and what fits."""
+    """A model, its KV cache or its files do not fit; the message says how much is needed and how
+    much is free."""
 
 
 class NodeError(ModelError):

@@ -1,4 +1,4 @@
-"""RunStats as a fold over a run's events; names and definitions are vLLM's and llama.cpp's.
+"""RunStats as a fold over a run's events; most names and definitions are vLLM's or llama.cpp's.
 
 The engine folds each event when it is emitted; a replay folds the same events again.
 """

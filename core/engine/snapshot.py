@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 RECENT_ROUNDS = 16
-"""A lane's busy share is measured over this many of the last rounds."""
+"""A lane's busy share is measured over at most this many of the last rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RoundFacts:
     ) -> RoundFacts:
         """The facts of a round from `start` to `end` with these events. `start_times`: when each
         run started, by run id. All times are in seconds of time.perf_counter."""
-        # The nodes of the verified tree: RoundCompleted has accepted tokens only.
+        # The nodes of the verified tree: RoundCompleted has committed tokens only.
         nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
         runs = {
             e.run_id: RunRound(e, nodes.get(e.run_id, 0), start_times[e.run_id] * 1000)
@@ -61,8 +61,8 @@ class RoundFacts:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A model's lane over the last rounds. `busy`: the share of these rounds' time in which the
-    model worked."""
+    """The lane of the LLM or of a drafter over the last rounds. `busy`: the share of these rounds'
+    time in which it worked."""
 
     name: str
     busy: float
@@ -73,10 +73,11 @@ class LiveRun:
     """A request that is being decoded. `num_tokens`: tokens generated so far, of at most
     `max_tokens`. `max_tree_nodes`: the request's node budget, None if uncut.
 
-    `round`: the number of the request's last round, -1 before the first. That round verified
-    `num_verified` nodes, of which it accepted `num_accepted`. `llm_ms` is the time of its LLM pass,
-    `draft_ms` the time of its drafters, and `scheduled` the scheduler's part. `num_waited`: rounds
-    of other requests since then.
+    `round`: the number of the request's last round, -1 if none of the worker's last rounds was a
+    round of this request. That round verified `num_verified` nodes, of which it accepted
+    `num_accepted`. `llm_ms` is the time of the LLM and `draft_ms` the time of the drafters, both
+    with prefills; `scheduled` is the scheduler's part. `num_waited`: rounds of other requests since
+    then.
     """
 
     run_id: str
@@ -145,8 +146,8 @@ def live_run(
 
 
 def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
-    """The lanes of the LLM and of each drafter, from the start of the first of these rounds to the
-    end of the last."""
+    """The lanes of the LLM and of each drafter that worked, from the start of the first of these
+    rounds to the end of the last."""
     if not rounds:
         return ()
     start, end = rounds[0].start_ms, rounds[-1].end_ms
@@ -165,7 +166,7 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
 
 
 def _by_model(spans: Iterable[Span]) -> dict[str, list[Span]]:
-    """Spans by the model that worked in them."""
+    """Spans of the LLM and of drafters, by lane."""
     spans_by_model: dict[str, list[Span]] = {}
     for span in spans:
         if span.lane not in HOST_LANES:

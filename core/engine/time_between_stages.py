@@ -18,8 +18,9 @@ __all__ = ["TimeBetweenStages"]
 
 class TimeBetweenStages:
     """Fills in `RoundState.between_ms`. The time after a round's commit is known only when the
-    round is over, so it counts in the run's next round. If a round of another request comes first,
-    this time counts in no round. The time between two rounds never counts."""
+    round is over, so it counts in the run's next round. If that round is not measured, or a round
+    of another request comes first, this time counts in no round. The time between two rounds never
+    counts."""
 
     def __init__(self) -> None:
         self._state: RoundState | None = None
@@ -44,7 +45,7 @@ class TimeBetweenStages:
         request = state.request
         stages = [one for one in (*request.timings, *state.timings) if one.start >= self._start]
         between = time.perf_counter() - self._start
-        # The union: stages on the drafting thread overlap the LLM's pass.
+        # The union: stages overlap if SSMs share a batched pass or draft on drafter nodes.
         between -= union_ms((one.start, one.end) for one in stages)
         after_commit = self._after_commit if request.run_id == self._run_id else 0.0
         state.between_ms = (max(0.0, between) + after_commit) * 1000

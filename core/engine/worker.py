@@ -33,8 +33,8 @@ from core.sequence import TokenSequence
 __all__ = ["Run", "Tap", "Worker"]
 
 IDLE_S = 10.0
-"""While there is no request, the connections to drafter nodes are polled at this interval. So a
-node that came back is ready for the next request, and the connection events of a node that refuses
+"""Between requests, the connections to drafter nodes are polled at this interval. So a node that
+came back is ready for the next request, and the connection events of a node that refuses
 connections do not accumulate."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
@@ -85,7 +85,8 @@ class Run:
             self.cancel()
 
     def cancel(self) -> None:
-        """Stops the run within one round; does nothing for a finished run."""
+        """Asks the worker to stop the run, at the latest after the present round or the present
+        reading of prompts. Does nothing for a finished run."""
         # A flag is enough: the worker's thread waits only while there is no run at all.
         self.cancel_requested = True
 
@@ -106,9 +107,10 @@ class Worker:
     """Serves many callers on one engine. Raises EngineBusyError if the engine is in use.
 
     `max_live`: requests decoded together. `threads`: the number of threads of a CPU pass. By
-    default it is the number of cores minus one, since the readers of events need a core. Threads
-    wait for each other by spinning, so a shared core is expensive. With two other busy processes, a
-    pass of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two.
+    default it is the number of cores minus one, at least 1: the readers of events need a core.
+    Threads wait for each other by spinning, so a shared core is expensive. With two other busy
+    processes, a pass of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on
+    two.
     """
 
     def __init__(self, engine: Engine, max_live: int = 4, threads: int | None = None) -> None:
@@ -118,8 +120,8 @@ class Worker:
             raise EngineBusyError("engine is busy: a worker needs it for itself")
         self.engine = engine
         self._max_live = max_live
-        # `_change` guards the queue, the flags and `_joining`; only the worker's thread changes
-        # `_active`.
+        # `_change` guards changes of the queue and the flags; only the worker's thread changes
+        # `_active` and `_joining`.
         self._waiting: deque[Run] = deque()
         self._active: dict[str, tuple[Run, ActiveRequest]] = {}
         self._change = threading.Condition()
@@ -161,8 +163,8 @@ class Worker:
         check(self.engine.models, request)
 
     def chat_tokens(self, messages: tuple[Mapping[str, str], ...]) -> tuple[int, ...]:
-        """Token ids of the messages in the LLM's chat template. Raises ConfigError or
-        ContextLengthError."""
+        """Token ids of the messages in the LLM's chat template. Raises ConfigError,
+        ContextLengthError or EngineClosedError."""
         self._refuse_if_closed()
         text = "\n".join(message["content"] for message in messages)
         refuse_oversized(self.engine.models, Request(text))
@@ -318,7 +320,7 @@ class Worker:
         except MODEL_FAULTS as error:
             for run, _ in list(self._active.values()):
                 self._end(run, run_failed(run.sequence, error))
-        # The events themselves are kept: `snapshot` computes sums when it is called.
+        # The RoundCompleted events are kept: `snapshot` computes sums when it is called.
         facts = RoundFacts.of(start, time.perf_counter(), events, start_times)
         # Emptied when no run is left: else the pause until the next run would count as time in
         # which no model worked.

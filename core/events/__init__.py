@@ -1,4 +1,4 @@
-"""The events that a run emits, and folds over them."""
+"""The events that a run emits, and a fold over them."""
 
 from __future__ import annotations
 

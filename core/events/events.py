@@ -107,7 +107,8 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """The tree that the LLM will verify; tuples have one entry per node.
+    """The tree that the LLM verifies. `token_ids`, `texts`, `parents`, `depths` and `proposals`
+    have one entry per node.
 
     `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
     `rule`: the combine rule. The next fields are filled in only if the rule is weighted. `weights`:
@@ -183,13 +184,13 @@ class RoundCompleted:
     """The tokens that the round committed, after EOS, stop string and limit were applied.
 
     `token_ids`, `texts` and `text_deltas` have one entry per token: `texts` are the tokens, each
-    decoded alone, for display; a delta is empty while a UTF-8 character is incomplete. `position`
-    is the position of the first new token. `num_accepted`: how many of the new tokens were drafted;
-    `num_cut`: how many levels of the tree are beyond the end of the text. `spans`: every stage of
-    the round, drafts included, and prefills (the LLM's before round 0, an SSM's before its first
-    draft). `weights`: drafter weights after the round. `temperatures`: each drafter's calibration
-    temperature. `kv_used`: committed tokens in the request's row of the LLM's KV cache;
-    `kv_capacity`: the slots allocated for a row.
+    decoded alone, for display; a delta is empty for a special token, and while a UTF-8 character is
+    incomplete. `position` is the position of the first new token. `num_accepted`: how many of the
+    new tokens were drafted; `num_cut`: how many levels of the tree are beyond the end of the text.
+    `spans`: every stage of the round, drafts included, and prefills (the LLM's before round 0, an
+    SSM's before its first draft). `weights`: drafter weights after the round. `temperatures`: each
+    drafter's calibration temperature. `kv_used`: committed tokens in the request's row of the LLM's
+    KV cache; `kv_capacity`: the slots allocated for a row.
 
     `speculation_length` is the length chosen for this round's drafts, `next_speculation_length` the
     length chosen for the next round's. Under a schedule, the next length is limited by this round's
@@ -308,7 +309,7 @@ def event_to_plain(event: Event) -> dict[str, Any]:
 
 def event_from_plain(values: Mapping[str, Any]) -> Event:
     """The inverse of `event_to_plain`, also after a trip through JSON (lists become tuples). Raises
-    ConfigError."""
+    ConfigError for an unknown event or field, TypeError for a missing field without a default."""
     fields = dict(values)
     name = fields.pop("event", None)
     if name not in EVENT_TYPES:

@@ -42,7 +42,8 @@ class Span:
     span is named `prefill`); `ahead`: drafting for the next round during this round's `forward`;
     `load`, on the lane `layers`: reading an offloaded LLM's layers; `wire`: the transfer of the
     request and of the drafts of an SSM on a drafter node. `share`: the part of the time that counts
-    for this lane and run; less than 1 if several SSMs or requests shared the time.
+    for this lane and run; less than 1 if several SSMs or requests shared the time. The LLM's pass
+    is an exception: it counts in full for each of its requests.
     """
 
     lane: str
@@ -54,7 +55,8 @@ class Span:
 
     @property
     def ms(self) -> float:
-        """Milliseconds spent on this lane; spans that share a pass add up to its time."""
+        """Milliseconds spent on this lane; spans of drafters that share a pass add up to its
+        time."""
         # n SSMs in one batched pass have n spans over the same time, each with a share of 1 / n.
         return (self.end_ms - self.start_ms) * self.share
 
@@ -159,7 +161,7 @@ class RanksInfo:
 class RankTraffic:
     """The data that one rank exchanged with the other ranks in the LLM's pass of a round.
     `collectives`: the number of collectives; `bytes`: the size of their tensors; `ms`: their time,
-    including the wait for other ranks."""
+    including the wait for other ranks; on a GPU, only the time of launching them."""
 
     rank: int
     collectives: int
@@ -169,15 +171,15 @@ class RankTraffic:
 
 @dataclass(frozen=True, slots=True)
 class DraftRecord:
-    """The tokens that one drafter drafted in one round, as a tree of its own; all tuples but
-    `spans` have one entry per node.
+    """The tokens that one drafter drafted in one round, as a tree of its own; the tuples from
+    `token_ids` to `ranks` have one entry per node.
 
-    `scores`: the drafter's unprocessed, calibrated probability of each token; `qs`: the probability
-    with which each token was drawn (1 for a deterministic proposal); `ranks`: draw order among
-    siblings. `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass. A
-    lookup is a drafter without a model, which searches texts or counts. Its drafts also have
-    `contexts`: how many tokens before each node were found in texts or counts; and `shares`: the
-    node's share among the tokens that followed there. The node's score is its share times the
+    `scores`: the drafter's estimate of the probability that the LLM chooses the token; `qs`: the
+    probability with which each token was drawn (1 for a deterministic proposal); `ranks`: draw
+    order among siblings. `drafted_ahead`: the draft, or a part of it, was made during an earlier
+    LLM pass. A lookup is a drafter without a model, which searches texts or counts. Its drafts also
+    have `contexts`: how many tokens before each node were found in texts or counts; and `shares`:
+    the node's share among the tokens that followed there. The node's score is its share times the
     acceptance rate measured so far.
     """
 
@@ -258,11 +260,12 @@ class Ahead:
     second case there are no `outcomes`, and the result is a hit.
 
     The drafter continued `outcomes` guessed results of the verification, of total `probability`.
-    `hit`: one of these guesses came true, and this round's draft continues it. `saved_ms`: early
-    drafting that is part of this round's draft; `wasted_ms`: the rest. `reason` of a miss: `wrong`,
-    no guess came true (or none was made in time); `unused`, a guess came true, but the round did
-    not use its draft; `ended`, the draft was made for a next round, which did not come since the
-    text ended. Older logs have no reason, and count `unused` drafts as hits.
+    `hit`: one of these guesses came true, and this round's draft continues it. `saved_ms`: the time
+    of this round's draft that ran during LLM passes; `wasted_ms`: the time of early drafting that
+    is no part of this round's draft. `reason` of a miss: `wrong`, no guess came true (or none was
+    made in time); `unused`, a guess came true, but the round did not use its draft; `ended`, the
+    draft was made for a next round, which did not come since the text ended. Older logs have no
+    reason, and count `unused` drafts as hits.
     """
 
     drafter: str

@@ -21,10 +21,11 @@ __all__ = ["from_plain"]
 def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
     """An instance of the dataclass `cls`; lists become tuples where the annotation says so.
 
-    Raises ConfigError on a field that `cls` does not have.
+    Raises ConfigError on a field that `cls` does not have, TypeError if a field without a default
+    is missing.
     """
     hints = _hints(typing.cast("typing.Hashable", cls))
-    # Missing fields are allowed: fields that were added later have defaults.
+    # Fields that were added later may be missing: they have defaults.
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ConfigError.must_be(
