@@ -39,8 +39,8 @@ class Detokenizer:
         # within a run of invalid bytes.
         while size < len(ids) and not _is_end(self._decode(ids[-size:]), prompt_text):
             size *= 2
-        # `_shown` is the text of the window's first `_shown_tokens` tokens, without a last
-        # character that is still incomplete.
+        # `_shown` is the text of the window's first `_shown_tokens` tokens; after a `push`, without
+        # a last character that is still incomplete.
         self._ids = ids[-size:]
         self._shown_tokens = len(self._ids)
         self._shown = self._decode(self._ids)

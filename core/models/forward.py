@@ -62,12 +62,12 @@ class Forward(Protocol):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters, tied parameters counted once."""
+        """Bytes of the weights in memory; weights that share memory are counted once."""
         ...
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
-        """Logits (batch, width, V) in the model's dtype. With `batch.last_only`, a pass that can
-        compute the last query's logits alone returns only these logits (batch, 1, V)."""
+        """Logits (batch, width, V) in the model's dtype or float32. With `batch.last_only`, a pass
+        that can compute the last query's logits alone returns only these logits (batch, 1, V)."""
         ...
 
 
@@ -103,7 +103,7 @@ class TensorForward(Forward, Protocol):
 
 
 def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Tensor:
-    """The pass over a batch, unpadded and not captured."""
+    """The pass over a batch, without further padding and not captured."""
 
     def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
         return arena.write(layer, batch.plan, k, v)
@@ -198,7 +198,7 @@ def cache_argument(module: Any) -> str:
 
 def additive(visible: BoolArray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A mask (batch, 1, width, extent) to add to attention scores, 0 or the dtype's minimum: the
-    form that every attention implementation of transformers takes."""
+    form that transformers' attention implementations `eager` and `sdpa` take."""
     hidden = torch.from_numpy(~visible[:, None]).to(device)
     mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
     # Not -inf: softmax of a row without visible slots would be NaN.

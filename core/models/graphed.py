@@ -45,7 +45,7 @@ def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
 
 class GraphedForward:
     """See Forward. Runs `lean`: with `capture` as CUDA graphs, else eagerly. A pass wider than the
-    widest bucket, as in prefill, is not captured."""
+    widest bucket, as over a long prompt, is not captured."""
 
     def __init__(self, lean: TensorForward, *, capture: bool) -> None:
         self.lean = lean

@@ -35,8 +35,8 @@ __all__ = ["HfModel", "feed_rows"]
 
 class HfModel:
     """See LanguageModel. `module` is in eval mode on its device; with `lean` weights,
-    `core.models.fastest` chooses the pass, and `module` may be None. `forward`: the pass to run
-    instead of the pass of `module` or `lean`."""
+    `core.models.fastest` chooses the pass, and only `embeddings` and `num_embeddings` need the
+    module. `forward`: the pass to run instead of the pass of `module` or `lean`."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class HfModel:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters, tied parameters counted once."""
+        """See `Forward.weight_bytes`."""
         return self._forward.weight_bytes
 
     def rename(self, name: str) -> HfModel:
@@ -164,7 +164,7 @@ class HfModel:
 
     @torch.inference_mode()
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        # Errors are raised before any row changes.
+        # `check` raises before any row changes.
         self.check(feeds)
         rows = self.add_nodes(feeds)
         places = [self.place(feed.row) for feed in feeds]
@@ -189,8 +189,8 @@ class HfModel:
         state.keep(len(nodes), keep)
 
     def pass_bytes(self, rows: int, width: int, extent: int) -> int:
-        """A bound in bytes on the memory that one pass allocates over `width` tokens of each of
-        `rows` rows; the longest row has `extent` slots. The memory holds the logits, copies of one
+        """The main part, in bytes, of the memory that one pass allocates over `width` tokens of
+        each of `rows` rows; the longest row has `extent` slots. It holds the logits, copies of one
         layer's cache and, if the slots do not fit in the present cache, a larger cache."""
         logits = rows * width * self.vocab_size * (4 + self.dtype.itemsize)
         cache = self.arena.copied_bytes(rows, extent)
@@ -232,7 +232,7 @@ class HfModel:
 
     @property
     def lean_weights(self) -> LeanWeights | None:
-        """None if the pass runs through the transformers module."""
+        """The weights as LeanWeights; None if the model was made without them."""
         return self._lean
 
     @property
@@ -272,7 +272,8 @@ class HfModel:
         return rows
 
     def check(self, feeds: Sequence[Feed]) -> None:
-        """Raises the errors of `forward`; changes nothing."""
+        """Raises ContextLengthError and EngineError, see `LanguageModel.forward`; changes
+        nothing."""
         for feed in feeds:
             row = self._row(feed.row)
             for node, parent in enumerate(feed.parents, start=row.pending):
@@ -297,6 +298,6 @@ class HfModel:
 
 
 def feed_rows(feed: Feed) -> slice:
-    """The rows of a padded pass's logits that belong to the feed."""
+    """The rows of a padded pass's logits that the feed asks for."""
     count = len(feed.token_ids)
     return slice(count - 1 if feed.last_only else 0, count)

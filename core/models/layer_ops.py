@@ -43,8 +43,8 @@ class Projection:
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
     """An output head (..., inputs, outputs) in row-major order, which halves the time of products
-    with up to three tokens. A transposed (tied) head is copied. A large head, and a head on a GPU
-    or in half precision, are returned unchanged."""
+    with up to three tokens. A transposed head is copied. A large head, and a head on a GPU or in
+    half precision, are returned unchanged."""
     faster = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
     return head.contiguous() if faster and head.numel() <= LARGEST_COPY else head
 

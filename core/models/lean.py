@@ -57,7 +57,8 @@ class LeanLayer:
 class LeanWeights:
     """A Llama-like model: `embedding` (V, hidden); `head` (hidden, V), or (hidden, n) for the first
     n token ids only; `inverse` (head size / 2,), float32: rotary frequencies; `rope_scale`: factor
-    of cosines and sines. Stacked models have a leading dimension of members."""
+    of cosines and sines. In stacked models all tensors but `inverse` have a leading dimension of
+    members."""
 
     embedding: torch.Tensor
     layers: tuple[LeanLayer, ...]
@@ -205,7 +206,7 @@ class LeanForward:
     def _heads(
         self, layer: _Layer, x: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries, keys and values (tokens, heads, head size), rotated by position."""
+        """Queries and keys, rotated by position, and values: (tokens, heads, head size)."""
         w = self._weights
         qkv = layer.qkv.times(layer.input_norm(x)).view(len(x), -1, w.head_size)
         qk = qkv[:, : w.heads + w.kv_heads]

@@ -42,7 +42,7 @@ def _norms(layer: LeanLayer, eps: float) -> _Norms:
 
 class StackedForward:
     """See TensorForward. Row r of the batch belongs to member r modulo the number of members.
-    Within a pass, tensors are (members, tokens of a member, ...)."""
+    Within a pass, tensors outside attention are (members, tokens of a member, ...)."""
 
     def __init__(self, weights: LeanWeights) -> None:
         self._weights = weights
@@ -113,7 +113,8 @@ class StackedForward:
         x: torch.Tensor,
         cos_sin: tuple[torch.Tensor, torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries, keys and values, (members, tokens, heads, head size), rotated by position."""
+        """Queries and keys, rotated by position, and values: (members, tokens, heads, head
+        size)."""
         w = self._weights
         qkv = _matmul(norms.attention(x), layer.qkv, layer.qkv_bias)
         qkv = qkv.view(*x.shape[:2], -1, w.head_size)

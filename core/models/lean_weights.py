@@ -1,5 +1,5 @@
 """LeanWeights from a Llama-like transformers module. The matrices of QKV, and of gate and up, are
-concatenated; the module's parameters become views of the result, so that no weight is stored twice.
+concatenated; the module's matrices become views of the result, so that no matrix is stored twice.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def stored_wide(weight: torch.Tensor) -> bool:
 
 
 def lean_layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
-    """A layer's weights, concatenated; the module's parameters become views of the result. `wide`:
+    """A layer's weights, concatenated; the module's matrices become views of the result. `wide`:
     see `stored_wide`."""
     attention, mlp = layer.self_attn, layer.mlp
     qkv, qkv_bias = _concatenate([attention.q_proj, attention.k_proj, attention.v_proj], wide)

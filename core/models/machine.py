@@ -113,7 +113,8 @@ M_ARENA_MAX = -8
 
 
 def one_arena() -> None:
-    """Makes all threads share malloc's first arena. Call it before other threads start."""
+    """Makes all threads share malloc's first arena, if malloc is glibc's. Call it before other
+    threads start."""
     mallopt = _glibc("mallopt")
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)

@@ -103,6 +103,7 @@ class LanguageModel(Protocol):
 
         The tokens become pending nodes. Raises ContextLengthError past the context length and
         EngineError for a row that is not open or an unknown parent, before any row has changed.
+        After any other error, such as OutOfMemoryError, the tokens may be pending already.
         """
         ...
 
