@@ -151,7 +151,7 @@ def snapshot(source: str) -> Path | None:
 
 
 def cached_models() -> tuple[str, ...]:
-    """Hub ids in the local cache, usable without a network."""
+    """Hub ids whose configuration is in the local cache."""
     files = hub_cache().glob("models--*/snapshots/*/config.json")
     # The cache writes the slash of an id as two dashes; a name may have such dashes too.
     folders = {path.parents[2].name.removeprefix("models--") for path in files}
@@ -177,7 +177,8 @@ class ModelSource:
 
 
 def locate(name: str) -> ModelSource:
-    """The folder, file or hub id of this name. Raises ModelLoadError if there is none."""
+    """The folder, file or hub id of this name. Raises ModelLoadError if there is no such folder or
+    hub id; a missing file is refused when it is read."""
     if not name.strip():
         raise ModelLoadError.of("model", name, ALLOWED)
     if is_path(name):
@@ -206,7 +207,8 @@ def is_gguf(name: str) -> bool:
 
 
 def shown_name(name: str) -> str:
-    """A folder's or file's name without its path; a hub id unchanged."""
+    """A folder's or file's name without its path and the suffix of GGUF files; a hub id
+    unchanged."""
     if not is_path(name):
         return name
     path = Path(_expand_user(name))

@@ -32,8 +32,9 @@ POSITION_FIELDS = (
 # past the switch changes the keys of all tokens of all rows. The frequencies of type `dynamic`
 # change past max_position_embeddings, where the context ends anyway. See `switch_position`.
 SWITCHING_ROPE = "longrope"
-# Fields of a generation config that change the tokens of `generate`, with their neutral values.
-# They are ignored here: the request alone has the sampling parameters.
+# Fields of a generation config that change the tokens of `generate`, with their neutral values;
+# without `do_sample`, `temperature`, `top_k` and `top_p`. They are ignored here: the request alone
+# has the sampling parameters.
 GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
         "bad_words_ids": (None,),

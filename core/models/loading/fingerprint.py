@@ -40,7 +40,8 @@ def fingerprint_of(module: Any) -> str:
 
 
 def identity_of(module: Any) -> str:
-    """A module's non-default configuration fields and its end-of-text tokens, as JSON."""
+    """A module's non-default configuration fields, without NOT_IDENTITY, and its end-of-text
+    tokens, as JSON."""
     ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
     config = [_identity(module.config.to_diff_dict()), ends]
     return json.dumps(config, sort_keys=True, default=str)

@@ -2,8 +2,8 @@
 
 The cache is keyed by a hash of the file and of the versions of the packages that read it. A folder
 is written under a temporary name and renamed when it is complete; an incomplete folder is written
-again. Every tensor is stored in the narrowest of bfloat16, float16 and float32 that holds its
-values exactly. So a float32 load gives the same values as transformers' own load of the file.
+again. Every tensor is stored in the first of bfloat16, float16 and float32 that holds its values
+exactly. So a float32 load gives the same values as transformers' own load of the file.
 Dequantizing a file removes the folders that other versions of the packages wrote for it, if they
 have not been used for a month.
 """
@@ -374,9 +374,9 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
 
 
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
-    """The module's weights by name, tied weights once, each in the narrowest dtype that holds its
-    values. The narrowed weights replace the module's parameters one by one, since memory may not
-    suffice for a second copy."""
+    """The module's weights by name, tied weights once, each narrowed by `narrow_exactly`. The
+    narrowed weights replace the module's parameters one by one, since memory may not suffice for a
+    second copy."""
     weights: dict[str, torch.Tensor] = {}
     for name, weight in module.named_parameters():  # tied weights under their first name
         weight.data = weights[name] = narrow_exactly(weight.data)

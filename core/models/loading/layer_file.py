@@ -42,8 +42,7 @@ RECORD, DIGEST = "layers", "sha256"
 class FileLayers:
     """A LayerSource over a file of `write_layers`. `record`: see `read_record`. `direct`: whether
     reads bypass the page cache. Raises ModelLoadError for a file of the wrong size. The first read
-    of a layer raises ModelLoadError for a wrong hash; loading ends with a pass that reads every
-    layer."""
+    of a layer raises ModelLoadError for a wrong hash; loading reads every layer once."""
 
     def __init__(self, file: Path, record: Mapping[str, Any]) -> None:
         self._path, self._hashes = file, list(record["sha256"])

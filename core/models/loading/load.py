@@ -1,8 +1,8 @@
 """From names to loaded models: dtype, device, memory, tokenizer and vocabulary checks.
 
 Names are `bundled`, `smollm2`, a local folder, a GGUF file, or a hub id (read from the local cache
-if the hub does not answer). `trust_remote_code` is never set, and pickled weights are read only by
-torch's weights-only loader.
+if the hub does not answer or shows no such model). `trust_remote_code` is never set, and pickled
+weights are read only by torch's weights-only loader.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def load_models(
     that are bundled for this LLM. With `offload` the LLM's layers are streamed in each pass. With
     `ranks` the LLM is divided among processes, of which this process is the first.
 
-    Tokenizers and memory are checked before weights are read. Raises ModelLoadError,
-    UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError, and errors of `say`.
+    Tokenizers and memory are checked before weights are read, except that GGUF files are
+    dequantized first. Raises ModelError, ConfigError, and errors of `say`.
     """
     torch_device, say = _check_choices(ssms, dtype, device), say or _ignore_stage
     with quiet_transformers():

@@ -219,7 +219,8 @@ class _LayerPacker:
         """The element type of packed matrices, the same as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
-        # Reads every layer once before any layer is packed, since all layers have one format.
+        # All layers have one format. So unless the dtype is bfloat16, layers are read before any
+        # layer is packed, up to the first that is not exact in bfloat16.
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
         half = self._lean.embedding.dtype == torch.bfloat16 or (
             is_half(self._lean.head)
@@ -303,8 +304,8 @@ def _restore_config(module: Any, config: Any) -> None:
 
 
 def _check_pass(model: HfModel) -> None:
-    """Raises ModelLoadError unless a pass gives finite logits. This pass is also the first to read
-    every layer of a layer file, which checks the layers' hashes."""
+    """Raises ModelLoadError unless a pass gives finite logits. This pass also reads the streamed
+    layers of a layer file for the first time, which checks their hashes."""
     row = model.open_row()
     try:
         logits = model.forward([chain(row, [1, 2], last_only=True)])[0]

@@ -54,8 +54,8 @@ def read_config(source: ModelSource) -> Any:
 def read_module(
     source: ModelSource, config: Any, dtype: torch.dtype, distributed: Any = None
 ) -> Any:
-    """The module of this configuration with its weights, on the CPU; with `distributed`
-    (transformers' DistributedConfig) this rank's part of it. Call this function within
+    """The module of this configuration with its weights, on the CPU; or, with `distributed`
+    (transformers' DistributedConfig), this rank's part of it. Call this function within
     `reading_model`, since it raises any error of transformers."""
     from transformers import AutoModelForCausalLM
 

@@ -46,10 +46,11 @@ SUPPORTED_LAYERS = frozenset({"full_attention", "sliding_attention", "attention"
 def checked_model(
     module: Any, info: ModelInfo, faster: Callable[[HfModel, Any], HfModel] | None = None
 ) -> HfModel:
-    """The module as a LanguageModel, with the first mask kind whose tree passes are exact.
+    """The module as a LanguageModel, with the first mask kind whose tree passes agree with plain
+    passes.
 
     `faster`: makes a model with a faster pass from this model and its module; by default the pass
-    over concatenated weights, if it is exact too. Raises UnsupportedModelError with the
+    over concatenated weights, if it agrees too. Raises UnsupportedModelError with the
     architecture and the reasons; ModelLoadError if logits are not finite.
     """
     # Chunked or local layers would pass the check, whose prefix is short, but fail on longer texts.
@@ -87,7 +88,7 @@ def broken_weights(name: str) -> ModelLoadError:
 
 def _lean_model(model: HfModel, module: Any) -> HfModel:
     """The model with the lean pass, if its architecture has one and the tree passes of the lean
-    pass are exact."""
+    pass agree with plain passes."""
     # The module's weights become views of the concatenated weights, so there is no second copy.
     weights = lean_weights(module)
     if weights is None:
