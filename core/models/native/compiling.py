@@ -276,7 +276,7 @@ def arrivals(typing, arrived):
 
 @intrinsic
 def give_way(typing):
-    """Yields the core to another thread (sched_yield)."""
+    """Yields the core to another thread (sched_yield); does nothing on Windows."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if os.name == "posix":

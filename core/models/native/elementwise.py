@@ -113,7 +113,7 @@ def attend(q, keys, values, bases, views, weights, to):
     scale = np.float32(1) / np.sqrt(np.float32(size))
     for t in range(tokens):
         softmax_inplace(weights[t * stride : t * stride + counts[t]], scale)
-        # A padded query attends to no slot: its output is 0.
+        # The output of a token that attends to no slot is 0.
         if counts[t] == 0:
             to[0][t * to[1] : t * to[1] + size] = 0
     for begin in range(0, most, SLOTS):

@@ -69,8 +69,8 @@ class DraftResult(NamedTuple):
 class CompiledForward:
     """See Forward. With stacked models, row r of the arena belongs to member r modulo the number of
     members. Arithmetic is float32; a bfloat16 model keeps weights, keys and values in bfloat16, and
-    rounds activations to bfloat16 if weights are multiplied in pairs or tiles. Weights are copied
-    into the kernel's layout here: later changes to them have no effect."""
+    rounds activations to bfloat16 if weights are multiplied in pairs or tiles. Weights except the
+    embedding are copied into the kernel's layout here: later changes to them have no effect."""
 
     def __init__(
         self,
@@ -176,8 +176,8 @@ class CompiledForward:
 
     def over_ranks(self, reduce: Reduce) -> CompiledForward:
         """The same pass of a model whose layers are divided among ranks: `reduce` adds up the
-        products of all ranks after each half of a layer. The new pass releases the unpacked weights
-        except the embedding, and shares everything else with this one."""
+        products of all ranks after each half of a layer. The new pass releases the unpacked layers
+        and head, and shares everything else with this one."""
         one, lean = copy.copy(self), self._lean
         one._reduce = reduce
         one._lean = replace(lean, layers=(), head=lean.head.to("meta"))

@@ -1,8 +1,8 @@
 """Packing: LeanWeights to the native pass's memory layout.
 
 Weights whose values are all exact in bfloat16 are stored in 16 bits, whatever their dtype: half the
-memory traffic, no rounding. If the processor multiplies pairs of bfloat16 (AVX512_BF16, AMX), the
-weights of two inputs are adjacent.
+memory traffic, no rounding. If they are multiplied in pairs (AVX512_BF16, AMX; see
+`storage_type_of`), the weights of two inputs are adjacent.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _pack_matrices(
 
 
 def pack_layer(layer: LeanLayer, shape: ModelSizes, storage_type: type[Any]) -> Array:
-    """A layer's matrices in the order of PackedWeights, flat."""
+    """A layer's matrices in the order that ModelSizes describes, flat."""
     matrices = _matrices_of_layer(layer, shape)
     return np.concatenate([_blocks(one, storage_type).reshape(-1) for one in matrices])
 

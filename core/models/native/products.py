@@ -1,7 +1,8 @@
 """Products of a few vectors with a blocked matrix, bound by memory bandwidth.
 
-The matrix is read once, block by block: each block is multiplied with all vectors in registers or
-AMX tiles while the next block is prefetched. Sums are in order of inputs.
+The matrix is read once, block by block: each block is multiplied with all vectors, either in
+registers, while the weights that follow are prefetched, or in AMX tiles. The order of every sum is
+fixed.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
