@@ -159,7 +159,7 @@ class _Follower:
 
 
 def follow() -> int:
-    """Runs one rank until its leader ends it; returns the process's exit code."""
+    """Runs one rank until its leader or an error ends it; returns the process's exit code."""
     if os.environ.get(ENDS_WITH_INPUT):
         threading.Thread(target=_exit_when_stdin_closes, name="leader", daemon=True).start()
     rendezvous = env_rendezvous()

@@ -137,7 +137,7 @@ class RankedModel(HfModel):
                 self._send(CloseRow(row))
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        # Errors are raised before anything is sent to the followers.
+        # `check` raises before anything is sent to the followers.
         self.check(feeds)
         to_send = [PassFeed(f.row, list(f.token_ids), list(f.parents), f.last_only) for f in feeds]
         with self._on_all_ranks():

@@ -54,7 +54,7 @@ class Followers:
     ranks (`env_rendezvous`), processes that were started elsewhere."""
 
     def __init__(self, split: RankSplit) -> None:
-        """Raises the errors of starting a process or opening a socket."""
+        """Raises the errors of starting a process, opening a socket and `env_rendezvous`."""
         self.count, self._failed_send = split.count, zmq.ZMQError
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
@@ -117,8 +117,8 @@ class Followers:
         return replies
 
     def collect(self, kind: type[Reply], wait_s: float) -> dict[int, Reply]:
-        """The latest message of this kind from each follower that sends one within `wait_s`. Raises
-        RankError if a follower has ended or failed."""
+        """The latest unread message of this kind from each follower; waits up to `wait_s` for those
+        that have sent none. Raises RankError if a follower has ended or failed."""
         replies: dict[int, Reply] = {}
         until = time.monotonic() + wait_s
         while True:

@@ -53,7 +53,8 @@ class Rendezvous:
         self.store.set(ADDRESS_KEY, address)
 
     def check(self) -> None:
-        """Raises RuntimeError if the store is empty, which means that the leader has ended."""
+        """Raises RuntimeError if the store is empty or cannot be reached, which means that the
+        leader has ended."""
         if not self.store.check([ADDRESS_KEY]):
             raise RuntimeError("the store of the ranks is empty")
 
@@ -68,9 +69,9 @@ def file_rendezvous(file: Path, rank: int, count: int) -> Rendezvous:
 
 
 def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
-    """The rendezvous that the environment describes, None if it describes none; waits for all
-    ranks. Raises ConfigError if the variables are wrong or contradict `split`, RankError if the
-    ranks do not meet."""
+    """The rendezvous that the environment describes, None if it describes none. Waits for all
+    ranks, unless the leader has started this rank. Raises ConfigError if the variables are wrong or
+    contradict `split`, RankError if the ranks do not meet."""
     # The leader sets STORE_VARIABLE for the ranks that it starts.
     if STORE_VARIABLE in os.environ:
         rank, count = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))

@@ -137,7 +137,8 @@ def _sharded_model(
     model: HfModel, module: Any, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
     """This rank's model with this project's pass. Raises UnsupportedModelError if its logits differ
-    from the logits of transformers' passes. Rank 0 has the logits, and decides for all ranks."""
+    too much from the logits of transformers' passes. Rank 0 has the logits, and decides for all
+    ranks."""
     # The reference is computed first: `_local_weights` replaces the parameters that transformers
     # divided.
     paths = tree_logits(model)
