@@ -96,7 +96,8 @@ class VocabMismatchError(ModelError):
 
 
 class RankError(ModelError):
-    """A rank (one process of a divided LLM) that has ended or does not answer in time."""
+    """A rank (one process of a divided LLM) that has failed or ended, or does not answer in
+    time."""
 
 
 class OutOfMemoryError(ModelError):
@@ -105,7 +106,8 @@ class OutOfMemoryError(ModelError):
 
 
 class NodeError(ModelError):
-    """A drafter node that cannot be reached, or whose SSMs or drafts cannot be used."""
+    """A drafter node or a cluster that cannot be reached, or a node whose SSMs or drafts cannot be
+    used."""
 
 
 class EngineError(SpecScopeError):
@@ -131,7 +133,8 @@ class DrafterError(EngineError):
 
 
 class StoreError(SpecScopeError):
-    """The run log cannot be opened, read or understood."""
+    """The run log cannot be opened, read, written or understood, or a run does not allow the
+    call."""
 
 
 class UnknownRunError(StoreError):
@@ -143,7 +146,7 @@ class UnknownStudyError(StoreError):
 
 
 class StudyError(SpecScopeError):
-    """A study that cannot begin or go on."""
+    """A study that cannot begin, go on or be changed now."""
 
 
 class CellInterruptedError(StudyError):

@@ -38,8 +38,8 @@ class Span:
     name, `combine`, `llm`, `verify`, `commit` or `layers`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
-    `audition`: an SSM scores the text's last tokens after the run's first draft (before it, such a
-    span is named `prefill`); `ahead`: drafting for the next round during this round's `forward`;
+    `audition`: an SSM scores the text's last tokens (in the run's first audition such a span is
+    named `prefill`); `ahead`: drafting for the next round during this round's `forward`;
     `load`, on the lane `layers`: reading an offloaded LLM's layers; `wire`: the transfer of the
     request and of the drafts of an SSM on a drafter node. `share`: the part of the time that counts
     for this lane and run; less than 1 if several SSMs or requests shared the time. The LLM's pass
@@ -121,15 +121,14 @@ class OffloadInfo:
 class NodeTrip:
     """One drafter node's part in a round. `state`: `in_time`; `ahead`, its drafts arrived before
     the round began; `late`, no answer before the deadline; `absent`, the node was not connected,
-    lost its connection, or was still busy with an earlier round.
+    lost its connection, refused the round, or was still busy with an earlier round.
 
     `round_trip_ms`: from request to drafts, 0 without an answer; `busy_ms`: the part of the round
     trip that the node spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`:
     how many drafts arrived. `starts`: how often the node was started, as far as the engine noticed.
     `plain_ms`: predicted time of an LLM pass without a draft; 0: unknown. The request was sent at
     `start_ms`. At `end_ms` the answer arrived or, without an answer, the engine stopped waiting.
-    With `ahead` both times are in the LLM's pass before the round. Both are 0 if no request was
-    sent.
+    With `ahead` both times are before the round. Both are 0 if no request was sent.
     """
 
     node: str
@@ -177,10 +176,10 @@ class DraftRecord:
     `scores`: the drafter's estimate of the probability that the LLM chooses the token; `qs`: the
     probability with which each token was drawn (1 for a deterministic proposal); `ranks`: draw
     order among siblings. `drafted_ahead`: the draft, or a part of it, was made during an earlier
-    LLM pass. A lookup is a drafter without a model, which searches texts or counts. Its drafts also
-    have `contexts`: how many tokens before each node were found in texts or counts; and `shares`:
-    the node's share among the tokens that followed there. The node's score is its share times the
-    acceptance rate measured so far.
+    LLM pass. A lookup is a drafter without a model, which searches texts or counts. Its drafts may
+    also have `contexts`: how many tokens before each node were found in texts or counts; and
+    `shares`: the node's share among the tokens that followed there. The node's score is its share
+    times the acceptance rate measured so far.
     """
 
     drafter: str

@@ -54,9 +54,8 @@ SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Memory for a model's weights: `bytes` as `dtype`. `parameters` and `bytes` are from
-    the headers of its files, else from the catalog; 0 if unknown. `here`: whether the weights are
-    on this machine."""
+    """Memory for a model's weights: `bytes` as `dtype`. `parameters` and `bytes` are from its
+    files, else from the catalog; 0 if unknown. `here`: whether the weights are on this machine."""
 
     name: str
     parameters: int
@@ -148,7 +147,7 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
         name=name,
         parameters=parameters,
         dtype=str(torch_dtype).removeprefix("torch."),
-        # By the files' headers, else by the catalog.
+        # By the files, else by the catalog.
         bytes=size or parameters * torch_dtype.itemsize,
         here=size > 0 or is_path(name) or snapshot(name) is not None,
     )

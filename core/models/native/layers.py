@@ -326,9 +326,9 @@ def kernel() -> Callable[..., None]:
 
 
 def source_hash_of(folder: Path) -> int:
-    """A hash of all compiled sources. numba's disk cache checks the file of the cached function and
-    the values that the function closes over, but no other file. This hash, closed over, covers the
-    other files."""
+    """A hash of all sources in a folder. numba's disk cache checks the file of the cached function
+    and the values that the function closes over, but no other file. This hash, closed over, covers
+    the other files."""
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 
