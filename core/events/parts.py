@@ -39,11 +39,11 @@ class Span:
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
     `audition`: an SSM scores the text's last tokens (in the run's first audition such a span is
-    named `prefill`); `ahead`: drafting for the next round during this round's `forward`;
-    `load`, on the lane `layers`: reading an offloaded LLM's layers; `wire`: the transfer of the
-    request and of the drafts of an SSM on a drafter node. `share`: the part of the time that counts
-    for this lane and run; less than 1 if several SSMs or requests shared the time. The LLM's pass
-    is an exception: it counts in full for each of its requests.
+    named `prefill`); `ahead`: drafting for the next round during this round's `forward`; `load`, on
+    the lane `layers`: reading an offloaded LLM's layers; `wire`: the transfer of the request and of
+    the drafts of an SSM on a drafter node, or a wait as long as one (`Engine.wire_ms`). `share`:
+    the part of the time that counts for this lane and run; less than 1 if several SSMs or requests
+    shared the time. The LLM's pass is an exception: it counts in full for each of its requests.
     """
 
     lane: str
