@@ -43,8 +43,8 @@ class PromptLine:
 
 
 def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
-    """The rows of every configuration of a study; the rows of plain decoding, which accepts
-    nothing, come last."""
+    """A study's rows, one for each prompt and configuration with a result; the rows of plain
+    decoding, which accepts nothing, come last."""
     texts = {prompt.id: prompt.text for prompt in study.prompts}
     drafters: dict[str, dict[str, None]] = {}
     for cell, measured in results.items():
