@@ -31,7 +31,8 @@ __all__ = ["BLOCKS", "check_same_llm", "finished_view", "fits", "race_plain"]
 # only if both disputed tokens are among them.
 DISPUTE_TOP_K = 50
 BLOCKS = 3
-"""How often each of the compared runs is measured. One block measures each run once, in turn."""
+"""How often each of the compared runs is measured at most. One block measures each run once, in
+turn."""
 MOST_S = 30.0
 """A further block is run only if all blocks together are predicted to take at most this many
 seconds."""

@@ -86,8 +86,8 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab. At full speed the charts are updated only every CHART_S
-    seconds.
+    """`picture_values` for one tab. At full speed the charts are updated at most every CHART_S
+    seconds, and at once if a round was just selected or the run has ended.
 
     Charts cost a browser most, and nobody can read a bar that is shown in one frame only. The text
     is not delayed.
@@ -251,7 +251,7 @@ def _scores_value(view: View) -> Value:
 
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
-    """Whether there is no speed-up to show yet: further blocks are being measured, or the run is
+    """Whether there is no speed-up to show yet: it is still being measured, or the run is
     incomplete and has no measured block."""
     partial = frame.view.state != "completed" and not (baseline and baseline.blocks)
     return frame.measuring or partial

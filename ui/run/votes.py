@@ -45,8 +45,8 @@ def proposals_value(frame: Frame) -> Value:
     """`rows`: each drafter's proposals in the selected round, with the node weight of each token.
     `nodeless`: why a drafter's row is empty. `weights` and `after`: the drafters' weights before
     and after this round; `history`: their weights over the rounds. `winner`: the vote's winner;
-    `kept`: how many drafted nodes are in the tree. `sentence`: the vote in words; `helped`: which
-    drafter helped most.
+    `kept`: how many drafted nodes are in the tree. `sentence`: the vote or pool in words; `helped`:
+    which drafter helped most.
 
     `rule` and `words`: the combine rule and its words; `dial`: whether it has the field
     `vote_nodes`.

@@ -19,7 +19,7 @@ CANCELLED = "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """An LLM and its SSMs as requested: names, folders or hub ids."""
+    """An LLM and its SSMs as requested: names, folders, GGUF files or hub ids."""
 
     llm: str = BUNDLED
     ssms: tuple[str, ...] = (BUNDLED,)
