@@ -143,7 +143,8 @@ def wire_models(
     page_tabs: gr.Tabs,
     blocks: gr.Blocks,
 ) -> None:
-    """Connects the tab's components; all parts of the page are updated after a swap."""
+    """Connects the tab's components. After a swap the header, Live's form and the lessons are
+    updated."""
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     state, state_outputs = _handler(models, state_values), models.state_outputs

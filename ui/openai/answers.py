@@ -1,6 +1,7 @@
 """OpenAI's response and chunk objects for `/v1`, folded from a run's events.
 
-Their field `metrics` has vLLM's per-request metrics, including `speculative_decoding`.
+In a response and in the chunk with the usage, the field `metrics` has vLLM's per-request metrics,
+including `speculative_decoding`.
 """
 
 from __future__ import annotations

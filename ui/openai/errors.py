@@ -38,7 +38,7 @@ def error_body(message: str, status: int, code: str | None, param: str | None) -
 
 
 def error_response(error: SpecScopeError) -> JSONResponse:
-    """The answer to a request that raised this error, with the message that the page shows."""
+    """The answer to a request that raised this error, with the error's message."""
     status, code, param = 500, None, None
     if isinstance(error, ApiError):
         status, code, param = error.status, error.code, error.param

@@ -1,7 +1,7 @@
-"""Figures of all runs since the server's start, as text for Prometheus under vLLM's names.
+"""Figures of the logged runs since the server's start, as text for Prometheus under vLLM's names.
 
-The Hub passes every event that it records to ServerMetrics, so that counters equal sums over the
-run log.
+The Hub passes every event that it records to ServerMetrics. So the counters equal sums over these
+runs in the log, unless some of them were deleted.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class _LiveRun:
 
 
 class ServerMetrics:
-    """Observes the events of all runs, in any thread; `text` returns the answer to a scrape."""
+    """Observes the events of all logged runs, in any thread; `text` returns the answer to a
+    scrape."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -29,7 +29,7 @@ SHOWN_EVERY = 25
 class PastSearch:
     """A search for runs. `owner`: the owner of the runs, None for all owners; `search`: words of
     prompt, text or note; `drafter`: a drafter that the runs have, empty for any; `taken`: how many
-    of the latest matches are read."""
+    of the latest matches are searched."""
 
     owner: str | None
     search: str = ""
@@ -44,7 +44,7 @@ class PastSearch:
 @dataclass(frozen=True, slots=True)
 class FoundPrompts:
     """The result of a search so far. `total`: how many runs match; `num_read`: how many of these
-    runs the search reads in all. `num_speculative`: how many runs with drafters were read so far;
+    the search covers in all. `num_speculative`: how many runs with drafters were read so far;
     `lines`: the rows of these runs. `is_complete`: whether all were read."""
 
     lines: tuple[PromptLine, ...]
@@ -92,7 +92,7 @@ def _completed_runs(context: Context, owner: str | None, limit: int, **filters: 
 
 class _Domains:
     """Finds the domain of a run's prompt: the domain in the run's study, else the domain known for
-    the prompt's text. Each study is read once."""
+    the prompt's text. Each stored study is read once."""
 
     def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store

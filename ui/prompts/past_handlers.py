@@ -164,7 +164,7 @@ def wire_past(
     get_drafters: Callable[[], Sequence[str]],
 ) -> None:
     """Connects the search and the button for older runs. Selecting the tab refills the drafter menu
-    from the run log."""
+    (`drafter_choices`)."""
     context = board.context
     outputs = [board.progress, board.studies, table, past.status, past.more_button]
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}

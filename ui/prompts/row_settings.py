@@ -24,10 +24,12 @@ unique."""
 
 @dataclass(frozen=True, slots=True)
 class RowSettings:
-    """`base`: what a baseline run must have in common with the run: request and LLM. `speculation`:
-    the settings and the drafters. Both are texts that are only compared. `short`: the row's name,
-    if it is unique. `parts`, in words: what was set, the temperature, other sampling, limits, what
-    `auto` resolved to, the schedule, the drafters, the LLM."""
+    """`base`: what a baseline run must have in common with the run besides the prompt: LLM, number
+    format, device, `chat`, sampling and, for a run beside others, the schedule. `speculation`: the
+    speculation settings, what `auto` resolved to, the drafters, the schedule. Both are texts that
+    are only compared. `short`: the row's name, if it is unique. `parts`, in words: what was set,
+    the temperature, other sampling, limits, what `auto` resolved to, the schedule, the drafters,
+    the LLM."""
 
     base: str
     speculation: str

@@ -29,9 +29,9 @@ IN_STUDY = "plain decoding of the same prompt in this study"
 @dataclass(frozen=True, slots=True)
 class PromptLine:
     """A row with further facts. `row.configuration`: the name of the row's settings; `text`: the
-    prompt; `detail`: the settings that the name leaves out. `against`: the plain runs that the
-    speed-up is relative to, in words; empty without a speed-up. `plain`: the number of these runs,
-    for rows of past runs. `latest`: the id of the run that a click opens."""
+    prompt; `detail`: further settings, in words. `against`: the plain runs that the speed-up is
+    relative to, in words; empty without a speed-up. `plain`: the number of these runs, for rows of
+    past runs. `latest`: the id of the run that a click opens."""
 
     row: PromptRow
     text: str
@@ -43,8 +43,8 @@ class PromptLine:
 
 
 def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
-    """The rows of every configuration of a study; the rows of plain decoding, which accepts
-    nothing, come last."""
+    """A study's rows, one for each prompt and configuration with a result; the rows of plain
+    decoding, which accepts nothing, come last."""
     texts = {prompt.id: prompt.text for prompt in study.prompts}
     drafters: dict[str, dict[str, None]] = {}
     for cell, measured in results.items():
@@ -72,8 +72,8 @@ def of_runs(
     runs: Iterable[PastRun], domain_of: Callable[[PastRun], str] = lambda run: ""
 ) -> tuple[PromptLine, ...]:
     """One row for each prompt and settings, grouped by prompt. `runs`: past runs, newest first.
-    Runs of plain decoding have no rows, but are the baselines of rows with the same prompt,
-    sampling and LLM. A prompt's domain is the first domain known for any of its runs."""
+    Runs of plain decoding have no rows, but are the baselines of rows with the same prompt and the
+    same `RowSettings.base`. A prompt's domain is the first domain known for any of its runs."""
     groups: dict[str, dict[RowSettings, list[PastRun]]] = {}
     plain: dict[tuple[str, str], list[PastRun]] = {}
     domains: dict[str, str] = {}
@@ -109,8 +109,8 @@ def _line(
 
 
 def profit_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt profits most from drafts, which profits least, and why; empty with fewer than
-    two prompts."""
+    """Which prompt profits most from drafts, which profits least, and why; empty unless at least
+    two prompts have drafts."""
     with_drafts = [line for line in lines if line.drafters and line.row.mean_acceptance_length]
     in_order = sorted(with_drafts, key=lambda line: -(line.row.mean_acceptance_length or 0.0))
     if len({line.row.prompt for line in with_drafts}) < 2:
@@ -128,7 +128,7 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
 
 def _time_words(lines: Sequence[PromptLine]) -> str:
     """Which prompt gains most in time, or why the measurements do not show one; empty with fewer
-    than two prompts with speed-ups."""
+    than two speed-ups to compare."""
     by_time = sorted(
         (line for line in lines if line.row.ratios), key=lambda line: -(line.row.ratio or 0.0)
     )
@@ -169,7 +169,7 @@ def prompts_table_value(
 ) -> dict[str, Any]:
     """The value of the table of a study or of past runs; `of` identifies the study or the search.
     `drafters`: in the order of their colours; `chosen`: the settings whose rows are shown at first,
-    empty for all; `words`: the sentence about the speed-ups."""
+    empty for all; `words`: the sentences about the speed-ups."""
     shown = [line for line in lines if chosen in ("", line.row.configuration)]
     return {
         "of": of,

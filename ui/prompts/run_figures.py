@@ -1,4 +1,4 @@
-"""Figures of past runs for the Prompts tab; each run's events are reduced once and cached."""
+"""Figures of past runs for the Prompts tab; those of the MOST_CACHED runs used last are cached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_CACHED = 2000
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A completed run. A run of plain decoding has no drafters."""
+    """A completed run. `settings.drafters` is empty for plain decoding."""
 
     prompt: str
     settings: RowSettings
@@ -37,7 +37,7 @@ class RunFigures:
         self._lock = threading.Lock()
 
     def of(self, summaries: Iterable[Any]) -> Iterator[PastRun]:
-        """The completed runs among `summaries` whose events are in the log."""
+        """The completed runs among `summaries` of which the log has all events."""
         for summary in summaries:
             past_run = self._past_run(summary.run_id) if summary.status == "completed" else None
             if past_run is not None:

@@ -1,8 +1,8 @@
 """Differences between two nested dicts, so that a report stores changes instead of every frame.
 
 A delta is a list of up to three parts: a dict of new values, a dict of deltas for keys whose old
-and new values are both dicts, and a list of removed keys. Empty parts at the end are left out.
-`assets/deltas.js` applies deltas.
+and new values are both dicts (unless only the old one is empty), and a list of removed keys. Empty
+parts at the end are left out. `assets/deltas.js` applies deltas.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ from ui.words.settings import settings_line
 __all__ = ["report_html"]
 
 TITLE_LENGTH = 60
-# Control characters, line separators, characters that change a line's direction, surrogates.
+# Control characters except tab and line feed, line separators, characters that change a line's
+# direction, surrogates.
 UNSEEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 

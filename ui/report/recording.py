@@ -3,7 +3,7 @@
 A Player steps through the run as on the page, and the same functions give the pictures' values. A
 stop is a position in the run at which the reader can be. Values that depend on the stop are
 separate from values that depend on the selected round and node, so that each value is stored once.
-The data has three parts:
+Most of the data is in three parts:
 
 - `base`: for each stop, a delta of all values that do not depend on the selection;
 - `rounds`: for each round, the values if the round is selected: the values at the first recorded
@@ -46,7 +46,7 @@ Value = dict[str, Any]
 class Limits:
     """How much of a run is stored. `bytes`: the most bytes of the JSON of rounds and nodes, before
     compression. `rounds`: a run of up to this many rounds is stored stage by stage; a longer run
-    has stops only at the ends of at most this many rounds."""
+    has stops only at its beginning and at the ends of at most this many rounds."""
 
     bytes: int = 40_000_000
     rounds: int = 1500

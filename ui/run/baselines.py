@@ -88,7 +88,7 @@ def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
 
 def baseline_of(store: Any, run: Any) -> Baseline | None:
     """The baseline of `run`, a RunSummary of `store`: the baseline logged with the run, else plain
-    decoding of the same prompt and repeat in the run's study. None if neither was measured."""
+    decoding of the same prompt and repeat in the run's study. None if neither is found."""
     if run.baseline is not None:
         plain = run.baseline
         return Baseline(

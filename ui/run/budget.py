@@ -32,9 +32,9 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     """`lengths` with two more keys: `budget` (`budget_words` without depths) and `deep`
     (`depth_words` for the selected round). `lengths` has the `rounds` of `lengths_value`.
 
-    If the user sets the length, each round that could not draft its configured length also gets
-    `m`: the length of the longest draft that was possible. The node budget or the end of the text
-    limits a draft. If the reason is not the node budget, the round also gets `b`, the reason."""
+    If the user sets the length, each round that could not draft its length also gets `m`: the
+    length of the longest draft that was possible. If the node budget would have allowed a longer
+    draft, the round also gets `b`, the recorded reason."""
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view, depth=False), "deep": ""}

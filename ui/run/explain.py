@@ -35,8 +35,8 @@ OWN_TITLES = {
     "bonus": f"a {TOKEN_KINDS['bonus'].name}",
 }
 RECORD_TOP_K = 5
-"""The `record_top_k` of runs made on the page: the number of alternatives that the inspector shows
-for a node."""
+"""The number of alternatives that the inspector shows for a node. Most of the page's runs record as
+many (`record_top_k`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Explanation:
     """The inspector's content.
 
     `llm_probability`: the LLM's probability of the token. `parent`: the node whose continuations
-    `bars` shows (-1: root); None if there are no bars.
+    `bars` shows (-1: root; None: no node).
     """
 
     title: str = ""
@@ -106,9 +106,9 @@ def bars(
     detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
     """Source (`llm` or a drafter's number) -> its most probable tokens after `explanation.parent`.
-    The explained token is always in the LLM's list and in the list of each drafter that proposed
-    it, without a probability if none was recorded. Before the LLM's pass the tokens are each
-    drafter's own drafts after that node, with their scores."""
+    The explained token is added to the LLM's list, if there is one, and to the list of each drafter
+    that proposed it, there without a probability if none was recorded. Before the LLM's pass the
+    tokens are each drafter's own drafts after that node, with their scores."""
     if detail is None:
         return {}
     if detail.verified is None:

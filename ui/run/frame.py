@@ -18,14 +18,15 @@ __all__ = ["Baseline", "Before", "Frame"]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Plain decoding of the same request, measured on this machine.
+    """Plain decoding of the same request.
 
     `tokens_per_second`: plain decoding's speed, the median if there are `blocks`; `run_id`: the id
     of the first plain run; `note`: what was measured, in words; `request`: the request's
-    `speed_key`. `blocks`: speeds of plain decoding and of the run, in tokens per second, each pair
-    measured in turn. `ends`: for each block, when every plain pass and every round of the run
-    ended, in milliseconds from the end of the prefill. A block whose rounds differ from the run's
-    has no times of rounds. `same_text`: whether plain decoding wrote the run's text.
+    `speed_key`, empty if the baseline comes from the log. `blocks`: speeds of plain decoding and of
+    the run, in tokens per second, each pair measured in turn. `ends`: for each block, when every
+    plain pass and every round of the run ended, in milliseconds from the end of the prefill. A
+    block whose rounds differ from the run's has no times of rounds. `same_text`: whether plain
+    decoding wrote the run's text.
     """
 
     tokens_per_second: float
@@ -93,7 +94,7 @@ class Frame:
     `place`: the run's place in the queue, 0 if it does not wait. `regret`: the regret of a routed
     run, None until it is computed. `answer`: whether plain decoding writes the same text, None if
     that is unknown. `plain_so_far`: the number of tokens that plain decoding has written, -1 if it
-    is not running. `measuring`: whether further blocks of the baseline will be measured.
+    is not running. `measuring`: whether the speed-up is still being measured.
     """
 
     view: View = View()

@@ -45,7 +45,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
 
     # Runs in the engine's thread, between two rounds (ui/server/engine_task.py).
     def first_choices(engine: Any) -> dict[str, list[int]]:
-        """Each SSM's most probable token at every position of the text."""
+        """The token that each SSM would draft first at every position of the text."""
         sequence = engine.prepare(with_plain_decoding(view, 0))
         text = [*sequence.prompt_ids, *view.token_ids]
         tokens: dict[str, list[int]] = engine.first_choice_tokens(
@@ -114,9 +114,9 @@ def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
 
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
-    """The regret of a run's routes. `tokens`: for each SSM its most probable token at every
-    position of the text, up to the end of the SSM's context. ConfigError if no SSM could read the
-    text."""
+    """The regret of a run's routes. `tokens`: for each SSM the token that it would draft first at
+    every position of the text, up to the end of the SSM's context. ConfigError if no SSM could read
+    the text."""
     text = view.token_ids
     hits = {
         name: [i < len(own) and own[i] == token for i, token in enumerate(text)]

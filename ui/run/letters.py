@@ -1,8 +1,8 @@
 """A drafter's slot is a number that determines the drafter's colour and letter.
 
 The first slots belong to the loaded SSMs, the next to the built-in drafters without a model, the
-last to user-defined drafters. Slots do not depend on which drafters a run uses, so an SSM looks the
-same in all runs with the same models.
+last to user-defined drafters. An SSM's slot does not depend on which drafters a run uses, so the
+SSM looks the same in all runs with the same models.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ui.run.view import Detail, View
 __all__ = ["MOST_NODES", "mask_value"]
 
 MOST_NODES = 64
-"""If a tree is larger, only its first MOST_NODES nodes and its accepted nodes are drawn."""
+"""If a tree is larger, only its first MOST_NODES nodes and the nodes of `_kept_path` are drawn."""
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:

@@ -18,8 +18,8 @@ __all__ = ["nodes_of", "nodes_value", "trip_spans"]
 Value = dict[str, Any]
 
 RECENT_TRIPS = 64
-"""Times are medians over at most this many of the latest round trips, since the network may change
-within a run."""
+"""Medians and means are over at most this many of the latest round trips, since the network may
+change within a run."""
 # The states with a round trip to measure: late and absent nodes sent no answer in time.
 ANSWERED = ("in_time", "ahead")
 TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}

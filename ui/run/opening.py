@@ -1,6 +1,7 @@
-"""The run that Live opens with. When the server starts, it records this run with the loaded models.
-The page plays the run slowly to each visitor until a button is pressed. The run is in no log. A
-visitor's run stops the recording; a later visit starts the recording again."""
+"""The run that Live opens with. If SSMs are loaded and the initial preset drafts, the server
+records this run when it starts. A page plays the run slowly; if MOST_AT_ONCE pages play it already,
+a further page shows its end. The run is in no log. A visitor's run stops the recording; a later
+visit starts the recording again, unless a run is waiting or running."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Opening:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether a visitor's run stopped the recording."""
+        """Whether the recording was cancelled, as a visitor's run does."""
         return isinstance((self._events() or (None,))[-1], RunCancelled)
 
     @property

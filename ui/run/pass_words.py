@@ -38,8 +38,8 @@ def division_words(info: RanksInfo | None) -> str:
 
 def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
     """What the ranks exchanged in the run's latest round, and how many milliseconds each rank spent
-    on that. Then whether the ranks are faster than one process, judged by all rounds so far. Empty
-    if the LLM is in one process or the latest round has no exchange."""
+    on that. Then whether the ranks are faster than one process (`_worth`). Empty if the LLM is in
+    one process or the latest round has no exchange."""
     traffic = rounds[-1].traffic if rounds else ()
     if info is None or not traffic:
         return ""

@@ -2,8 +2,8 @@
 decoding writes the same text.
 
 `race_plain` is a generator: it yields while plain decoding runs, and stores its results in the
-session. One plain run answers both questions. If the texts differ, a second plain run records more
-alternatives of each token.
+session. One plain run answers both questions. If the texts differ although the verify rule keeps
+plain decoding's tokens, a second plain run records more alternatives of each token.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ __all__ = ["BLOCKS", "check_same_llm", "finished_view", "fits", "race_plain"]
 # only if both disputed tokens are among them.
 DISPUTE_TOP_K = 50
 BLOCKS = 3
-"""How often each of the compared runs is measured. One block measures each run once, in turn."""
+"""How often each of the compared runs is measured at most. One block measures each run once, in
+turn."""
 MOST_S = 30.0
-"""Seconds that all blocks together may take."""
+"""A further block is run only if all blocks together are predicted to take at most this many
+seconds."""
 
 
 def fits(number: int, began: float) -> bool:

@@ -239,9 +239,9 @@ class Player:
         """Clear the selection and show the latest round. In stepping mode the player first moves to
         the last event, since `advance` does not.
 
-        After a run's end the followed round is `_final_detail`, which may be an earlier round. The
-        visitor wants the latest round, even if nothing was drafted in it, so the latest round is
-        then selected.
+        At full speed, after a run's end, the followed round is `_final_detail`, which may be an
+        earlier round. The visitor wants the latest round, even if nothing was drafted in it, so the
+        latest round is then selected.
         """
         with self._lock:
             self._pinned = self._node = None

@@ -59,7 +59,7 @@ def warper_words(sampling: Mapping[str, Any]) -> list[str]:
 
 
 def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
-    """The meaning of the score, which is calibrated by one fitted temperature for each drafter."""
+    """The meaning of the score, which a fitted temperature calibrates."""
     score = "An SSM's score (in Who and on hover)"
     temperature = sampling.get("temperature", 0)
     if temperature and draft_kind(speculation.get("draft", "")).coupled:
@@ -74,7 +74,7 @@ def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     """The meaning of p and q in a verdict's sentence; empty for rules that read no q."""
     if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
-    # Siblings are drawn without replacement: a later sibling's q is its probability once the
+    # `sampled` draws siblings without replacement: a later sibling's q is its probability once the
     # earlier siblings' tokens are excluded.
     is_sampled = speculation.get("draft") == "sampled"
     without = ", with its earlier draws taken out" if is_sampled else ""

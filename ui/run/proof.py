@@ -1,9 +1,9 @@
 """Is the text what the LLM alone writes? Answers from two recorded runs.
 
 Pure: token ids and recorded top-k lists in, a sentence out. Laws 1 and 2 (tests/laws) say when the
-ids must be equal. If the ids differ at some token, the difference of the two tokens'
-log-probabilities in the plain run decides. Within the rounding differences between the two runs it
-is a rounding tie, above them a bug.
+ids must be equal. If the ids differ at some token, the margin by which the plain run preferred its
+own token decides. Up to the bound of `_rounding_bound` the difference is a rounding tie, above it a
+bug.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHARE_OF_NOISE = 0.999
 class Answer:
     """`kind` is `identical`, `tie`, `bug` or `distribution`, or a further kind that
     ui/run/same_text.py or ui/compare/study_text.py defines. `at`: the index of the first token that
-    differs; None if there is none."""
+    differs; None if there is none or it is unknown."""
 
     kind: str
     sentence: str

@@ -26,7 +26,7 @@ TEXT_TOKENS = 600
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     """`rounds`: the run's rounds, each with its number of tokens (`n`) and its end (`ms`). `words`:
     the text's tokens; `alike`: how many of these tokens plain decoding writes too. `plain_ms`: the
-    end of each plain pass, once measured.
+    end of each plain pass, once measured, and only if plain decoding wrote the same text.
 
     `repeat`: which measured repeat (block) the times are from. It is empty until all repeats are
     measured. It stays empty if there is only the run itself, or if the texts differ.

@@ -49,9 +49,9 @@ class _History:
 def routing_value(frame: Frame) -> Value:
     """`run`: the run's id; `drafters`: see `drafters_value`. `rule`: the routing rule, empty if all
     SSMs draft; `score`: what its scores are, in words; `ssms`: the SSMs. `rounds`: each SSM's role
-    and score in each round (see `_cells`). `switches` and `reasons`: where and why the set of
-    drafting SSMs changed. `cost`: a sentence about the cost of auditions. `parts`: for a complete
-    run, which drafter served which part of the text.
+    and score in each round (see `_cells`). `switches`: the rounds in which the set of drafting SSMs
+    changed; `reasons`: see `_reasons`. `cost`: a sentence about the cost of auditions. `parts`: for
+    a complete run, which drafter served which part of the text.
 
     `ask`: whether regret can be asked for; `regret`: see `regret_value`, empty if it is not known.
     `sel`, `sentence`, `scored`: the selected round, a sentence about it, and when its scores were

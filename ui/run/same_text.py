@@ -3,8 +3,8 @@ in proof.py).
 
 Pure: the events of two runs in, an Answer out. Its `kind` is `identical`, `tie`, `bug` or
 `distribution` as in proof.py; `unweighed` if a bug cannot be distinguished from a rounding tie;
-`other` if the texts differ because the requests do or a context was full, or if a run wrote no
-token.
+`other` if the texts differ because the runs' inputs do (`_differences`) or a context was full, or
+if a run wrote no token.
 """
 
 from __future__ import annotations

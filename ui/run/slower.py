@@ -91,8 +91,9 @@ def slower_because(
     fields, from its RunStarted; missing fields have their defaults. `beside_others_ms`:
     milliseconds that the run drafted during the LLM's passes for other requests. `schedule`: the
     rule by which the run shared the LLM with other requests; empty if the run did not. `rounds`:
-    for each round the milliseconds of drafting, of the LLM's pass and of the rest. The part that
-    costs most is named only if these times show it clearly (`_costs_most`).
+    for each round the milliseconds of drafting, of the LLM's pass and of the rest. With two or more
+    rounds, and without drafting during the LLM's passes, the part that costs most is named only if
+    these times show it clearly (`_costs_most`).
     """
     if not stats.num_rounds:
         return ""

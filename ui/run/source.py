@@ -2,9 +2,9 @@
 
 A LiveSource is the worker's tap on a run. In the engine's thread it passes every event to the
 store's queue and to the visitor's buffer, before a page can draw the event. The tab's generator
-only reads the buffer. So a run needs no thread of its own, and it is recorded completely whatever
-the tab does (slow motion, hidden, closed). If there is a store, memory is bounded: the buffer has
-only the latest events, and older events are read from the store.
+only reads the buffer. So a run needs no thread of its own, and what is recorded does not depend on
+the tab (slow motion, hidden). Memory is bounded: the buffer has only the latest events, and older
+events are read from the store. A run that is not logged has no store: its buffer has all events.
 """
 
 from __future__ import annotations

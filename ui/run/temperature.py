@@ -1,5 +1,5 @@
-"""How the temperature affects acceptance: the accepted shares of runs that differ only in the
-temperature.
+"""How the temperature affects acceptance: the accepted shares of runs that differ only in
+temperature and seed.
 
 Pure: requests and rates in, a sentence out.
 """
@@ -29,8 +29,9 @@ TRY, OTHER = 0.8, 1.5
 @dataclass(slots=True)
 class AcceptanceByTemperature:
     """The accepted share of the drafts' depth by temperature, from the latest run at each
-    temperature. All these runs have the same prompt, models, and preset (or settings); a run that
-    differs in one of these replaces all earlier runs."""
+    temperature. All these runs have the same prompt, models, preset (or settings), and sampling
+    apart from temperature and seed; a run that differs in one of these replaces all earlier
+    runs."""
 
     _key: object = None
     _rates: dict[float, float] = field(default_factory=dict)
@@ -54,7 +55,8 @@ class AcceptanceByTemperature:
         self._rates[asked.sampling.temperature] = rate
 
     def words(self) -> str:
-        """What temperature means, and the accepted share at each temperature that was run."""
+        """What temperature means, and the accepted share at each of the latest MOST temperatures
+        that were run."""
         latest = dict(list(self._rates.items())[-MOST:])
         if not latest:
             return TEMPERATURE_INFO

@@ -28,8 +28,8 @@ __all__ = [
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
     """Node number -> text, token id, parent, depth, outcome, LLM probability, proposers and, once
-    the drafts are combined, node weight (None without a vote); for fused drafts also the drafter
-    that the token is from (`origin`) and whether the node is in the trunk."""
+    the drafts are combined, node weight (None if the combine rule has none); for fused drafts also
+    the drafter that the token is from (`origin`) and whether the node is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)
@@ -90,7 +90,8 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
 
 
 def _union_of(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """The union of the drafts before nodes are dropped; no outcome, no LLM probability."""
+    """The union of the drafts before nodes are dropped; every outcome is `pending`, no node has an
+    LLM probability."""
     nodes: dict[str, Any] = {}
     # (node above, token) -> node: equal tokens after the same node are one node, as in a trie.
     node_at: dict[tuple[int, int], int] = {}
@@ -197,8 +198,8 @@ def dropped_after(detail: Detail, node: int, token_id: int) -> tuple[str, ...]:
 def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
     """Drafted tokens that are not in the tree, each once for all its drafters.
 
-    `parent`: a node's number, or d<k> for another dropped token. `mass`: the token's node weight,
-    None without a vote.
+    `parent`: a node's number (-1: the root), or d<k> for another dropped token. `mass`: the token's
+    node weight, None if the combine rule has none.
     """
     tree = detail.combined
     if tree is None or detail.drafted is None:

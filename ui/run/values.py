@@ -1,9 +1,10 @@
-"""Makes the values of the page's pictures from a Frame: plain JSON, bounded while a run is live.
+"""Makes the values of the page's pictures from a Frame: plain JSON. While a run is live, tokens,
+bars and lines are sent one by one only for its latest part.
 
 Each function's docstring describes its picture's value; the components only draw it. Values have
-dicts keyed by token, node or round instead of lists: Gradio's stream diff is wrong for lists inside
-lists, and expensive for lists that slide. Every call makes new objects, except for the `charts` and
-the `cache` that the caller passes.
+dicts keyed by number instead of lists: Gradio's stream diff is wrong for lists inside lists, and
+expensive for lists that slide. Every call makes new objects, except for the `charts` and the
+`cache` that the caller passes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ Value = dict[str, Any]
 SIMPLER = "sequence"
 """The preset to try if several drafters make a run slower than plain decoding: one SSM, a chain."""
 
-# How many of the latest tokens are drawn one by one, while a run is live and at its end. Older text
-# is sent in pieces of CHUNK tokens. The first drawn token changes only once in CHUNK tokens, so
-# that Gradio's diff sends little.
+# At least this many of the latest tokens are drawn one by one, while a run is live and at its end.
+# Older text is sent in pieces of CHUNK tokens. The first drawn token changes only once in CHUNK
+# tokens, so that Gradio's diff sends little.
 LIVE_TOKENS = 200
 FINAL_TOKENS = 4000
 CHUNK = 100
@@ -65,7 +66,7 @@ def picture_values(
     before: Before | None = None,
     cache: dict[int, Value] | None = None,
 ) -> dict[str, Value]:
-    """The value of every picture, by name. `charts`: values of the two charts to use again.
+    """The values of PICTURES, by name. `charts`: values of the two charts to use again.
 
     `cache`: token values that calls for the same run share; new values are added.
     """
@@ -85,8 +86,8 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab. At full speed the charts are updated only every CHART_S
-    seconds.
+    """`picture_values` for one tab. At full speed the charts are updated at most every CHART_S
+    seconds, and at once if a round was just selected or the run has ended.
 
     Charts cost a browser most, and nobody can read a bar that is shown in one frame only. The text
     is not delayed.
@@ -100,7 +101,7 @@ class PictureMaker:
     def values(
         self, frame: Frame, baseline: Baseline | None, now: float, before: Before | None = None
     ) -> dict[str, Value]:
-        """The value of every picture; `now`: seconds of a monotonic clock."""
+        """The values of PICTURES; `now`: seconds of a monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
         pinned_moved = frame.pinned and frame.selected_round != self._selected
         # A round that was just selected is drawn at once: a visitor clicked it and waits.
@@ -192,8 +193,8 @@ def figures_value(
     before: Before | None = None,
 ) -> Value:
     """The race against plain decoding, and the run's figures (None while unknown). `before`: the
-    previous run; its figures are added for comparison. Figures are not rounded: the picture rounds
-    once, as the sentences do.
+    previous run; its figures are added for comparison. The run's figures are not rounded: the
+    picture rounds once, as the sentences do.
     """
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
@@ -250,7 +251,7 @@ def _scores_value(view: View) -> Value:
 
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
-    """Whether there is no speed-up to show yet: further blocks are being measured, or the run is
+    """Whether there is no speed-up to show yet: it is still being measured, or the run is
     incomplete and has no measured block."""
     partial = frame.view.state != "completed" and not (baseline and baseline.blocks)
     return frame.measuring or partial
@@ -295,7 +296,7 @@ def tree_value(frame: Frame) -> Value:
     `own`: the LLM's own token. `dropped`: drafted tokens that are not in the tree. `node`: the
     selected node. `committed`: the number of tokens that the round committed. `why`: why the
     accepted path ended, and the vote, in words. `words`: the combine rule's words. `rest`: whether
-    the displayed round stays, since the run is complete or is not played at full speed.
+    the run is complete or is not played at full speed; otherwise the displayed round soon changes.
     """
     view, detail = frame.view, frame.detail
     value: Value = {

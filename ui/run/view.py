@@ -1,11 +1,11 @@
-"""View: the page's state of a run, and `reduce_all(events, view)`, the only way to make one.
+"""View: the page's state of a run, and `reduce_all(events, view)`, which makes it from events.
 
 Pure: live play, replay of a stored run and a report reduce the same events by the same function
 (tests/ui/test_law6_report.py). A View depends neither on time nor on the selection.
 
-A View has every token and a RoundView of every round, but only the two latest rounds in full, since
-trees and top-k lists are most of a run's data. Older rounds are read again from the events on
-demand (ui/run/source.py).
+A View has every token and a RoundView of every complete round, but at most the two latest rounds in
+full, since trees and top-k lists are most of a run's data. Older rounds are read again from the
+events on demand (ui/run/source.py).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TokenView:
 @dataclass(frozen=True, slots=True)
 class RoundView:
     """Summary of one round: the numbers of `accepted` drafted tokens and of all `emitted` tokens,
-    the `depth` of its tree and its number of `nodes`, and the configured `length` of drafts.
+    the `depth` of its tree and its number of `nodes`, and the speculation `length`.
 
     `spans`: the times of its stages; `loads`: when an offloaded LLM's layers were read. `trips`:
     the round trips of the drafter nodes; `traffic`: what the ranks of a divided LLM exchanged.
@@ -90,8 +90,9 @@ class RoundView:
     drafter that won a vote; `share`: the accepted share of its sequence. `votes`: the number of
     earlier votes; `mean_share`: the mean share in these votes.
 
-    `begin_ms`: the end of the previous round; `at_ms`: the end of this round; `time`: the time of
-    this round; `predicted_ms`: the length policy's prediction of `time.ms` (0: none).
+    `begin_ms`: the end of the previous round's last stage, 0 in the first round; `at_ms`: the end
+    of this round; `time`: the time of this round; `predicted_ms`: the length policy's prediction of
+    `time.ms` (0: none).
 
     `routing`: each SSM's role, if a rule chose the SSMs that draft; `routing_reason`: why;
     `asking_ms`: the time of auditions. `next_length`, `length_reason`, `estimates`: the length

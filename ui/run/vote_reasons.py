@@ -24,7 +24,7 @@ TIE = "a tie, which goes to the heavier single drafter, then to the one named fi
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
     """Why the winning sequence was taken, and, if several drafters drafted it, which of them is the
-    winner; empty if a single drafter drafted."""
+    winner; empty unless several drafters drafted."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     winner = drafting.get(tree.winner)
     if winner is None or len(drafting) < 2:

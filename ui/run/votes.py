@@ -45,8 +45,8 @@ def proposals_value(frame: Frame) -> Value:
     """`rows`: each drafter's proposals in the selected round, with the node weight of each token.
     `nodeless`: why a drafter's row is empty. `weights` and `after`: the drafters' weights before
     and after this round; `history`: their weights over the rounds. `winner`: the vote's winner;
-    `kept`: how many drafted nodes are in the tree. `sentence`: the vote in words; `helped`: which
-    drafter helped most.
+    `kept`: how many drafted nodes are in the tree. `sentence`: the vote or pool in words; `helped`:
+    which drafter helped most.
 
     `rule` and `words`: the combine rule and its words; `dial`: whether it has the field
     `vote_nodes`.
@@ -240,8 +240,8 @@ def _higher_share(drafted: Sequence[tuple[str, tuple[int, int]]]) -> str:
 
 
 def vote_in_short(detail: Detail | None) -> str:
-    """Which drafter won the selected round's vote, and how many tokens of the others were dropped;
-    empty for rules without a vote over sequences."""
+    """Which drafter won the selected round's vote, where the drafts split, and how many tokens of
+    the others were dropped; empty for rules without a vote over sequences."""
     tree = detail.combined if detail else None
     if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
         return ""
@@ -256,7 +256,7 @@ def vote_in_short(detail: Detail | None) -> str:
 
 
 def vote_sentence(view: View, detail: Detail | None) -> str:
-    """The result of this round's vote or pool with its numbers; empty for `union`."""
+    """The result of this round's vote or pool with its numbers; empty for rules without weights."""
     tree = detail.combined if detail else None
     if detail is None or tree is None or not combine_rule(tree.rule).weighted or not tree.weights:
         return ""
@@ -329,7 +329,8 @@ def _was(count: int) -> str:
 
 
 def _reward_words(view: View, detail: Detail, round_: RoundView) -> list[str]:
-    """How much of the winner's sequence was accepted, and how that changed its weight."""
+    """How much of the winner's sequence was accepted. Then, for the weights `paper`, how that
+    changed the winner's weight; for `full_information` see `_weight_words`."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None or not round_.winner:
         return []

@@ -41,7 +41,8 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     a plain pass is assumed to last as long as a pass over a tree.
 
     `most`: the deepest draft that the node budget allows; `takes`: the `max_tree_nodes` that deeper
-    drafts need; `samples`: see `_samples`. The last two are empty until the run is complete.
+    drafts need; `samples`: see `_samples`. Until the run is complete the last two are empty, and
+    `most` is LONGEST.
     """
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:

@@ -70,7 +70,7 @@ class Context:
 
     @property
     def model_host(self) -> ModelHost:
-        """The host of the loaded models, which can swap them."""
+        """The host of the loaded models."""
         return self.hub.model_host
 
     @property
@@ -121,7 +121,8 @@ def make_context(
     exports: Mapping[str, Any] | None = None,
     race: bool = True,
 ) -> Context:
-    """A new server's context. With a worker the models are fixed; a ModelHost can swap them."""
+    """A new server's context. With a worker the models are fixed; a ModelHost with a loader can
+    swap them."""
     hub = Hub(worker, store)
     return Context(
         hub=hub,

@@ -56,7 +56,7 @@ class ServedModels:
             return not self._retired
 
     def leave(self) -> None:
-        """Counts one run less: it has ended, or could not be submitted."""
+        """Counts one run less: it has ended, could not be submitted, or its tap has failed."""
         with self._changed:
             self.runs -= 1
             self._changed.notify_all()

@@ -1,7 +1,7 @@
 """A swap of models as plain values: the requested pair, and the progress of loading it.
 
-A stage's text is what the loader reports before the stage begins, such as
-`SSM 1 of 3 name: weights`. Loads nothing.
+A stage's text is the loader's latest report about the stage, such as `SSM 1 of 3 name: weights`.
+Loads nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CANCELLED = "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """An LLM and its SSMs as requested: names, folders or hub ids."""
+    """An LLM and its SSMs as requested: names, folders, GGUF files or hub ids."""
 
     llm: str = BUNDLED
     ssms: tuple[str, ...] = (BUNDLED,)
@@ -44,7 +44,7 @@ class Stage:
 class ModelSwap:
     """`state`: none, loading, done, cancelled or failed; `reason`: why the loading failed, or
     `cancelled`. `began`, `end`: seconds of `time.monotonic`. `cancel_requested`: the loading ends
-    before its next stage begins."""
+    at the loader's next report."""
 
     pair: ModelPair | None = None
     state: str = "none"

@@ -96,9 +96,9 @@ class Hub:
         """Queue a request. Raises what `ModelHost.submit` raises (ConfigError, EngineClosedError).
 
         `baseline`: what the run is compared with from its first round on; stored with the run.
-        Without `log` the run is a repetition for a measurement, which Sessions does not list. A
-        `background` run is stopped by the next run that is not a background run, since it would
-        slow that run down.
+        Without `log` the run is not recorded, so Sessions does not list it; this is for repetitions
+        for a measurement and for the opening run. A `background` run is stopped by the next run
+        that is not a background run, since it would slow that run down.
         """
         store_baseline = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store if log else None, owner, store_baseline)
@@ -284,7 +284,8 @@ class TabSessions:
 
 def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
     """Yields frames of the session's run until nothing changes any more. Closing the generator
-    stops the run; closing a tab closes the generator (Gradio raises GeneratorExit in it).
+    stops the run, unless the tab only follows it (ui/server/under_way.py); closing a tab closes the
+    generator (Gradio raises GeneratorExit in it).
 
     If the session shows another run meanwhile, or a later call plays the same run, the generator
     ends.
@@ -329,8 +330,8 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
 def run_to_end(
     hub: Hub, session: TabSession, request: Request, owner: str, log: bool = True
 ) -> Iterator[LiveSource]:
-    """Run a second request for a session, such as a baseline; yields the run once a frame until it
-    has ended. Closing the generator stops it. `log`: as in `Hub.start`."""
+    """Run a second request for a session, such as a baseline; yields the run at most once a frame,
+    the last time when it has ended. Closing the generator stops it. `log`: as in `Hub.start`."""
     source = hub.start(request, owner, log=log)
     session.side = source
     try:

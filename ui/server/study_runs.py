@@ -1,4 +1,4 @@
-"""StudyRuns: a study's runs on the page's own worker, recorded like a visitor's runs."""
+"""StudyRuns: a study's runs on the page's own worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class StudyRuns:
-    """Implements `lab.runs.Runs` for lab.conductor.Conductor."""
+    """Implements `lab.runs.RunHost` for lab.conductor.Conductor."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

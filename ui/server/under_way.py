@@ -63,7 +63,7 @@ class FollowedSource:
         self._live.wait_done(timeout)
 
     def cancel(self) -> None:
-        """No effect: the run belongs to another tab."""
+        """No effect: this tab has not started the run."""
 
     def stop(self) -> None:
         """Stops the run, for all tabs."""

@@ -1,6 +1,6 @@
 """Past runs as a visitor may see them: the list, single runs, access rights. Queries the store.
 
-Used by the Sessions tab and the endpoints, so that both have the same rules.
+The Sessions tab and the endpoints use it, so that both have the same rules.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ TOKENS_PER_PASS = GLOSSARY["mean_acceptance_length"]
 ROWS_A_PAGE = 20
 EXCERPT_LENGTH = 160
 DIFFERENCES = 3
-"""The most differences from its preset that a run's line names."""
+"""The most differences from the defaults that a run's line names (`Settings.brief`)."""
 
 
 def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRights:

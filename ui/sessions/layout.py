@@ -1,4 +1,5 @@
-"""The Sessions tab's layout: the list, the opened run, two compared runs. No handler, no wiring."""
+"""The Sessions tab's layout: the list, the opened run, two compared runs. Only the button ⋯, which
+needs no server, is wired here."""
 
 from __future__ import annotations
 
