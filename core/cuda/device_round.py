@@ -51,7 +51,7 @@ class DeviceRound:
     @torch.inference_mode()
     def run(self, states: Sequence[RoundState]) -> RoundResult | None:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
-        None, with the states unchanged, if the round has to run step by step."""
+        None, without drafts, if the round has to run step by step."""
         plan = self._plan(states)
         # The started round is used if its inputs are this plan's. Otherwise it is dropped; it has
         # written past the committed slots only.

@@ -27,8 +27,8 @@ class Growth(ABC):
     """A draft tree under construction.
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
-    so far. `places`: each fed node's index among the pending nodes of the model's row (CACHED for
-    ROOT). `prefix`: see `new_growth`.
+    so far. `places`: each fed node's index among the pending nodes of the model's row; for ROOT
+    CACHED, or in a draft made ahead such an index. `prefix`: see `new_growth`.
     """
 
     def __init__(

@@ -51,8 +51,8 @@ class NativeDrafting:
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         """One draft per request, by SSM; SSMs that cannot be served are left out. If a pass fails,
-        no state has changed and its SSMs are left out too: drafting them one by one then finds the
-        SSM that fails."""
+        no state has changed and its SSMs are left out too: drafting them pass by pass then finds
+        the SSM that fails."""
         by_name: dict[str, list[Draft]] = {}
         stacks: dict[int, list[tuple[int, DraftSlot]]] = {}
         for name, requests in by_ssm.items():
