@@ -28,9 +28,10 @@ ASK = "> "
 def converse(
     engine: Engine, sampling: SamplingParams, speculation: SpeculationConfig, source: TextIO
 ) -> None:
-    """Answers each line of `source` as a message until `source` ends. Writes answers to standard
-    output, and hints, notes, speeds and errors to standard error. Raises ConfigError if the LLM has
-    no chat template, and for bytes that cannot be decoded as text."""
+    """Answers each line of `source` as a message until `source` ends; the line `/new` begins a new
+    conversation instead. Writes answers to standard output, and hints, notes, speeds and errors to
+    standard error. Raises ConfigError if the LLM has no chat template, and for bytes that cannot be
+    decoded as text."""
     models = engine.models
     # Messages of the user and of the assistant in turn, the user's first.
     messages: list[dict[str, str]] = []

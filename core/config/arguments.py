@@ -60,7 +60,7 @@ def number_argument(field: str) -> Callable[[str], float]:
 
 
 def count_argument(field: str) -> Callable[[str], int]:
-    """An argparse type for large counts, such as 0.5e9."""
+    """An argparse type for counts, which may be written as 0.5e9; fractions are cut off."""
     return argument_of(field, lambda value: int(float(value)), "a number such as 0.5e9")
 
 

@@ -1,7 +1,6 @@
 """The node budget: its division among drafters and the depth that it allows.
 
-Both are decided before anything is drawn, so that sampled drafts stay lossless. The functions
-compute with shapes, names and numbers only.
+Both are decided before anything is drawn, so that sampled drafts stay lossless.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
 
 
 def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") -> list[int]:
-    """Nodes that each of the named drafters may draft, so that at most `nodes` are verified.
+    """The number of nodes that each of the named drafters may draft.
 
     `CombineRule.node_budget` decides. With `each` every drafter has `nodes`, since the rule selects
-    among drafts; with `divided` the shares are equal, and the first drafters have the remainder;
-    with `pooled` every SSM has the sum of the SSMs' shares, since they draft one tree together.
+    among drafts. With `divided` the shares differ by at most one node, and their sum is `nodes`.
+    With `pooled` every SSM has the sum of the SSMs' shares, since they draft one tree together.
     `draft`: a fused kind counts as `pooled`.
     """
     budget = "pooled" if draft_kind(draft).fused else combine_rule(combine).node_budget
@@ -60,7 +59,7 @@ def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "au
 
 def max_draft_depth(config: SpeculationConfig, names: Sequence[str], length: int) -> int:
     """The largest depth of a draft of `length` steps, within the largest share of nodes that one of
-    these drafters has. 0 without drafters; `length` without a node limit."""
+    these drafters has. 0 without drafters; `length` if the node limit is no number."""
     if not names:
         return 0
     if not isinstance(config.max_tree_nodes, int):

@@ -1,8 +1,7 @@
 """Request and its configuration: frozen, validated values, presets and the validity matrix.
 
-Independent of models and tensors. `auto` values stay `auto` here. The engine resolves them once the
-models are loaded and timed, and records the results; only `pipeline=auto` is decided anew in every
-round.
+Independent of models and tensors. A request keeps its `auto` values. The engine resolves them when
+it admits the request, and records the results; only `pipeline=auto` is decided anew in every round.
 """
 
 from __future__ import annotations
@@ -82,10 +81,10 @@ class SamplingParams:
     """How tokens are drawn from the LLM.
 
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 have no
-    effect. All four, and `temperature`, have the same meaning as in transformers' `generate`. A
-    missing `seed` is drawn by the engine and recorded. `stop` ends the text with the first token
-    that completes one of its strings (the string itself stays in the text, as in transformers'
-    `stop_strings`).
+    effect. All four, and a `temperature` above 0, have the same meaning as in transformers'
+    `generate`. A missing `seed` is drawn by the engine and recorded. `stop` ends the text with the
+    first token that completes one of its strings (the string itself stays in the text, as in
+    transformers' `stop_strings`).
     """
 
     max_new_tokens: int = 128
@@ -151,8 +150,8 @@ class SpeculationConfig:
     padded with 1. `max_tree_nodes`: the node budget, which is a number, `uncut`, or `auto`. `auto`
     is at most 64 nodes, and at most the number that can be verified in the time of 1.5 plain
     passes. If the length policy finds the length itself, the second limit is the largest tree that
-    was timed. The budget is divided among the drafters before drafting, and no combined tree has
-    more nodes.
+    was timed. No combined tree has more nodes than the budget; `node_shares` gives each drafter
+    its part.
 
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or
@@ -163,9 +162,9 @@ class SpeculationConfig:
     of LENGTH_POLICIES; with `confidence` a draft stops after a token whose score is under
     `confidence_threshold`. `pipeline`: what the drafters do while the LLM verifies. `across`: they
     draft for other requests. `ahead`: they draft for this request's next round, after the likeliest
-    outcomes. `auto`: whichever of the two applies, as long as it makes rounds faster. `carry_over`:
-    whether the drafters' weights and calibration are kept for later runs. `record_top_k`: how many
-    of the likeliest tokens are recorded for each node.
+    outcomes. `auto`: one of the two, while it makes rounds faster. `carry_over`: whether the
+    drafters' weights and calibration are kept for later runs. `record_top_k`: how many of the
+    likeliest tokens are recorded for each node.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -315,7 +314,7 @@ class SpeculationConfig:
 
     @property
     def never_drafts(self) -> bool:
-        """Plain decoding: no drafters, or a fixed length of 0."""
+        """Plain decoding: no drafters, or a user's length of 0."""
         set_by_user = length_policy(self.length).set_by_user
         return not self.drafters or (set_by_user and self.speculation_length == 0)
 
@@ -334,8 +333,8 @@ class Request:
     """One text to continue.
 
     `chat` wraps the prompt as a user's message in the LLM's chat template. `prompt_token_ids`, if
-    there are any, replace the prompt's tokens, so that a run can be repeated exactly: a chat
-    template may write the time into the prompt.
+    there are any, replace the prompt's tokens. With them a run can be repeated exactly, even if the
+    chat template writes the time into the prompt.
     """
 
     prompt: str

@@ -1,4 +1,4 @@
-"""Fields of a SpeculationConfig from text: the command line and the page's text boxes."""
+"""Fields of a SpeculationConfig from text: the command line, the page's text boxes and grids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["parse_field", "value_from_text"]
 def parse_field(config: SpeculationConfig, name: str, value: str) -> SpeculationConfig:
     """`config` with one field set from text, as `--set FIELD=VALUE` gives it.
 
-    Lists are separated by commas. Raises ConfigError naming the field.
+    Commas separate the items of a list. Raises ConfigError naming the field.
     """
     names = {f.name for f in dataclasses.fields(config)}
     if name not in names:
@@ -27,7 +27,8 @@ def parse_field(config: SpeculationConfig, name: str, value: str) -> Speculation
 def value_from_text(name: str, value: str) -> Any:
     """The text as a Python value: `drafters` and `expansion` are lists separated by commas,
     `weight_bounds` two numbers, all else is read as JSON. Text that is not JSON stays a string,
-    which the field's own check may refuse."""
+    which the field's own check may refuse. Raises ConfigError for an `expansion` that is no such
+    list."""
     if name == "drafters":
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if name == "expansion":

@@ -36,9 +36,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
     """`addresses`: HOST:PORT of each node. `key_file`: a file of `python -m core.nodes --new-key`,
-    the same for engine and nodes; None: nothing is encrypted, and only loopback addresses are
-    allowed. `cluster`: a Ray cluster, given instead of addresses. Nodes with the SSMs `ssms`
-    (empty: the bundled SSMs) are started in it. Each machine of the cluster must have the
+    the same for engine and nodes; None with addresses: nothing is encrypted, and only loopback
+    addresses are allowed. `cluster`: a Ray cluster, given instead of addresses. Nodes with the SSMs
+    `ssms` (empty: the bundled SSMs) are started in it. Each machine of the cluster must have the
     `key_file` under the same name; if `key_file` is None, Ray distributes new keys."""
 
     addresses: tuple[str, ...] = ()
@@ -63,8 +63,8 @@ class NodeSettings:
 
 
 def address_of(field: str, address: str) -> tuple[str, int]:
-    """Host and port. Raises ConfigError. Port 0 (any free port) is allowed for the field `listen`
-    only."""
+    """Host and port. Raises ConfigError. Port 0 (any free port) is allowed only if `field` is
+    `listen`."""
     least = 0 if field == "listen" else 1
     match = _ADDRESS.fullmatch(address)
     if match is None or not least <= int(match["port"]) <= 65535:
@@ -88,7 +88,7 @@ def ip_address(host: str) -> str:
 
 
 def check_encrypted(field: str, host: str, key_file: str | None) -> None:
-    """Raises ConfigError if other machines can reach the address and there is no key."""
+    """Raises ConfigError if there is no key and the host is none of LOOPBACK."""
     if key_file is None and host not in LOOPBACK:
         flag = "--key-file" if field == "listen" else "--node-key-file"
         raise ConfigError.of(

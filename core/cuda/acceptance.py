@@ -1,5 +1,5 @@
-"""Acceptance of trees by `greedy` or `match`, over tensors. Captured rounds use it, and other
-rounds use it for several trees at once, with one copy to the host.
+"""Acceptance of trees by `greedy` or `match`, over tensors. Device rounds use it, and other rounds
+find the LLM's tokens with it, for several trees at once.
 
 The LLM's own token after a node depends only on the path to that node. So all nodes are compared at
 once with the LLM's token after their parent, and a node is accepted if it and all its ancestors
@@ -109,14 +109,15 @@ def deepest_nodes(
     matches: torch.Tensor, depths: torch.Tensor, ancestors: torch.Tensor
 ) -> AcceptedPaths:
     """The deepest node for which `matches` (rows, n) marks the node and all its ancestors; the
-    first of equally deep nodes. `depths` (rows or 1, 1 + n)."""
+    first of equally deep nodes. `depths` (rows or 1, 1 + n) and `ancestors`: as in
+    `accepted_paths`."""
     # The root always matches.
     matches = torch.nn.functional.pad(matches, (1, 0), value=True)
     # accepted[u]: each v matches or is not an ancestor of u.
     accepted = (matches[:, None] | ~ancestors).all(-1)
     size = matches.shape[1]
     order = torch.arange(size, device=matches.device)
-    # Unique keys: greater for a deeper node, then for a lower number; 0 for a node not accepted.
+    # Keys: greater for a deeper node, then for a lower number; 0 for a node not accepted.
     last = (accepted * (depths * size + size - 1 - order)).argmax(-1)
     return AcceptedPaths(depths.expand(len(matches), -1).gather(1, last[:, None])[:, 0], last)
 

@@ -1,10 +1,9 @@
 """DeviceRound: a round from drafts to commit as captured graphs, with one copy of the results.
 
 It serves requests with the same sampling. Either a DraftPass must be able to make their drafts, or
-none of them may draft. They must also have the combine rule `union`, verification by `greedy` or
-`match`, no pipelining, no length policy that decides node by node, and no recorded distributions.
-Other rounds run step by step (`Engine.round`). On a GPU these still draft and verify in batches,
-see `DraftGraphs` and `fill_target_tokens`.
+none of them may draft. Further conditions are in `plan_round`, such as the combine rule `union` and
+verification by `greedy` or `match`. Other rounds run step by step (`Engine.round`). On a GPU these
+still draft and verify in batches, see `DraftGraphs` and `fill_target_tokens`.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class DeviceRound:
     @torch.inference_mode()
     def run(self, states: Sequence[RoundState]) -> RoundResult | None:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
-        None, with the states unchanged, if the round has to run step by step."""
+        None, without drafts, if the round has to run step by step."""
         plan = self._plan(states)
         # The started round is used if its inputs are this plan's. Otherwise it is dropped; it has
         # written past the committed slots only.

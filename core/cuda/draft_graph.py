@@ -49,7 +49,7 @@ class DraftGraphs:
         """Each SSM's drafts, or its error: from one pass of all SSMs if they can share it, else
         from one pass per SSM. SSMs whose requests no DraftPass supports are left out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
-        # Without a common stack, or with an SSM that is not supported: one pass per SSM.
+        # The SSMs cannot share a pass: one pass per SSM.
         if drafts or len(by_ssm) < 2:
             return drafts
         for name, requests in by_ssm.items():

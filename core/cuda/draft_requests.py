@@ -56,8 +56,8 @@ class DraftRow:
 
 @dataclass(frozen=True)
 class DraftRequests:
-    """`rows`: for each sequence one row per SSM of the group, adjacent and in the order of the KV
-    arena. `vocab_size` is the LLM's."""
+    """`rows`: for each sequence one row per SSM of the group. The rows of one sequence are
+    adjacent, in the order of the KV arena. `vocab_size` is the LLM's."""
 
     group: ModelGroup
     rows: tuple[DraftRow, ...]
@@ -126,9 +126,9 @@ class DraftRequests:
 
     @property
     def is_supported(self) -> bool:
-        """Whether a DraftPass can make these drafts. They must be `topk` or `coupled` expansions
-        with the same sampling, hashed noise, and shapes that are the first levels of one shape. No
-        length policy may stop a draft early. `_is_row_supported` has the other conditions."""
+        """Whether a DraftPass can make these drafts. They must be of one kind and one sampling, and
+        their shapes must be the first levels of one shape, which has at most MAX_SSM_NODES nodes.
+        `_is_row_supported` has the conditions for a single draft."""
         shape = self.layout.shape
         return (
             0 < len(self.layout) <= MAX_SSM_NODES

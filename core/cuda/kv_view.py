@@ -162,7 +162,8 @@ class ModelGroup:
 
 
 def model_group_of(models: Sequence[LanguageModel]) -> ModelGroup | None:
-    """The group of these models, in any order; None if they do not run in a single pass."""
+    """The group of these models, which may be in any order; None if there is no pass over tensors
+    that runs them all."""
     stack = common_stack(models)
     if stack is not None:
         if stack.tensors is None:
@@ -267,7 +268,8 @@ class LayoutTensors:
     """Tables of n nodes, where row 0 is the root and row i + 1 node i. `parents` (n,): the row of
     each node's parent. `depths` (1 + n,). `ancestors` (1 + n, 1 + n): each row's ancestors and
     itself. `lineage` (1 + n, depth): the node at depth 1, 2, ... on the way to a row; past the
-    row's own depth, the row's node. `levels`: the nodes at depth 1, 2, ..."""
+    row's own depth, the row's node (in the root's row, node 0). `levels`: the nodes at depth 1, 2,
+    ..."""
 
     parents: torch.Tensor
     depths: torch.Tensor

@@ -93,8 +93,8 @@ class RoundPass:
         outputs = target_outputs(logits, trees, self.sampling, bases)
         paths = accepted_paths(outputs, trees, tables.ancestors[None], inputs["llm_ends"])
         # Commit in the LLM's KV cache: the root (the 0 in front) stays, the path moves up to it.
-        # Past the path's end, a row of `lineage` repeats the last node. The copies made for these
-        # repeats lie beyond the committed length and are overwritten later.
+        # Past the path's end, a row of `lineage` repeats a node. The copies made for these repeats
+        # lie beyond the committed length and are overwritten later.
         path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
         self.view.move(inputs["length"], path)
         parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)

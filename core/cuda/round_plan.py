@@ -86,8 +86,9 @@ class RoundPlan:
 def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
-    """The plan of a round of these states, none of them pipelined; None if the round has to run
-    step by step. Opens a drafter at its first draft request: the drafter reads the prompt here."""
+    """The plan of a round of these states, of which the caller has checked that none is pipelined;
+    None if the round has to run step by step. Opens a drafter at its first draft request: the
+    drafter reads the prompt here."""
     if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}
@@ -139,7 +140,8 @@ class RoundResult:
     forward: Timed
 
     def fill_verdicts(self) -> None:
-        """Fills in each state's verdict. Needs the states' `combined`, made on the host.
+        """Fills in each state's `target_tokens` and verdict. Needs the states' `combined`, made on
+        the host.
 
         Raises EngineError if a path is not as long as the path that was committed on the device.
         """

@@ -26,8 +26,8 @@ def make_drafters(
     counts: np.ndarray | None = None,
     own: Sequence[str] = (),
 ) -> dict[str, Drafter]:
-    """Every drafter that the loaded models allow, by name. `vocab_size`: the LLM's. `counts`: the
-    rows with which `table` begins. `own`: import paths of user-defined drafters."""
+    """The drafters of this process by name. `vocab_size`: the LLM's. `counts`: the rows with which
+    `table` begins. `own`: import paths of user-defined drafters."""
     others: tuple[Drafter, ...] = (
         SuffixDrafter(NGRAM),
         SuffixDrafter(SUFFIX, EARLIER_TOKENS),

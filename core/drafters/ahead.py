@@ -2,8 +2,8 @@
 
 While the LLM verifies a tree, one SSM scores its nodes and predicts the outcome; then all SSMs
 begin the next round's drafts after the most probable outcomes, all drafts of one SSM in one pass.
-The draft of the outcome that comes true is used at once. This module is independent of the LLM and
-the round.
+If one of these outcomes comes true, the next round uses its draft. This module is independent of
+the LLM and the round.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class AheadDrafting:
 
     Stops between two of its passes once the LLM's pass has ended. An unfinished draft is continued
     in the next round if its outcome came true. All noise is keyed by position, so a draft made
-    ahead equals the draft that would be made in the next round.
+    ahead reads the same noise as a draft made in the next round.
     """
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:
@@ -91,7 +91,8 @@ class AheadDrafting:
         }
 
     def run(self, pass_ended: CancelSignal) -> None:
-        """Scores the trees, begins drafts, then extends them level by level until `pass_ended`."""
+        """Scores the trees, begins drafts, then extends them level by level until they are complete
+        or `pass_ended` is set."""
         # Three phases, most useful first: the LLM's pass may end at any moment.
         leads = self._lead_ssms()
         for name in self._names():

@@ -73,7 +73,8 @@ class Drafter(Protocol):
         ...
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        """Prefill: reads the sequence's tokens without the last; returns the time spans."""
+        """Makes the sequence's state; a model reads the tokens without the last (prefill). Returns
+        the time spans."""
         ...
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -98,8 +99,8 @@ class Drafter(Protocol):
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         """The unprocessed, uncalibrated probabilities of the text's tokens since the last call, in
-        order; NaN for a token without a prediction. Kept only for runs whose weights need them
-        (`core.drafters.drafter_weights`)."""
+        order; NaN for a token without a prediction. Kept only for runs whose weights or router need
+        them (`needs_likelihoods`)."""
         ...
 
 
@@ -118,7 +119,7 @@ class PredictedOutcome:
 def top_outcomes(
     tree: TokenTree, scores: torch.Tensor, count: int, ends: Collection[int] = ()
 ) -> list[PredictedOutcome]:
-    """The `count` most probable outcomes of verifying `tree`, each at least 1 %, best first.
+    """At most `count` outcomes of verifying `tree`: the most probable, of at least 1 %, best first.
 
     `scores` (1 + nodes, V): P(the LLM chooses y) after the root and after each node. An outcome
     that ends at node u with the LLM's own token y has the probability P(path to u) P(y | u); y is

@@ -1,8 +1,8 @@
 """Temperature scaling of a drafter's scores, fitted online to the committed tokens.
 
-A score is softmax(utilities / temperature). Each committed token gives one damped Newton step on
-beta = 1 / temperature for its log-likelihood; all tokens of one draft use the temperature with
-which the draft was made.
+A score is softmax(utilities / temperature). Each committed token of which the draft has a score
+above 0 gives one damped Newton step on beta = 1 / temperature for its log-likelihood. All steps of
+one draft are computed at the temperature with which the draft was made.
 """
 
 from __future__ import annotations

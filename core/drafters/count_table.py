@@ -6,8 +6,8 @@ looked up when it is read (compare MicroRec, arXiv 2010.05894, section 3.3). A c
 the length of the longest context after which it was counted. A candidate's children are looked up
 by a context that is at most one token longer than its origin.
 
-Memory is constant: if all rows of a hash's bucket are in use, the row of least weight is
-overwritten. Plain loops over arrays, compiled by numba if it is installed.
+Memory is constant: if all rows of a hash's bucket are in use, one of them is overwritten, see
+`_make_room`. Plain loops over arrays, compiled by numba if it is installed.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def _weight(table: np.ndarray, row: int) -> int:
 
 @jit
 def _make_room(table: np.ndarray, code: int) -> int:
-    """The row that a new context may overwrite: an empty row of its bucket, else the lightest row.
-    If no row is empty, the bucket's other rows lose weight, so that unused rows are overwritten
-    sooner or later."""
+    """The row that a new context may overwrite: an empty row of its bucket, else the lightest row
+    that has a weight. If no row is empty, the bucket's other rows lose weight, so that unused rows
+    are overwritten sooner or later."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     best, least = first, 0
     for row in range(first, first + _WAYS):
@@ -111,7 +111,8 @@ def _make_room(table: np.ndarray, code: int) -> int:
 
 @jit
 def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
-    """Gives a row, as its prior, those candidates of a shorter context that the row lacks."""
+    """Gives a row, as its prior, those candidates of a shorter context that the row lacks. Each
+    replaces the row's lightest candidate, if that is lighter."""
     total = max(1, _weight(table, shorter))
     for place in range(CANDIDATES):
         entry = table[shorter, _WEIGHT + place]
@@ -193,8 +194,8 @@ def add_text(table: np.ndarray, tokens: np.ndarray, first: int) -> None:
 
 @jit
 def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
-    """Adds another table's rows; the tables may differ in size. If both tables have a row of the
-    same context, the heavier row stays."""
+    """Adds another table's rows, none of them empty; the tables may differ in size. A row is left
+    out if the row in its place, of the same context or of another, is heavier."""
     for at in range(rows.shape[0]):
         code, length = rows[at, _HASH], rows[at, _LENGTH]
         row = _find(table, code, length)

@@ -36,8 +36,9 @@ CORRECTED = 64
 
 @dataclass(slots=True)
 class Token:
-    """One committed token, the `at`-th of the run. `log_probs`: by drafter (NaN: no prediction);
-    `counted_logs`: by drafter, the value that its weight contains for this token so far."""
+    """One committed token, the `at`-th that the weights count. `log_probs`: by drafter (NaN: no
+    prediction); `counted_logs`: by drafter, the value that its weight contains for this token so
+    far."""
 
     at: int
     log_probs: dict[str, float] = field(default_factory=dict)
@@ -88,8 +89,8 @@ class MinionsWeights:
     by 1 + eta if its accepted share is above the running mean, and divided by 1 + eta if it is
     below. Then all weights are scaled to a mean of 1 and clipped.
 
-    Only winners are updated. The running mean is over the shares of all winners; from the 64th
-    share on it is an exponential mean of rate 1/64.
+    The running mean is over the shares of all winners; from the 64th share on it is an exponential
+    mean of rate 1/64.
     """
 
     def __init__(self, config: SpeculationConfig, names: Iterable[str]) -> None:

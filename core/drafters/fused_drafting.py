@@ -1,11 +1,11 @@
 """Fused drafts: confidence-based token fusion (CoSine). Several SSMs draft one chain, the trunk, in
 lock-step, for all live requests at once.
 
-At each position every SSM proposes one token after each of its two live branches of a request, its
-own chain and the trunk, in one batched pass. The proposal of the highest calibrated score (ties:
-drafter order) continues the trunk and is fed to every SSM; the other proposals stay as side leaves.
-The most probable paths of the tree are kept. They have at most as many nodes as the node budget,
-and at most K (m + 1) nodes for m SSMs and K steps.
+At each position every SSM proposes one token after the trunk, and one after its own chain unless
+that equals the trunk or has ended, in one batched pass. Of the proposals after the trunk, that of
+the highest calibrated score (ties: drafter order) continues the trunk and is fed to every SSM. The
+most probable paths of the tree of all proposals are kept. They have at most as many nodes as the
+node budget, and at most K (m + 1) nodes for m SSMs and K steps.
 
 A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. With
 `fused_credit` (not in the paper) a score is multiplied by the ratio of the SSM's weight to the
@@ -44,8 +44,7 @@ class _FusedRequest:
     error: DrafterError | None = None
 
     def begin_step(self, depth: int) -> bool:
-        """Sets its SSMs' tips if the trunk has reached `depth` - 1 and the length policy allows
-        another step. Returns whether the step is made."""
+        """Sets its SSMs' tips if the step to `depth` is made. Returns whether it is made."""
         if self.error is not None or not self.members or not self._continues(depth):
             return False
         trunk = self.tree.trunk[-1] if self.tree.trunk else ROOT
@@ -70,7 +69,7 @@ class _FusedRequest:
         return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
     def end_step(self) -> None:
-        """Adds the best of its SSMs' proposals to the trunk."""
+        """Adds the best of its SSMs' proposals after the trunk to the trunk."""
         tree = self.tree
         best, best_score, highest, winner = ROOT, 0.0, 0.0, 0
         for member in self.members:
@@ -115,8 +114,8 @@ class _FusedRequest:
 def draft_fused(
     ssms: Mapping[str, SsmDrafter], pools: Sequence[PooledRequest]
 ) -> list[list[Draft] | DrafterError]:
-    """One draft per request and SSM: the trunk and the SSM's own side leaves. `ssms`: the loaded
-    SSMs, by name.
+    """One draft per request and SSM: of the kept nodes, the trunk's and those that the SSM
+    proposed. `ssms`: the loaded SSMs, by name.
 
     If an SSM fails, every request that it drafts for gets a DrafterError with the SSM's name
     instead of drafts, and the other SSMs' states are restored.

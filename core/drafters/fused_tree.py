@@ -36,7 +36,7 @@ class FusedTree:
     _children: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def add(self, parent: int, child: Child, origin: int, weight: float) -> int:
-        """The node of a proposal, new or known."""
+        """The node of a proposal, new or known; updates the node's value and origin."""
         value = child.score * weight * self.value(parent)
         key = (parent, child.token_id)
         if key not in self._children:
@@ -69,9 +69,9 @@ class FusedTree:
 @dataclass
 class FusedSsm:
     """One SSM's part of one request. `tree`: the tree of all SSMs of the request. `weight`: at most
-    1. `own`: the tip of its own chain, None once the chain has ended. `places`: the pending node of
-       its model by node of the tree; `rows`: the row of its logits after each node that it was fed;
-       `own_nodes`: nodes that it proposed.
+    1. `own`: the tip of its own chain, None once the chain has ended. `places`: by node of the
+    tree, the pending node of its model; `rows`: by node, the row of its logits after the node;
+    `own_nodes`: nodes that it proposed.
 
     In the current step: `tips`, the nodes after which it proposes (the trunk's tip, and its own
     chain's); `frontier`, the proposer's input at the tips; `proposed`, for each tip the proposed

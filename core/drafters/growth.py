@@ -27,8 +27,8 @@ class Growth(ABC):
     """A draft tree under construction.
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
-    so far. `places`: each fed node's index among the pending nodes of the model's row (CACHED for
-    ROOT). `prefix`: see `new_growth`.
+    so far. `places`: each fed node's index among the pending nodes of the model's row; for ROOT
+    CACHED, or in a draft made ahead such an index. `prefix`: see `new_growth`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Growth(ABC):
 
     def adopt(self, request: DraftRequest) -> bool:
         """Continues for another request, by that request's budget and stop rule. Returns False,
-        with nothing changed, if that request's tree would begin with other nodes."""
+        with nothing changed, if the tree so far does not suit that request (`same_tree`)."""
         if not same_tree(self.request, request, self.passes):
             return False
         self.request = request
@@ -169,7 +169,8 @@ class Growth(ABC):
 
 
 class Layered(Growth):
-    """Expansion <k1,...,km>: at step i every frontier node gets k_i children (SpecInfer 3.1)."""
+    """Expansion <k1,...,km>: at step i every frontier node gets up to k_i children (SpecInfer
+    3.1)."""
 
     @property
     def width(self) -> int:
@@ -224,16 +225,16 @@ class BestFirst(Growth):
 def new_growth(
     request: DraftRequest, calibration: Calibration, prefix: tuple[int, ...] = ()
 ) -> Growth:
-    """The growth for a request's draft kind. `prefix`: tokens that a draft made ahead expects to
-    be committed before its root."""
+    """The growth for a request's draft kind. `prefix`: for a draft made ahead, the tokens that it
+    expects to be committed, of which the last is its root."""
     kind = BestFirst if request.kind == "best_first" else Layered
     return kind(request, calibration, prefix)
 
 
 def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> bool:
-    """Whether a tree of `levels` levels that was grown for `made_for` is also the beginning of the
-    tree for `request`. The requests must agree in kind and in the width of each level. Depth and
-    budget may differ."""
+    """Whether a tree of `levels` levels that was grown for `made_for` can be continued or cut for
+    `request`. The requests must agree in kind and in the widths of these levels. Depth and budget
+    may differ."""
     if request.kind != made_for.kind:
         return False
     if draft_kind(request.kind).by_score:

@@ -71,7 +71,7 @@ class StepsRun(Generic[T]):
         return min(1.0, shares / (end - start)) if end > start else 1.0
 
     def timing(self, lane: str, stage: str) -> Timed:
-        """The span from the first to the last pass, with the share of it spent on these steps."""
+        """The span of these steps, with the share of it that was spent on them."""
         return Timed(lane, stage, self.start, self.end, self.share(self.start, self.end))
 
     def take_result(self, name: str) -> T:

@@ -109,7 +109,7 @@ class LookupDrafter(ABC, Generic[State]):
         return drafts
 
     def temperature(self, sequence: TokenSequence) -> float:
-        # Its scores are measured acceptance rates, which need no calibration.
+        # Scores are meant to be acceptance rates, which need no calibration.
         return 1.0
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:

@@ -1,5 +1,5 @@
 """Native drafting: one call of the compiled kernel drafts for all SSMs of a stack and all
-sequences, from the catch-up pass to the last level, without Python between two passes.
+sequences, from the catch-up pass to the last level.
 
 The drafts equal those of `SsmDrafter.draft_steps`, except for ties (here the lowest id comes
 first), for tokens whose score is close to 0, and for the scores' last digits (float32). The kernel
@@ -51,8 +51,8 @@ class NativeDrafting:
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         """One draft per request, by SSM; SSMs that cannot be served are left out. If a pass fails,
-        no state has changed and its SSMs are left out too: drafting them one by one then finds the
-        SSM that fails."""
+        no state has changed and its SSMs are left out too: drafting them pass by pass then finds
+        the SSM that fails."""
         by_name: dict[str, list[Draft]] = {}
         stacks: dict[int, list[tuple[int, DraftSlot]]] = {}
         for name, requests in by_ssm.items():
@@ -79,8 +79,8 @@ class NativeDrafting:
 
 
 def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int, DraftSlot]] | None:
-    """(number, slot) of each request worth starting; None if one of them cannot be served: the
-    model is not compiled, or the request needs more than a catch-up and a draft."""
+    """(number, slot) of each request worth starting; None if the SSM's model is not compiled or one
+    of the requests does not start from text alone (`_starts_from_text`)."""
     models = batched_models_of(ssm.model)
     if models is None or not all(ssm.has_state(request.sequence) for request in requests):
         return None
@@ -97,8 +97,8 @@ def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int,
 
 
 def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
-    """Whether the SSM starts from committed text alone: no draft ahead, no pending nodes, and no
-    weights that need the likelihood of each committed token."""
+    """Whether the SSM starts with unread committed text alone: no draft ahead, no pending nodes,
+    and no need of the likelihood of each committed token."""
     state = ssm.state(request)
     return (
         request.beyond == 0

@@ -1,8 +1,8 @@
 """Pooled drafts: several SSMs draft one tree together, in lock-step on one shared frontier.
 
 At each step a token's score is softmax(sum of w_i log score_i), the weighted geometric mean of the
-SSMs' probabilities (a logarithmic opinion pool). Each SSM is fed every node, and gets a draft of
-its own: the common tree with its own scores, logits and calibration.
+SSMs' probabilities (a logarithmic opinion pool). All SSMs are fed the same nodes. Each gets a draft
+of its own: the common tree with its own scores and logits.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class _PooledSsm:
 
 
 def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Draft]:
-    """One draft per SSM: the same nodes with the SSM's own scores. `ssms`: the loaded SSMs, by
-    name.
+    """One draft per SSM: the same nodes with the SSM's own scores; empty for an SSM that cannot
+    take part. `ssms`: the loaded SSMs, by name.
 
     Raises DrafterError with the name of an SSM that fails; the other SSMs' states are restored.
     """
@@ -109,7 +109,7 @@ def fitting_requests(
     pool: PooledRequest, ssms: Mapping[str, SsmDrafter]
 ) -> list[tuple[DraftRequest, float]]:
     """The requests of SSMs that can take part, with their weights. All get the shortest of their
-    shapes, since every node is fed to every SSM."""
+    shapes, since all SSMs are fed the same nodes."""
     pairs = zip(pool.requests, pool.weights, strict=True)
     fitting = [(ssms[request.name].fit_context(request), weight) for request, weight in pairs]
     fitting = [(request, weight) for request, weight in fitting if request.worth_starting]

@@ -41,8 +41,8 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The nodes to expand: their logits (n, V), the position of their children, and a noise key for
-    each node (`draft`, root position, drafter, path of draw indices)."""
+    """The nodes to expand: their logits (n, V), the position of their children, and for draws a
+    noise key for each node (`draft`, root position, drafter, path of draw indices)."""
 
     logits: torch.Tensor
     position: int
@@ -122,7 +122,7 @@ def proposer(kind: str, *, greedy: bool) -> Proposer:
 
 
 def _draw(frontier: Frontier, width: int, *, distinct: bool) -> Proposals:
-    """`width` draws for each node, without replacement if `distinct`."""
+    """Up to `width` draws for each node; without replacement if `distinct`."""
     # Drawn from the processed distribution, scored by the unprocessed one.
     q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
     scores = frontier.calibration.scores(frontier.logits)
@@ -178,7 +178,7 @@ def _top_children(
     )
     rows = zip(ids.tolist(), values.tolist(), strict=True)
     return [
-        # A token of score 0 is excluded by top-k, top-p or min-p: the LLM never chooses it.
+        # A token of score 0 is left out: top-k, top-p or min-p excludes it, or the SSM lacks it.
         [
             [Child(t, v) for t, v in zip(tokens[:width], scores[:width], strict=True) if v > 0.0]
             for tokens, scores in islice(rows, size)

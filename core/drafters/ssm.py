@@ -2,7 +2,7 @@
 
 It follows the committed text without recomputing it: the KV of accepted nodes is kept, and missing
 tokens are fed in one catch-up pass at the next draft. The missing tokens are the SSM's own last
-token after full acceptance, tokens that only other drafters proposed, and the LLM's own token.
+token after full acceptance, tokens that the SSM did not propose, and the LLM's own token.
 `begin_ahead` and `extend_ahead` draft ahead, after tokens that are not committed yet; the draft
 whose outcome comes true begins the next round's draft.
 """
@@ -34,7 +34,8 @@ __all__ = ["AUDITION", "NO_TOKEN", "PREFILL_CHUNK", "SsmDrafter"]
 
 T = TypeVar("T")
 PREFILL_CHUNK = 512
-"""Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks."""
+"""The most tokens of a prompt that one pass of an SSM reads, and of an LLM that is not divided into
+pipeline stages."""
 # How many of a prompt's last tokens have their likelihoods recorded. Weights decay by 0.95 a token:
 # earlier tokens would count for less than 4 %.
 SCORED_PROMPT = 64
@@ -111,8 +112,8 @@ class SsmDrafter:
         self, sequence: TokenSequence, token_ids: Sequence[int], first: int
     ) -> Steps[list[int]]:
         """The token that the SSM would draft first at each position of a text from `first` on, with
-        the sampling and the noise of `sequence`. Ends where the SSM's context ends. Uses a
-        temporary row."""
+        the sampling and the noise of `sequence`; NO_TOKEN for none. Ends where the SSM's context
+        ends. Uses a temporary row."""
         tokens: list[int] = []
         sampling, noise = sequence.sampling, sequence.noise
         propose_own = proposer(OWN_KIND, greedy=sampling.greedy)
@@ -142,11 +143,11 @@ class SsmDrafter:
         # By index into `requests`: a request that is not worth starting keeps its empty draft.
         fitting = {i: self.fit_context(request) for i, request in enumerate(requests)}
         to_draft = {i: request for i, request in fitting.items() if request.worth_starting}
-        # `early` growths were begun during the last verification; `fresh` growths begin with the
+        # `early` growths begin with logits of the last verification; `fresh` growths begin with the
         # catch-up pass.
         growths = {i: self._growth_ahead(request) for i, request in to_draft.items()}
         early = {i: growth for i, growth in growths.items() if growth is not None}
-        # Passes made ahead, as far as this round's shape uses them.
+        # Passes made ahead, as far as this round's shape uses their nodes.
         passes_ahead = {
             i: min(growth.passes, len(to_draft[i].shape)) for i, growth in early.items()
         }
@@ -229,7 +230,7 @@ class SsmDrafter:
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
         """Begins a draft after each outcome: the tokens that would be committed, and the draft
-        request after them. Makes one pass over those tokens that are not pending yet."""
+        request after them. Makes one pass over those tokens that are not pending yet, if any."""
         to_begin, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]

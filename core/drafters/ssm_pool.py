@@ -27,16 +27,17 @@ MIN_TOKENS = 9
 
 
 class BatchedDrafting(Protocol):
-    """Drafts of several SSMs without Python between two passes."""
+    """Drafts of several SSMs in as few calls as possible."""
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> Mapping[str, Drafts]:
-        """Drafts by SSM. SSMs that it does not support are left out, their state unchanged."""
+        """Drafts or an error by SSM. SSMs that it does not support are left out, their state
+        unchanged."""
         ...
 
 
 class SsmPool:
-    """One SsmDrafter per loaded SSM. `vocab_size` is the LLM's. `batched` is tried first for every
-    draft, and can be replaced before the first draft."""
+    """One SsmDrafter per loaded SSM. `vocab_size` is the LLM's. `draft` tries `batched` first,
+    which can be replaced before the first draft."""
 
     def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
@@ -86,8 +87,8 @@ class SsmPool:
     ) -> tuple[dict[str, list[float]], list[Timed]]:
         """Log-probabilities that each SSM gives the last tokens of a text (see
         `SsmDrafter.audition`), by name, and the spans of its passes, named `stage`. Both are empty
-        for a text shorter than MIN_TOKENS. An SSM whose pass fails is left out here; its error is
-        reported when it drafts."""
+        for a text shorter than MIN_TOKENS. An SSM whose pass fails has no log-probabilities here;
+        if it fails again when it drafts, that error is reported."""
         to_score = names if len(token_ids) >= MIN_TOKENS else ()
         # The same tokens for all SSMs, even if one SSM's context is shorter than the window.
         window = min([window, *(self.ssms[name].context_length for name in to_score)])

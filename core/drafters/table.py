@@ -1,7 +1,7 @@
 """TableDrafter: a tree of the likeliest next tokens after a text's last one to three tokens, by
 counts over the LLM's texts, found by best-first search (`count_table`).
 
-The text of each completed run is counted. Models may come with counts (`zoo tables`). Costs no
+The texts of completed runs are counted. Models may come with counts (`zoo tables`). Costs no
 model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is one-hot.
 """
 
@@ -67,10 +67,10 @@ class TableDrafter(LookupDrafter[_TableState]):
     """See Drafter. `rows`: the rows of a table of any size, with which the counts begin.
 
     A run reads the table of its prompt's fold, and a text is counted in the tables of all other
-    folds. So, as in cross-validation, no run reads what was written after its own prompt. Otherwise
-    a run that is repeated, to be compared or shown, would draft from its own result. Subtracting a
-    text's counts instead would not be exact, since rows inherit from shorter contexts and overwrite
-    one another.
+    folds. So, as in cross-validation, no run reads what other runs wrote after its own prompt.
+    Otherwise a run that is repeated, to be compared or shown, would draft from its own result.
+    Subtracting a text's counts instead would not be exact, since rows inherit from shorter contexts
+    and overwrite one another.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:

@@ -40,10 +40,7 @@ def check(models: LoadedModels, request: Request) -> None:
 
 def prepare(models: LoadedModels, request: Request) -> TokenSequence:
     """Returns a sequence that can be admitted. Its drafters are named, and its seed is drawn if the
-    request has none.
-
-    Raises ConfigError, or ContextLengthError, which names the lengths of prompt and context.
-    """
+    request has none. Raises ConfigError, and ContextLengthError for a prompt that is too long."""
     llm = models.llm
     prompt_ids = _prompt_tokens(models, request)
     seed = request.sampling.seed
@@ -138,7 +135,8 @@ def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]
 
 
 def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
-    """The prompt's token ids. Raises ContextLengthError if no token of an answer would fit."""
+    """The prompt's token ids. Raises ConfigError, and ContextLengthError if no token of an answer
+    would fit."""
     llm = models.llm
     refuse_oversized(models, request)
     prompt_ids = _tokenize(models, request)
@@ -168,7 +166,8 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
 def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
     """The tokens of the messages, rendered by the LLM's chat template, and of the beginning of an
     answer. Raises ConfigError if the LLM has no template, the template fails or renders nothing, or
-    the tokenizer fails. Raises ContextLengthError if the text cannot fit."""
+    the tokenizer fails. Raises ContextLengthError for a text whose length in characters is far too
+    great; `_prompt_tokens` compares the number of tokens."""
     tokenizer = models.tokenizer
     if not tokenizer.chat_template:
         raise ConfigError.must_be(

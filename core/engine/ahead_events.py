@@ -95,7 +95,7 @@ def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahea
 
 
 def _hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:
-    """Milliseconds of `timings` that overlap the LLM's `passes`."""
+    """Milliseconds of `timings`, each counted by its share, that overlap the LLM's `passes`."""
     overlaps = (
         # Overlap of two intervals: min(ends) - max(starts), if positive.
         one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))

@@ -19,8 +19,8 @@ __all__ = ["AuditionStep"]
 
 
 class AuditionStep:
-    """Runs the auditions of all requests. `remote`: SSMs on other machines, whose scores arrive
-    with their drafts."""
+    """Runs the auditions of all requests. `remote`: SSMs on drafter nodes, whose scores arrive with
+    their drafts."""
 
     def __init__(self, ssm_pool: SsmPool, costs: Costs, remote: RemoteDrafting | None) -> None:
         self._ssm_pool = ssm_pool
@@ -28,8 +28,9 @@ class AuditionStep:
         self._remote = remote
 
     def before_first_draft(self, request: ActiveRequest) -> None:
-        """Scores a request's SSMs on the text's last tokens, once and before its first draft, for
-        its router or length policy. If the text is too short, a later call scores the SSMs."""
+        """Scores a request's SSMs on the text's last tokens, once, if its router or length policy
+        chooses by such scores. This is done before the first draft; if the text is too short then,
+        a later call does it."""
         too_short = len(request.sequence.tokens) < MIN_TOKENS
         # A request without permission to draft has nothing to choose.
         if request.had_audition or not request.may_draft or too_short:

@@ -39,9 +39,9 @@ EMPTY_POOL: Mapping[str, RoundState] = MappingProxyType({})
 
 
 class BatchSchedule:
-    """Plans each round, divides one node budget among its trees, and measures the round. Inactive
-    with `each`: then `plan` returns all requests, and each tree is made by its request's own
-    rule."""
+    """Plans each round, divides the scheduler's node budget, if it has one, among the round's
+    trees, and measures the round. Inactive with `each`: then `plan` returns all requests, and each
+    tree is made by its request's own rule."""
 
     def __init__(self, name: str, costs: Costs) -> None:
         self.name = name
@@ -90,7 +90,8 @@ class BatchSchedule:
         pool_states: Mapping[str, RoundState] = EMPTY_POOL,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
         """Returns the requests that the next round verifies, and the requests for which SSMs draft
-        meanwhile (None: not decided here), see Plan. Sets the grant and the load of every request.
+        meanwhile (None: not decided here), see Plan. Unless the schedule is `each`, sets the grant
+        and the load of every request.
 
         `modes`: the pipeline mode by run; `num_queued`: requests in the queue; `pool_states`: the
         states that wait to be verified, by run.
@@ -119,7 +120,7 @@ class BatchSchedule:
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
         """Merges each request's drafts, and keeps the likeliest nodes of all requests within the
-        scheduler's budget. Drawn nodes are always kept, see `RoundState.keep_node`."""
+        scheduler's budget. Trees that are verified by a rule that reads q are not cut."""
         assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
         self._num_drafted = {}

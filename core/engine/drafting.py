@@ -35,8 +35,8 @@ from core.speculation_length.cost_model import Costs
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# The number of latest texts that are kept until a lookup drafts for the first time; then all
-# lookups learn these texts. Bounded, since perhaps no lookup ever drafts.
+# The number of latest texts that are kept until a run opens a lookup for the first time; then all
+# lookups learn these texts. Bounded, since perhaps no run ever opens one.
 MAX_UNLEARNED_TEXTS = 16
 
 
@@ -105,8 +105,7 @@ class Drafting:
 
     def _wait_for_wire(self, states: Sequence[RoundState]) -> None:
         """Sleeps for `wire_ms`, as if the SSMs in this process were on a drafter node; each of
-        their drafts gets a span of this time. A draft that was complete before the round does not
-        wait: a node would have sent it earlier."""
+        their drafts that was begun gets a span of this time."""
         waiting = [
             (state, index, draft)
             for state in states
@@ -136,7 +135,7 @@ class Drafting:
 
     def draft_ahead(self, states: Sequence[RoundState], pass_ended: CancelSignal) -> None:
         """Drafts for the next round while the LLM verifies the trees of `states`. A state in which
-        no SSM drafted is left out: none of its SSMs has read the whole text."""
+        no SSM of this process drafted is left out."""
         plans = [(state, plan) for state in states if (plan := self._plan(state)).weights]
         if not plans:
             return
@@ -181,7 +180,7 @@ class Drafting:
         )
 
     def commit(self, state: RoundState, committed: tuple[int, ...]) -> None:
-        """Commits the accepted tokens in every open drafter."""
+        """Commits the `committed` tokens in every open drafter."""
         request = state.request
         for index in sorted(request.open_drafters):
             try:
@@ -194,7 +193,7 @@ class Drafting:
 
     def close(self, request: ActiveRequest) -> None:
         """Closes the request in every open drafter; safe to call in any state. A text that came to
-        its end is kept for the lookups, which learn it now if a lookup has ever drafted."""
+        its end is kept for the lookups, which learn it now if a run has ever opened a lookup."""
         for index in request.open_drafters:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
@@ -203,7 +202,7 @@ class Drafting:
         # prompt, and `table` would count this beginning again with each later run.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
-        # Nothing is learned before a lookup drafts for the first time: compiling the lookups'
+        # Nothing is learned before a run opens a lookup for the first time: compiling the lookups'
         # functions could delay every live request for seconds.
         if self._lookup_in_use:
             self._learn()

@@ -1,6 +1,6 @@
 """Engine: the round loop of speculative inference, for one request or many at once.
 
-Read `core/engine/round.py` first. Uses models and drafters through their protocols only.
+Read `core/engine/round.py` first.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = ["Engine"]
 # The most tokens of a prompt that one pass over pipeline stages reads: a rank waits only a limited
 # time for the stages before it.
 STAGES_CHUNK = 64
-# Limited, since a round sleeps for `wire_ms`, and a run is cancelled only between two rounds.
+# Limited, since a round sleeps for `wire_ms`, and no run is cancelled within a round.
 LONGEST_WIRE_MS = 1000.0
 
 
@@ -74,9 +74,8 @@ class Engine:
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
     DeviceRound). None: only on a GPU, with the LLM in one process and no nodes. `schedule`: how
     rounds are divided among live requests. `drafters`: import paths of user-defined drafters, which
-    requests may name. `nodes`: SSMs on other machines, connected (`core.remote_ssms.connecting`).
-    `costs`: the measured times of another engine over these models; None: this engine measures
-    them.
+    requests may name. `nodes`: connected drafter nodes (`core.remote_ssms.connecting`). `costs`:
+    the measured times of another engine over these models; None: this engine measures them.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Engine:
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
         self._time_between_stages = TimeBetweenStages()
-        # Ids of admitted runs. While there are live runs, torch runs on one thread (TorchAlone).
+        # Ids of admitted runs. While there are any, `_torch_alone` may limit torch's threads.
         self._live_ids: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = RoundEventBuilder(models.tokenizer)
@@ -179,8 +178,8 @@ class Engine:
     @property
     def wire_ms(self) -> float:
         """The round trip in milliseconds for which drafts of SSMs in this process wait, as if these
-        SSMs were on a drafter node; 0: none. For lessons only: the engine keeps the times that it
-        measured before."""
+        SSMs were on a drafter node; 0: none. Drafts of device rounds do not wait. For lessons only:
+        the engine keeps the times that it measured before."""
         return self._drafting.wire_ms
 
     @wire_ms.setter
@@ -255,8 +254,9 @@ class Engine:
     # -- one round --
 
     def round(self, active: Sequence[ActiveRequest], num_queued: int = 0) -> Iterator[Event]:
-        """One round of all active requests, in one LLM pass; see `core.engine.round`. `num_queued`:
-        requests in the queue, for the scheduler."""
+        """One round, with one LLM pass over all active requests or over those that the schedule or
+        pipelining chooses; see `core.engine.round`. `num_queued`: requests in the queue, for the
+        scheduler."""
         start = time.perf_counter()
         # Plan: the requests' pipeline modes, which requests this round verifies, and how far each
         # drafts (`next_round`, called by the pool).
@@ -280,7 +280,7 @@ class Engine:
         serial = not batch.already_drafted and all(mode == "off" for mode in modes.values())
 
         device_round = self._device_round if serial and not schedule.active else None
-        # `run` returns None and changes nothing if the round has to run step by step.
+        # `run` returns None, without drafts, if the round has to run step by step.
         result = device_round.run(batch.states) if device_round else None
         # Not measured in a device round: its stages run on the device without the host.
         self._time_between_stages.begin(active, () if result else batch.states, start)
@@ -355,7 +355,8 @@ class Engine:
         return event
 
     def admit(self, sequence: TokenSequence) -> ActiveRequest:
-        """Opens an LLM row, selects drafters and length policy, and starts the run's clock."""
+        """Opens an LLM row, selects the drafters, makes the length policy, weights and router, and
+        starts the run's clock."""
         speculation = sequence.speculation
         # `auto` becomes a number before the run's first event, which records the configuration.
         max_tree_nodes = self._max_tree_nodes(speculation)
@@ -422,9 +423,9 @@ class Engine:
 
     def _time_of_round(self, ssms: Sequence[str], name: str) -> RoundTime:
         """The predicted time of a round in which the SSM `name` drafts a chain. Its drafting time
-        is the mean over the SSMs of its shape, whose times differ by noise only. If no SSM of that
-        shape has drafted yet, the mean is over the other SSMs. The drafting time of each is then
-        scaled by the ratio of `name`'s audition time to its own."""
+        is the mean over the SSMs of its shape that have drafted, whose times differ by noise only.
+        If there are none, the mean is over the other SSMs that have drafted. The drafting time of
+        each is then scaled by the ratio of `name`'s audition time to its own."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]
@@ -447,8 +448,8 @@ class Engine:
         return one in remote and remote[one] == remote.get(other)
 
     def _weights(self, config: SpeculationConfig) -> DrafterWeights:
-        """Equal weights; with `carry_over` the weights at the end of earlier runs that had the same
-        drafters and weight settings."""
+        """New, equal weights; with `carry_over` the weights that all runs with the same drafters
+        and weight settings share."""
         if not config.carry_over:
             return make_weights(config, config.drafters)
         key = (config.weights, config.eta, config.weight_bounds, *config.drafters)

@@ -41,7 +41,7 @@ NO_OTHER_REQUEST = (
     "pipeline=ahead overlaps within one request"
 )
 Job = Callable[[CancelSignal], None]
-"""Work for the drafting thread during an LLM pass; it stops early once `CancelSignal` is set."""
+"""Work for the drafting thread during an LLM pass; it may stop early once `CancelSignal` is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +144,16 @@ class DraftThread:
 
     @contextmanager
     def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Runs `jobs` in order while the block runs, then waits for them; their errors are
-        raised."""
+        """Runs `jobs` in order while the block runs, then waits for them; raises the error of a
+        job, which ends the jobs."""
         if not jobs:
             yield
             return
         # Started by the first job: without pipelining there is no thread.
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
-        # Set when the LLM's pass has ended; a job checks this event between its own passes, and
-        # stops.
+        # Set when the LLM's pass has ended; a job that drafts ahead checks this event between its
+        # own passes, and stops.
         pass_ended = threading.Event()
         if self._stream is not None:  # the jobs read drafts made on this thread's stream
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
@@ -187,8 +187,8 @@ class PipelineSwitch:
 
 
 def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> PipelineSwitch:
-    """The switch of `pipeline=auto` for this round. Its kind is `across` with several requests,
-    else `ahead`."""
+    """The switch of `pipeline=auto` for this round, over the requests with this setting and a
+    working SSM. Its kind is `across` with several such requests, else `ahead`."""
     runs = [
         one for one in requests if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
     ]
@@ -204,7 +204,8 @@ def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> Pipeline
 
 def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
     """The pipeline mode of each run in this round: `off`, `across` or `ahead`; for `auto` the
-    switch decides. A run configured with `across` that starts as the only request gets a note."""
+    switch decides. A run configured with `across` gets a note if no other run drafts `across` when
+    it starts."""
     auto_mode = auto.kind if auto.switch.on else "off"
     modes = {}
     for one in requests:

@@ -1,5 +1,5 @@
-"""A round's drafts from SSMs on drafter nodes (other machines): sends the draft requests and
-fills in the answers.
+"""A round's drafts from SSMs on drafter nodes (processes, mostly on other machines): sends the
+draft requests and fills in the answers.
 
 Between `begin` and `finish` the drafter nodes draft, and so do the SSMs in this process. Between
 `begin_ahead` and `end_ahead` the drafter nodes draft for the next round (`pipeline=ahead`), while
@@ -43,7 +43,8 @@ TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 class PartialAudition:
     """An audition in which SSMs on drafter nodes take part. `to_score`: the names of those SSMs,
     which score the text's last `window` tokens. `log_probs`, `ms`: results and time of the SSMs in
-    this process. `observe`: called once all SSMs are scored."""
+    this process. `observe`: called once all SSMs are scored, or after too many attempts
+    (AUDITIONS)."""
 
     to_score: tuple[str, ...]
     window: int

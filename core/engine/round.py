@@ -1,4 +1,4 @@
-"""One round: draft, combine, verify, commit, for all active requests in one LLM pass.
+"""One round: draft, combine, verify, commit, for the requests of a batch in one LLM pass.
 
 The steps work on RoundStates whose lengths `next_round` has chosen. Each step measures its own
 time, fills in its part of every RoundState and yields the events of that part.
@@ -36,7 +36,8 @@ from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify
 __all__ = ["RoundSteps", "count_event", "run_round", "verify_input"]
 
 TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], VerifyInput]], None]
-"""Fills in `target_tokens`: the LLM's tokens at all nodes, in one copy from the device."""
+"""Fills in `target_tokens`, the LLM's tokens at all nodes, for states whose trees can be computed
+together."""
 
 
 class RoundSteps:
@@ -93,8 +94,8 @@ class RoundSteps:
                 yield run_failed(state.request.sequence, state.error)
 
     def commit(self, states: Sequence[RoundState]) -> Iterator[Event]:
-        """Commits the accepted tokens to the KV cache, the text and the drafters, and reports the
-        round to the length policies and routers."""
+        """Commits the accepted tokens and the LLM's own, and reports the round to the length
+        policies and routers."""
         with_verdict = [state for state in states if state.error is None]
         # Before any commit: the votes of one LLM pass are one batch of wins (Minions), and all
         # requests' RoundCompleted show the weights after this batch.
@@ -107,7 +108,7 @@ class RoundSteps:
         traffic = rank_traffic(self._llm)
         for state in with_verdict:
             with _isolate_failure(state, states):
-                # All `states` were in the pass, also states without a verdict.
+                # `states` are the requests of the pass, also those without a verdict.
                 result = self.commit_one(state, len(states))
             state.traffic = traffic
             if loads:
@@ -126,7 +127,7 @@ class RoundSteps:
     # -- parts of the steps; a device round calls `make_trees`, `commit_one` and `complete_round` --
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
-        """Fills in `combined` of each state: by its rule, or by the schedule's common budget."""
+        """Fills in `combined` of each state: by its rule alone, or as the schedule makes trees."""
         if self.schedule.active:
             self.schedule.make_trees(states)
             return
@@ -221,7 +222,7 @@ class RoundSteps:
         if state.grant.length != 0:
             request.policy.observe(outcome)
         reads_times = request.router is not None and request.router.reads_times
-        # A policy that predicts times has already recorded the round's times in `observe`.
+        # A policy that predicts times records the times of rounds itself, in `observe`.
         if reads_times and not length_policy(state.speculation.length).predicts:
             self._costs.observe_round(outcome)
         observe_route(state, committed, outcome.share_ms, self._similarity)

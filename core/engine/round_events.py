@@ -1,7 +1,4 @@
-"""Builds the events of a round from its RoundState: plain values, token texts, top-k.
-
-Only this module turns tensors into the numbers of events.
-"""
+"""Builds the events of a round from its RoundState: plain values, token texts, top-k."""
 
 from __future__ import annotations
 
@@ -143,7 +140,7 @@ class RoundEventBuilder:
                 for node in nodes
                 if (d := _node_of(draft, tree.tokens_to(node))) is not None
             ]
-            if draft.logits is None:  # drafted on another machine, which sent its own lists
+            if draft.logits is None:  # of a lookup, or of a drafter node, which sent its own lists
                 lists = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
                 entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in lists]
                 continue

@@ -71,8 +71,8 @@ class ActiveRequest:
     max_tree_nodes: int | None  # None: uncut
     open_drafters: set[int] = field(default_factory=set)
     lost_drafters: set[int] = field(default_factory=set)  # drafters that failed
-    # For the next round: spans of the prefill and of auditions, notes for its last event, drafts
-    # made ahead.
+    # Spans (prefills, the first audition) and notes for the run's next RoundCompleted; drafts made
+    # ahead for its next round.
     timings: list[Timed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ahead_drafts: AheadDrafts | None = None

@@ -2,10 +2,10 @@
 facts. Imports neither torch nor a model.
 
 One record per combine rule, length policy, draft kind, verification rule, routing rule, schedule
-and pipeline mode. All else is derived from these records: the allowed names, the validity matrix
-(`lossless_rules`), shares of the node budget, and the fields that matter; also the page's menus,
-the words in its pictures, and the guide's tables. A new combine rule or length policy needs its own
-file, a record in the registry of its kind (a module of this package), and a test.
+and pipeline mode. From these records the following are derived: the allowed names, the validity
+matrix (`lossless_rules`), shares of the node budget, and the fields that matter; also the page's
+menus, the words in its pictures, and the guide's tables. A new combine rule or length policy needs
+an implementation, a record in the registry of its kind (a module of this package), and a test.
 
 `label` is a record's meaning in a menu. A menu shows 33 characters of `name (label)`. For combine,
 length, verification and pipeline rules this text is at most 33 characters long, as
@@ -160,8 +160,8 @@ def token_exact_rules() -> tuple[str, ...]:
 
 
 def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tuple[str, ...]:
-    """The verification rules under which a draft kind and a combine rule are lossless, the default
-    first; empty if this draft kind and combine rule are refused.
+    """The verification rules under which a draft kind and a combine rule are lossless at this
+    temperature, the default first; empty if the draft kind is refused here.
     """
     if draft_kind(draft).fused and not combine_rule(combine).keeps_all:
         return ()  # the SSMs make one tree: there is nothing to choose among
@@ -181,8 +181,8 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
 
 
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
-    """Fields that only some mechanisms read, each with the mechanisms that read it, in the form
-    `combine=vote_tree`."""
+    """Fields that only some combine rules, length policies or routing rules read, each with the
+    names of those that read it, in the form `combine=vote_tree`."""
     readers: dict[str, list[str]] = {}
     registries: Mapping[str, Mapping[str, Any]] = {
         "combine": COMBINE_RULES,

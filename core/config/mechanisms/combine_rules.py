@@ -39,10 +39,10 @@ class CombineRule:
     `node_budget`: how `max_tree_nodes` is given to drafters. `divided`: each drafter has a share;
     `each`: each drafter has the whole budget; `pooled`: the SSMs have one share together, since
     they draft one tree in lock-step. `weighted`: reads the drafters' weights. `chains`: drafts are
-    sequences, of which one wins. `keeps_all`: no drafted node is dropped, so `mss` and `traversal`
-    are lossless. `ahead`: a round's drafts may begin before the previous round is verified.
-    `fields`: the fields of SpeculationConfig that only this rule reads. `meaning`: one line for
-    guide and menus. `words`: texts of its pictures.
+    sequences, of which one wins. `keeps_all`: the rule drops no drafted node, so `mss` and
+    `traversal` are lossless. `ahead`: a round's drafts may begin before the previous round is
+    verified. `fields`: fields of SpeculationConfig that the rule reads, and that no rule without
+    this entry reads. `meaning`: one line for guide and menus. `words`: texts of its pictures.
     """
 
     name: str

@@ -12,11 +12,11 @@ __all__ = ["DRAFT_KINDS", "DraftKind"]
 
 @dataclass(frozen=True, slots=True)
 class DraftKind:
-    """How a drafter chooses the children of a node. `drawn`: children are drawn at random, and
-    verified with the distribution q from which they were drawn; `coupled`: children are chosen by
-    the SSM's log-probabilities plus the LLM's own noise; `by_score`: best first within a node
-    budget, without a fixed shape. `fused`: the SSMs draft one chain together; `by_credit`: in a
-    fused draft each SSM's score is multiplied by its weight."""
+    """How a drafter chooses the children of a node. `drawn`: children are drawn at random from a
+    distribution q, which `mss` and `traversal` read; `coupled`: children are chosen by the SSM's
+    log-probabilities plus the LLM's own noise; `by_score`: best first within a node budget, without
+    a fixed shape. `fused`: the SSMs draft one chain together; `by_credit`: in a fused draft each
+    SSM's score is multiplied by its weight."""
 
     name: str
     label: str = ""

@@ -18,9 +18,9 @@ class LengthPolicyRecord:
     LengthPolicy. `explain`: a callable (LengthHistory) -> str, the reason for a recorded round's
     length. `set_by_user`: the length, or its upper bound, is the number in the request; else the
     policy finds the length. `predicts`: the policy predicts each round's time. `chooses_drafters`:
-    the policy decides in each round which drafters draft. `fields`: fields of SpeculationConfig
-    that only this policy reads; `ignores`: fields that the policy does not read, with the reason.
-    `meaning`: its words in the guide's table.
+    the policy decides in each round which drafters draft. `fields`: as in CombineRule; `ignores`:
+    fields that the policy does not read, with the reason. `meaning`: its words in the guide's
+    table.
 
     Sentences next to the page's pictures: `always`, for a length that never changes;
     `no_estimates`, in place of estimates (empty: no sentence); `no_drafts`, for a run that drafted
