@@ -127,11 +127,13 @@ class DraftRequests:
     @property
     def is_supported(self) -> bool:
         """Whether a DraftPass can make these drafts. They must be of one kind and one sampling, and
-        their shapes must be the first levels of one shape, which has at most MAX_SSM_NODES nodes.
-        `_is_row_supported` has the conditions for a single draft."""
+        their shapes must be the first levels of one shape. It has at most MAX_SSM_NODES nodes, and
+        a round can commit no more tokens than the widest pass reads. `_is_row_supported` has the
+        conditions for a single draft."""
         shape = self.layout.shape
         return (
             0 < len(self.layout) <= MAX_SSM_NODES
+            and len(shape) < WIDTHS[-1]
             and max(shape) <= self.group.vocab_size
             and all(_is_row_supported(row) for row in self.rows)
             and all(row.request.shape == shape[: len(row.request.shape)] for row in self.rows)

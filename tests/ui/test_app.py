@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -25,7 +27,13 @@ from tests.logs import log_at
 from tests.ui.boards import context
 from tests.ui.watched import WatchedApp, watched_app
 from ui.server.arguments import parse, server_name
-from ui.server.page import POLL_PROGRESS_S, POLL_WORK_S, build_page, who_can_reach
+from ui.server.page import (
+    POLL_PROGRESS_S,
+    POLL_WORK_S,
+    build_page,
+    request_once,
+    who_can_reach,
+)
 
 ROOT = Path(app.__file__).parent
 OPEN_TIMEOUT_S = 90.0
@@ -111,6 +119,13 @@ def test_others_who_reach_it_are_named_except_on_loopback() -> None:
     words = who_can_reach("10.1.2.3", 7860, True)
     assert "http://10.1.2.3:7860/: whoever has the login" in words and "\n" not in words
     assert "http://[fd00::1]:80/" in who_can_reach("fd00::1", 80, False)
+
+
+def test_a_server_that_disconnects_is_taken_for_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(lambda: server.accept()[0].close())
+        request_once(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        accepted.result(10)
 
 
 @pytest.mark.nightly

@@ -163,7 +163,8 @@ def test_the_measure_of_the_profit_is_named_and_whether_speed_ups_show_it() -> N
 
     by_count = "That is by tokens / pass, a count, not a time."
     assert words_of_ratios((), ()).endswith(by_count)
-    assert "one sample each" in words_of_ratios((1.03,), (1.09,))
+    for others in ((1.09,), (1.0, 1.2)):
+        assert "A speed-up of one sample ranks no prompt" in words_of_ratios((1.03,), others)
     assert "the ranges of their repeats overlap" in words_of_ratios((1.0, 1.2), (1.1, 1.3))
     assert words_of_ratios((1.4, 1.5), (1.1, 1.3)).endswith(
         "By speed-up it is “one two”: 1.50x (1.40 to 1.50)."

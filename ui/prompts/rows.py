@@ -136,7 +136,7 @@ def _time_words(lines: Sequence[PromptLine]) -> str:
         return ""
     first, *others = by_time
     if any(len(line.row.ratios) < 2 for line in by_time):
-        return "The speed-ups are one sample each, which is no ranking: measure more repeats."
+        return "A speed-up of one sample ranks no prompt: measure more repeats."
     low, high = min(first.row.ratios), max(first.row.ratios)
     if low <= max(max(line.row.ratios) for line in others):
         return "By speed-up no prompt is shown to gain most: the ranges of their repeats overlap."

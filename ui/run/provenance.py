@@ -91,7 +91,7 @@ def _reason(draft: DraftRecord, index: int, name: str) -> str:
             "counting more"
         )
     else:
-        found = f"{before} were found, with a share of {share}"
+        found = f"{before} {'was' if count == 1 else 'were'} found, with a share of {share}"
     return f"{name}: {found}; its score, which counts its hits so far, is {score}."
 
 

@@ -6,10 +6,10 @@ import argparse
 import os
 import socket
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 
 import gradio as gr
@@ -184,7 +184,7 @@ def request_once(url: str) -> None:
     """Requests the page, so that it is reported as open only after it has answered."""
     try:
         urllib.request.urlopen(url, timeout=60).close()
-    except urllib.error.URLError:
+    except (OSError, HTTPException):
         return  # with --auth or a proxy the page may answer with an error; it is open nevertheless
 
 

@@ -135,7 +135,8 @@ class _Follower:
 
     def _load(self, message: LoadShard) -> None:
         torch.set_grad_enabled(False)
-        use_threads(message.threads)
+        # This rank's machine may have fewer cores than the leader's.
+        use_threads(min(message.threads, os.cpu_count() or 1))
         source = ModelSource(message.name, message.local, message.file)
         split = RankSplit(message.split, message.count)
         dtype = DTYPES[message.dtype]

@@ -235,7 +235,9 @@ def test_the_vocabularies_of_llm_and_ssm_may_differ_in_size() -> None:
         decode(pools_both_ways(2, vocab_size=own), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
 
 
-@pytest.mark.parametrize("case", ["best_first", "sampled", "stop", "vote_tree", "uneven", "long"])
+@pytest.mark.parametrize(
+    "case", ["best_first", "sampled", "stop", "vote_tree", "uneven", "long", "deep"]
+)
 def test_other_drafts_are_made_pass_by_pass(case: str, graph_calls: list[int]) -> None:
     class Never(Endless):
         def grows(self, score: float) -> bool:
@@ -247,7 +249,8 @@ def test_other_drafts_are_made_pass_by_pass(case: str, graph_calls: list[int]) -
         settings = {"draft": case}
     if case == "vote_tree":
         settings = {"combine": "vote_tree"}
-    shapes = [(2, 2), (1, 2)] if case == "uneven" else [(2, 2), (2, 2)]
+    by_case = {"uneven": [(2, 2), (1, 2)], "deep": [(1,) * 64] * 2}
+    shapes = by_case.get(case, [(2, 2)] * 2)
     many = texts(WARM, **settings)
     pool, _ = pools_both_ways()
     open_all(pool, many)

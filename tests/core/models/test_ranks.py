@@ -25,7 +25,7 @@ from core.models.lean import LeanForward, LeanLayer, LeanWeights
 from core.models.loading import load
 from core.models.loading.tree_check import checked_model
 from core.models.native.forward import CompiledForward
-from core.models.ranks import leader, processes
+from core.models.ranks import follower, leader, processes
 from core.models.ranks.follower import LeaderLink
 from core.models.ranks.messages import (
     FORMAT,
@@ -91,6 +91,25 @@ def linked_ranks(
     finally:
         link.close()
         followers.end()
+
+
+def test_a_rank_uses_no_more_threads_than_its_machine_has_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[int] = []
+
+    def use_threads(count: int) -> None:
+        used.append(count)
+        raise InterruptedError  # before anything is loaded
+
+    monkeypatch.setattr(follower, "use_threads", use_threads)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    loading: Any = follower._Follower(None, None)  # type: ignore[arg-type]
+    for threads in (1, 16):
+        message = LoadShard("name", True, "", "tp", 2, "float32", "cpu", threads, 1.0)
+        with pytest.raises(InterruptedError), torch.enable_grad():
+            loading._load(message)
+    assert used == [1, 2]
 
 
 def test_an_address_in_brackets_is_refused_at_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
