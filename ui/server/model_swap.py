@@ -44,7 +44,7 @@ class Stage:
 class ModelSwap:
     """`state`: none, loading, done, cancelled or failed; `reason`: why the loading failed, or
     `cancelled`. `began`, `end`: seconds of `time.monotonic`. `cancel_requested`: the loading ends
-    before its next stage begins."""
+    at the loader's next report."""
 
     pair: ModelPair | None = None
     state: str = "none"
