@@ -62,8 +62,9 @@ class Conductor:
     def begin(self, study: Study, owner: str = "") -> None:
         """Stores a new study and starts to measure it. Raises ConfigError if a prompt or a
         configuration cannot be run. Raises StudyError if the study's models are not loaded, or
-        while this server measures another study. In these cases nothing is stored. While another
-        server measures a study, StudyError is raised and the new study is stored as stopped."""
+        while this server measures another study. In these cases nothing is stored. Raises
+        StudyError while another server measures a study, and StoreError if the log fails, for
+        example because it is locked; then the new study may be stored, as stopped."""
         # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():

@@ -1,4 +1,4 @@
-"""Conversations sampled from a chat LLM alone, to distil SSMs from.
+"""Conversations whose answers a chat LLM writes (without drafts), from which SSMs are distilled.
 
 Half of the questions are from `zoo.chat_prompts`. The LLM writes the other half: it samples the
 user's turn of its own chat template (Magpie, arXiv 2406.08464). The LLM's largest probabilities at
@@ -59,8 +59,8 @@ class TrainingTokens(NamedTuple):
 
 class Questions:
     """Prompts in the LLM's chat template, each with the index of its kind; the LLM writes half of
-    the questions. Texts in `left_out` are skipped. Raises ConfigError if the LLM has no
-    template."""
+    the questions. The LLM's own questions that are in `left_out` are skipped. Raises ConfigError if
+    the LLM has no template."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Questions:
         return results
 
     def state(self) -> dict[str, Any]:
-        """The state that determines the next batches, as plain values."""
+        """The state that, with the generator's, determines the next batches, as plain values."""
         return {
             "taken": self._num_taken,
             "own": list(self._own),
@@ -123,8 +123,8 @@ class Questions:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned. The next batch is then the batch that would have
-        followed."""
+        """Restores what `state` returned. If the generator's state is restored too, the next batch
+        is the batch that would have followed."""
         self._num_taken, self._own = state["taken"], list(state["own"])
         self._noise.setstate(state["noise"])
 

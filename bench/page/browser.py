@@ -42,8 +42,10 @@ def chromium(suite: str) -> Iterator[Any]:
         except Error as error:
             reason = str(error).splitlines()[0]
             raise ConfigError.of("suite", suite, f"a Chromium that starts ({reason})") from error
-        yield browser
-        browser.close()
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
 @dataclass

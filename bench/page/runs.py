@@ -19,6 +19,9 @@ ENGINE = "engine"
 RUN_TIMEOUT_S = 120.0
 # Seconds between polls of the run's progress.
 POLL_S = 0.05
+# The cores that this process may use; read here, since a thread that `pin_thread` has moved may use
+# fewer.
+CORES = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def headless(site: Site, request: Request) -> float:
@@ -64,21 +67,21 @@ def pace(clock: EventClock) -> float:
 
 
 def can_pin() -> bool:
-    """Whether threads can be pinned to cores on this system, and there are at least two cores."""
-    return hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1
+    """Whether this system can pin threads to cores, and this process may use two or more."""
+    return len(CORES) > 1
 
 
 def pin_thread(thread: int) -> None:
     """Pin the thread to a core of its own, and all other threads of this process and its children
     to the remaining cores."""
-    first, *rest = range(os.cpu_count() or 1)
+    first, *rest = CORES
     for one in _threads():
         _set_affinity(one, {first} if one == thread else set(rest))
 
 
 def spread_threads() -> None:
     for one in _threads():
-        _set_affinity(one, set(range(os.cpu_count() or 1)))
+        _set_affinity(one, set(CORES))
 
 
 def _set_affinity(thread: int, cores: set[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,8 @@ def open_site(worker: Any) -> Iterator[Site]:
         context = make_context(
             clocked_worker, store, Access("127.0.0.1"), "specinfer", RunQuery, race=False
         )
-        with serve(build_page(context)) as url:
+        with serve(build_page(context)) as url, closing(worker):
             yield Site(url, context, worker, clock)
-            worker.close()
 
 
 @contextmanager

@@ -69,12 +69,12 @@ ORDERS = (
 )
 SEGMENT = 48
 # Targets: a good SSM must be found within this number of tokens, by kind of text, in at least SHARE
-# of all searches.
+# of the searches that count (see `_search_claims`).
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
 # The largest allowed regrets on texts that change their domain, by the figure's name.
 MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
-# Development prompts, with the same ids, in other words.
+# The development prompts reworded, with the same ids.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
 # Prompts that end in another domain than they begin in; `domain` is the domain of the end.
 TURNING = Path(__file__).parent.parent / "prompts-turning.jsonl"
@@ -245,7 +245,7 @@ def routing_tables(results: Results) -> tuple[str, ...]:
             continue
         note = (
             "Tokens per LLM pass and per second, medians over texts, and all tokens over all passes"
-            " of all texts; after the comma: divided by those of all SSMs."
+            " of all texts; after the comma: the ratio to all SSMs, on the same texts."
         )
         if kind == "spliced":
             note += (
@@ -369,8 +369,8 @@ def _search_table(kind: str, counts: Mapping[str, SearchCounts]) -> str:
     note = (
         f"Good SSM: its tokens are right at least {100 * NEAR_BEST:.0f} % as often as the best "
         f"SSM's, {'up to the next change' if kind == 'spliced' else 'in the whole continuation'}. "
-        "At the right: sets of as many SSMs that never change; the best of them in hindsight, and "
-        "the mean of all."
+        "At the right: fixed sets of as many SSMs as the router lets draft; the best of them in "
+        "hindsight, and the mean of all."
     )
     heads = ["SSMs that draft", parts, "a good one from the first token on", "others"]
     heads += [
@@ -390,8 +390,8 @@ def _never_changes(one: SearchCounts) -> str:
 
 def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
     """In spliced texts only those changes count at which no good SSM was routed. In other texts
-    every search counts, but the verdict is `says nothing` if a set that never changes finds a good
-    SSM as often."""
+    every search counts, but `says nothing` replaces the verdict `reached` if a set that never
+    changes finds a good SSM as often."""
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]

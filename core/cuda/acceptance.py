@@ -1,5 +1,6 @@
-"""Acceptance of trees by `greedy` or `match`, over tensors. Device rounds use it, and other rounds
-find the LLM's tokens with it, for several trees at once.
+"""Acceptance of trees by `greedy` or `match`, over tensors. Captured rounds use it. Other
+rounds compute only the LLM's tokens of several trees here, with one copy to the host, and walk
+there.
 
 The LLM's own token after a node depends only on the path to that node. So all nodes are compared at
 once with the LLM's token after their parent, and a node is accepted if it and all its ancestors
@@ -35,9 +36,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
-    """Trees of n nodes, one for each of `rows` requests; in a tree, index 0 is the root and i + 1
-    node i. `tokens` (rows, n), negative if the node is absent; `parents` (rows, n): the index of
-    each node's parent; `depths` (rows, 1 + n)."""
+    """Trees of n nodes, one for each of `rows` requests. Index 0 is the root and i + 1 node i, in
+    the values of `parents` (rows, n) and the columns of `depths` (rows, 1 + n). Column i of
+    `tokens` (rows, n) is node i; absent nodes are negative where acceptance is computed."""
 
     tokens: torch.Tensor
     parents: torch.Tensor

@@ -39,9 +39,9 @@ EMPTY_POOL: Mapping[str, RoundState] = MappingProxyType({})
 
 
 class BatchSchedule:
-    """Plans each round, divides the scheduler's node budget, if it has one, among the round's
-    trees, and measures the round. Inactive with `each`: then `plan` returns all requests, and each
-    tree is made by its request's own rule."""
+    """Plans each round, makes its trees (with `shared` within one node budget), and measures the
+    round. Inactive with `each`: then `plan` returns all requests, and each tree is made by its
+    request's own rule."""
 
     def __init__(self, name: str, costs: Costs) -> None:
         self.name = name
@@ -119,8 +119,8 @@ class BatchSchedule:
         )
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
-        """Merges each request's drafts, and keeps the likeliest nodes of all requests within the
-        scheduler's budget. Trees that are verified by a rule that reads q are not cut."""
+        """Merges each request's drafts. If the scheduler has a budget, keeps the likeliest nodes of
+        all requests within it. Drawn nodes are always kept, see `RoundState.keep_node`."""
         assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
         self._num_drafted = {}

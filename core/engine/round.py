@@ -127,7 +127,7 @@ class RoundSteps:
     # -- parts of the steps; a device round calls `make_trees`, `commit_one` and `complete_round` --
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
-        """Fills in `combined` of each state: by its rule alone, or as the schedule makes trees."""
+        """Fills in `combined` of each state: by its rule, or by the schedule."""
         if self.schedule.active:
             self.schedule.make_trees(states)
             return

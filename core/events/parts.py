@@ -173,13 +173,13 @@ class DraftRecord:
     """The tokens that one drafter drafted in one round, as a tree of its own; the tuples from
     `token_ids` to `ranks` have one entry per node.
 
-    `scores`: the drafter's estimate of the probability that the LLM chooses the token; `qs`: the
-    probability with which each token was drawn (1 for a deterministic proposal); `ranks`: draw
-    order among siblings. `drafted_ahead`: the draft, or a part of it, was made during an earlier
-    LLM pass. A lookup is a drafter without a model, which searches texts or counts. Its drafts may
-    also have `contexts`: how many tokens before each node were found in texts or counts; and
-    `shares`: the node's share among the tokens that followed there. The node's score is its share
-    times the acceptance rate measured so far.
+    `scores`: an SSM's probability of each token, by the calibrated softmax of its logits, or in
+    coupled drafts of log q plus the LLM's noise; `qs`: the probability with which each token was
+    drawn (1 for a deterministic proposal); `ranks`: draw order among siblings. `drafted_ahead`: the
+    draft, or a part of it, was made during an earlier LLM pass. A lookup is a drafter without a
+    model, which searches texts or counts. Its drafts also have `contexts`: how many tokens before
+    each node were found in texts or counts; and `shares`: the node's share among the tokens that
+    followed there. The node's score is its share times the acceptance rate measured so far.
     """
 
     drafter: str

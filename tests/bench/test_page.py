@@ -1,17 +1,23 @@
 """The tables of the `page` and `watching` suites, from made-up samples, since real samples need a
-browser. Also how `watching` computes its pace and assigns threads to cores."""
+browser. Also how `watching` computes its pace and assigns threads to cores, and that what a failed
+measurement opened is closed."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from bench.context import Report
+from bench.page import runs, site
+from bench.page.browser import chromium
 from bench.page.runs import ENGINE, can_pin, engine_thread, pace, pin_thread, spread_threads
 from bench.page.site import EventClock
 from bench.results import Results
@@ -131,3 +137,38 @@ def test_a_pinned_thread_has_a_core_of_its_own_until_threads_are_spread(
         stop.set()
         engine.join()
         spread_threads()
+
+
+def test_only_cores_that_the_process_may_use_are_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
+    assigned: dict[int, set[int]] = {}
+    monkeypatch.setattr(runs, "CORES", (5, 6, 7), raising=False)
+    monkeypatch.setattr(runs, "_threads", lambda: iter((1, 2)))
+    monkeypatch.setattr(runs, "_set_affinity", assigned.__setitem__)
+    pin_thread(1)
+    assert assigned == {1: {5}, 2: {6, 7}}
+    spread_threads()
+    assert assigned == {1: {5, 6, 7}, 2: {5, 6, 7}}
+
+
+def test_a_site_that_is_left_by_an_error_closes_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("make_context", "build_page"):
+        monkeypatch.setattr(site, name, MagicMock())
+    monkeypatch.setattr(site, "serve", lambda page: nullcontext("http://here"))
+    worker = MagicMock()
+    with pytest.raises(ValueError, match="measured"), site.open_site(worker):
+        assert not worker.close.called
+        raise ValueError("measured")
+    worker.close.assert_called_once_with()
+
+
+def test_a_browser_that_is_left_by_an_error_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    playwright = MagicMock(Error=OSError)
+    monkeypatch.setitem(sys.modules, "playwright", playwright)
+    monkeypatch.setitem(sys.modules, "playwright.sync_api", playwright)
+    started = playwright.sync_playwright.return_value
+    started.__exit__.return_value = None
+    browser = started.__enter__.return_value.chromium.launch.return_value
+    with pytest.raises(ValueError, match="measured"), chromium("page") as opened:
+        assert opened is browser and not browser.close.called
+        raise ValueError("measured")
+    browser.close.assert_called_once_with()

@@ -88,6 +88,13 @@ def claims(tmp_path: Path, kind: str, samples: list[dict[str, Any]]) -> dict[str
     return {first.removeprefix(f"{kind}: "): rest for first, *rest in lines}
 
 
+def test_notes_of_the_tables_say_what_is_compared(tmp_path: Path) -> None:
+    samples = [{**sample("one", 16, searches_of("ab")), "text": "own"}]
+    figures_table, searches_table, _ = routing_tables(Results(tmp_path / "r.json", {}, samples))
+    assert "after the comma: the ratio to all SSMs, on the same texts." in figures_table
+    assert "fixed sets of as many SSMs as the router lets draft; the best" in searches_table
+
+
 def figures(
     rounds: int, searches: list[Search] | None = None, seconds: float = 1.0
 ) -> dict[str, Any]:

@@ -57,7 +57,8 @@ WITHOUT_FOLDER = r"""() => {
 
 @contextlib.contextmanager
 def page_address(folder: str, *options: str) -> Iterator[str]:
-    """Start the page of this checkout on a free port; yield the address once the page answers."""
+    """Start the page of this checkout on a free port; yield the address once the page answers.
+    Raises TimeoutError if it never does."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -70,6 +71,8 @@ def page_address(folder: str, *options: str) -> Iterator[str]:
                 urllib.request.urlopen(address, timeout=2).close()
                 break
             time.sleep(0.25)
+        else:
+            raise TimeoutError(f"the page at {address} does not answer")
         yield address
     finally:
         process.terminate()

@@ -10,9 +10,10 @@ from tests.ui import decoded
 from tests.ui.reading import becomes, read
 from ui.run.reasons import route_reason
 
-# An SSM that drafts in a round has one of these parts in the round.
+# An SSM that drafts in a round has one of these roles in the round.
 DRAFTING = ("routed", "explored")
-# For each part of an SSM, the end of the clause about this SSM in the selected round's sentence.
+# For each role that an SSM may have in a round, the end of the clause about this SSM in the
+# selected round's sentence.
 CLAUSES = {
     "routed": " drafted",
     "explored": " drafted too, to be measured",

@@ -374,6 +374,15 @@ def test_a_shared_budget_without_a_draft_is_reported() -> None:
     assert SHARING.outcome is nothing_drafted
 
 
+def test_only_unchecked_tokens_have_left_their_room_to_others() -> None:
+    run = measured_row(SHARED, reduce_all(synthetic_run(4)))
+    for verified, is_told in ((7.5, True), (12.0, False)):
+        row = replace(run, num_drafted=12.0, num_verified=verified)
+        text = explain_left_out(Evidence(MappingProxyType({SHARED: row})))
+        assert text.startswith(f"In a round {verified:.1f} of 12.0 drafted tokens were checked.")
+        assert ("The room of the others" in text) == is_told
+
+
 @pytest.mark.parametrize(
     ("rounds_ms", "words", "explanation"),
     [

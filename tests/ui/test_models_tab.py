@@ -404,7 +404,9 @@ def test_a_load_can_be_cancelled(store: RunStore) -> None:
     context = context_of(store, loader)
     frames = load_values(context, True, *FORM)
     next(frames)
-    assert "Giving other with small up" in notice_of(cancel_loading(context, True), 0)
+    assert "Giving other with small up once the loader reports again." in notice_of(
+        cancel_loading(context, True), 0
+    )
     loader.go.set()
     last = list(frames)[-1]
     assert "Loading was given up after" in notice_of(last, 0) and context.model_host.version == 0

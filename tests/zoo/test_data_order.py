@@ -1,4 +1,4 @@
-"""The data order has each window once a pass, mixes domains by weight, and continues exactly."""
+"""The data order has each window once an epoch, mixes domains by weight, and continues exactly."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_windows_are_rows_of_consecutive_tokens() -> None:
     assert (np.diff(batch, axis=1) == 1).all()
 
 
-def test_a_pass_has_each_window_once_and_the_next_pass_has_other_windows() -> None:
+def test_an_epoch_has_each_window_once_and_the_next_epoch_has_other_windows() -> None:
     order = DataOrder(TOKENS, (("a", 1.0),), seed=3)
     first, second = (np.sort(order.next_batch(99, 10)[:, 0]) for _ in range(2))
     assert (np.diff(first) == 10).all()

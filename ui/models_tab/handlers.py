@@ -93,7 +93,7 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
 
 def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
     """The notice about the memory that the form's pair needs, or why that is unknown. The state of
-    a swap is shown in another notice, because it would overwrite this notice."""
+    a swap has a notice of its own; in this one it would overwrite the memory."""
 
     def work() -> dict[str, Any]:
         _require_may_load(may_load)
@@ -131,7 +131,7 @@ def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values
 
 
 def cancel_loading(context: Context, may_load: bool) -> Values:
-    """Cancels the loading, which ends after its present stage."""
+    """Cancels the loading, which ends at the loader's next report."""
 
     def work() -> Values:
         _require_may_load(may_load)
@@ -149,9 +149,9 @@ def _require_may_load(may_load: bool) -> None:
 def pick_values(
     context: Context, may_load: bool, data: Any, form: Sequence[Any]
 ) -> Iterator[Values]:
-    """Yields the form's LLM and SSMs after an offer was chosen, then the values of `state_values`.
-    If the offer is to be loaded at once, loads it and yields until it is loaded or loading has
-    failed."""
+    """After an offer was chosen: if it is to be loaded at once, loads it and yields until it is
+    loaded or loading has failed; else yields once. Each yielded list has the form's LLM and SSMs,
+    then the values of `state_values` (unchanged if nothing is to be loaded)."""
     offer = pick_offer(data, *form[:2])
     if not (isinstance(data, dict) and data.get("load")):
         yield [*offer, *[gr.skip()] * 4]  # notice, stages and buttons do not change

