@@ -258,11 +258,13 @@ def length_said(context: Context, board: str = "live") -> str:
     return str(choice_value(Frame(view=reduce_all(events), detail=detail))["why"])
 
 
-def test_lengths_votes_lanes_and_drafts_ahead_are_those_of_the_events(
+def test_a_newcomer_takes_a_lesson_and_live_shows_the_events_of_its_runs(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
     page = sites.wait_ready(browser_page(url))
+    a_newcomer_goes_through_lesson_1(page)
+    turn_to(page, "Live")
     decoded.prepare(page, "specinfer", tokens=24, pipeline=LABELS["ahead"])
     ahead = run_by(page, context, lambda: page.click("#live-run"))
     assert ahead.started.config["speculation"]["pipeline"] == "ahead"
@@ -345,8 +347,7 @@ ROWS = """(count) => {
 }"""
 
 
-def test_a_newcomer_goes_through_lesson_1(real: sites.Served, browser_page: sites.OpenPage) -> None:
-    page = sites.wait_ready(browser_page(real[0]))
+def a_newcomer_goes_through_lesson_1(page: Any) -> None:
     turn_to(page, "Learn")
     page.locator(".sp-measured tfoot tr").nth(2).wait_for()
     page.click("#learn-run")
