@@ -258,12 +258,14 @@ def length_said(context: Context, board: str = "live") -> str:
     return str(choice_value(Frame(view=reduce_all(events), detail=detail))["why"])
 
 
-def test_lengths_votes_lanes_and_drafts_ahead_are_those_of_the_events(
+def test_a_newcomer_takes_a_lesson_and_live_shows_the_events_of_its_runs(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
     page = sites.wait_ready(browser_page(url))
-    decoded.prepare(page, "specinfer", pipeline=LABELS["ahead"])
+    a_newcomer_goes_through_lesson_1(page)
+    turn_to(page, "Live")
+    decoded.prepare(page, "specinfer", tokens=24, pipeline=LABELS["ahead"])
     ahead = run_by(page, context, lambda: page.click("#live-run"))
     assert ahead.started.config["speculation"]["pipeline"] == "ahead"
     fixed = length_said(context)
@@ -320,16 +322,15 @@ def votes_are_those_of_the_events(page: Any, run: decoded.Recorded) -> None:
 
 
 def drafts_beside_other_requests_are_those_of_the_events(page: Any, context: Context) -> None:
-    """The other requests are long, and begin before the page's own request."""
+    """The other request is long, and begins before the page's own request."""
     long = Request(
         "The old lighthouse keeper",
         SamplingParams(200, ignore_eos=True),
         SpeculationConfig.preset("minions"),
     )
-    others = [context.hub.start(long, "") for _ in range(3)]
+    other = context.hub.start(long, "")
     both = run_by(page, context, lambda: page.click("#live-run"))
-    for source in others:
-        source.cancel()
+    other.cancel()
     ahead = [completed.round for completed in both.completed if completed.ahead]
     assert ahead, "some drafts were made while another request was verified"
     check_sums(page, both)
@@ -346,8 +347,7 @@ ROWS = """(count) => {
 }"""
 
 
-def test_a_newcomer_goes_through_lesson_1(real: sites.Served, browser_page: sites.OpenPage) -> None:
-    page = sites.wait_ready(browser_page(real[0]))
+def a_newcomer_goes_through_lesson_1(page: Any) -> None:
     turn_to(page, "Learn")
     page.locator(".sp-measured tfoot tr").nth(2).wait_for()
     page.click("#learn-run")

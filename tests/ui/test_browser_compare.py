@@ -189,7 +189,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     bar_says(page, "Their figures appear side by side")
     becomes(page, SHOWN_PANELS, 0)  # no empty frames
     assert len(context.store.studies.studies()) == 1
-    page.click("#compare-begin")
+    listed.get_by_role("button", name=re.compile("^Open ")).click()
     bar_says(page, "Complete")
 
     becomes(page, SHOWN, {**WHOLE, "rows": differing, "marks": 2})

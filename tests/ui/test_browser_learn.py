@@ -417,11 +417,6 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     turn_to(page, "Learn")
     on_lesson(page, 6)  # the lesson that the visitor had open, with its tick
     only_tick(page)
-    page.goto(f"{url}?__theme=light&lesson=99")
-    page.get_by_text(
-        f"lesson is '99': it must be a number from 1 to {len(LESSONS)}"
-    ).first.wait_for()
-    page.get_by_role("tab", name="Learn", selected=True).wait_for()
 
 
 def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:

@@ -130,21 +130,25 @@ def test_the_report_is_the_board_of_the_page(
         report.add_style_tag(content=AS_LARGE)
         report.set_viewport_size(TALL)
         figures.add(str(alike(board, report)[PICTURES.index("figures")]))
-        for there, here in ((board, "sessions"), (report, "report")):
-            to_round(there, here, 2)
-        wait_notice(board, "you are at round 2 of", "sessions")
-        alike(board, report)
-        for there, here in ((board, "sessions"), (report, "report")):
-            there.locator(f"#{here}-strip .ss-round").first.click()
-            there.locator(f"#{here}-strip .ss-round[aria-pressed=true]").first.wait_for()
-        alike(board, report)
-        for there, here in ((board, "sessions"), (report, "report")):
-            there.locator(f"#{here}-tree .ss-node[data-key='0']").click()
-            there.locator(f"#{here}-tree .ss-node[data-key='0'][aria-pressed=true]").wait_for()
-        alike(board, report)
+        if name == "votes":
+            alike_at_other_places(board, report)
         context.store.delete(run_id)
     hostile_text_stays_text(report)
     assert len(figures) == 2, "control: the pictures of two runs say two things"
+
+
+def alike_at_other_places(board: Any, report: Any) -> None:
+    both = ((board, "sessions"), (report, "report"))
+    for page, where in both:
+        to_round(page, where, 2)
+    wait_notice(board, "you are at round 2 of", "sessions")
+    alike(board, report)
+    for page, where in both:
+        page.locator(f"#{where}-strip .ss-round").first.click()
+        page.locator(f"#{where}-strip .ss-round[aria-pressed=true]").first.wait_for()
+        page.locator(f"#{where}-tree .ss-node[data-key='0']").click()
+        page.locator(f"#{where}-tree .ss-node[data-key='0'][aria-pressed=true]").wait_for()
+    alike(board, report)
 
 
 def hostile_text_stays_text(report: Any) -> None:

@@ -28,7 +28,7 @@ def test_strip_and_provenance_are_the_recorded_ones_in_learn_live_and_sessions(
     the_lesson_shows_who_drafts(page, context)
     turn_to(page, "Live")
     assert not page.locator("#live-routing .ss-panel").is_visible(), "no run yet, nothing chosen"
-    decoded.prepare(page, "specinfer", routing="credit", draft="fused_credit")
+    decoded.prepare(page, "specinfer", tokens=24, routing="credit", draft="fused_credit")
     page.click("#live-run")
     decoded.wait_finished(page)
     run = decoded.latest_run(context)

@@ -22,7 +22,7 @@ from ui.server.model_swap import ModelPair
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 24
+TOKENS = 12
 SURROUNDINGS = """() => [...document.querySelectorAll("#live-strip .ss-template")]
   .map((side) => side.textContent)"""
 # By how many pixels the content of the pane Why is higher than its box.

@@ -1,4 +1,5 @@
-// Contrast of what axe does not check: texts in drawings, and the borders of checkboxes and radio buttons.
+// Contrast of what axe does not check: texts in drawings, and the borders of checkboxes and radio buttons. `texts` is a
+// quick check of a second theme, after axe has checked the first.
 window.specscopeContrast = (() => {
   const parse = (text) => {
     const numbers = (text.match(/[\d.]+/g) ?? []).map(Number);
@@ -91,6 +92,30 @@ window.specscopeContrast = (() => {
     }).filter(([value]) => value < least);
     return { count: all.length, found: found.map(([value, one]) => `${value.toFixed(2)} ${one.closest("[id]").id}`) };
   }
+  // How many texts outside drawings the page shows, and those whose contrast is too low: below `least`, or 3 for large
+  // texts.
+  // Disabled parts and texts on an image are left out, as axe leaves them out.
+  function texts(least = 4.5) {
+    const found = [];
+    let count = 0;
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const one = walker.currentNode.parentElement;
+      if (!walker.currentNode.data.trim() || one.closest("svg, script, style, :disabled, [aria-disabled=true]")) continue;
+      if (!one.checkVisibility({ opacityProperty: true, visibilityProperty: true }) || one.offsetWidth === 1) continue;
+      const style = getComputedStyle(one);
+      const size = parseFloat(style.fontSize);
+      if (chain(one).some((up) => getComputedStyle(up).backgroundImage !== "none")) continue;
+      const behind = ground(one);
+      count += 1;
+      const { rgb, alpha } = parse(style.color);
+      const opacity = chain(one).reduce((product, up) => product * Number(getComputedStyle(up).opacity), alpha);
+      const value = ratio(over({ rgb, alpha: opacity }, behind), behind);
+      const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+      if (value < (large ? 3 : least)) found.push(`${value.toFixed(2)} ${named(one)}`);
+    }
+    return { count, found: [...new Set(found)] };
+  }
   // The contrast of each visible button's label with the button's own colour, by the button's id. An image is an error.
   function labels(selector) {
     return Object.fromEntries([...document.querySelectorAll(selector)].filter((one) => one.checkVisibility()).map((one) => {
@@ -99,5 +124,5 @@ window.specscopeContrast = (() => {
       return [one.id, ratio(over(parse(style.color), ground(one)), ground(one))];
     }));
   }
-  return { drawn, boxes, labels };
+  return { drawn, boxes, texts, labels };
 })();

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench.page.browser import WAIT_MS
+from tests.ui.browser.looks import SCRIPT
 from tests.ui.components.bare import Pictures
 from tests.ui.components.gallery import ORDER, values_of
 
@@ -142,8 +143,8 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
             assert "foreignObject" not in text and "http://pictures" not in text, (scene, name)
             missing = [r for r, o in DRAFTER_RGB.items() if r not in text and o not in text]
             assert name not in COLOURED or missing == [], (scene, name)
-    pictures.show("dial")
-    the_same_in_both_themes(pictures, "dial")
+    pictures.show("dial", "proposals")
+    the_same_in_both_themes(pictures, "dial", ["proposals"])
     page = pictures.show("vote")  # its tree fits the width that is left while the table is shown
     before = colours_of(files_of(pictures, "SVG", ["tree"])["tree"])
     panel = page.locator("#picture-tree")
@@ -155,12 +156,14 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
     assert panel.locator(".ss-table").is_visible() and not panel.locator(".ss-body").is_visible()
 
 
-def the_same_in_both_themes(pictures: Pictures, scene: str) -> dict[str, bytes]:
-    """The scene's SVG files. Asserts that they have a white background, fetch nothing, and are the
-    same in both themes."""
-    light = files_of(pictures, "SVG")
+def the_same_in_both_themes(
+    pictures: Pictures, scene: str, names: Iterable[str] = ALWAYS
+) -> dict[str, bytes]:
+    """The SVG files of these pictures of a scene. Asserts that they have a white background, fetch
+    nothing, and are the same in both themes."""
+    light = files_of(pictures, "SVG", names)
     pictures.look(dark=True)
-    dark = files_of(pictures, "SVG")
+    dark = files_of(pictures, "SVG", names)
     pictures.look()
     for name in light:
         one, other = colours_of(light[name]), colours_of(dark[name])
@@ -233,8 +236,11 @@ def test_dark_large_and_still(pictures: Pictures) -> None:
 
 
 def test_axe_finds_no_serious_fault(pictures: Pictures, axe: Callable[..., list[str]]) -> None:
+    """In the dark theme, only the contrast of texts can be different."""
+    pictures.page.evaluate(SCRIPT.with_name("contrast.js").read_text(encoding="utf-8"))
     for scene in ("verify", "vote"):
-        pictures.show(scene)
-        for dark in (False, True):
-            page = pictures.look(dark=dark)
-            assert axe(page, *(f"#picture-{name}" for name in ORDER)) == [], (scene, dark)
+        page = pictures.show(scene)
+        assert axe(page, *(f"#picture-{name}" for name in ORDER)) == [], scene
+        texts = pictures.look(dark=True).evaluate("() => specscopeContrast.texts()")
+        assert texts["count"] > 100 and texts["found"] == [], (scene, texts)
+        pictures.look()
