@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,21 +35,6 @@ def acceptance_lines(
 
 
 class TestAcceptance:
-    @pytest.mark.nightly
-    def test_processes_share_the_rows(self, make_context: Any) -> None:
-        def loads_nothing(dtype: str) -> LoadedModels:
-            raise AssertionError("each process loads its own models")
-
-        suite, few_tokens = Acceptance(parts=("length",)), {"prompts": 2, "tokens": 3}
-        alone, together = make_context(**few_tokens), make_context(processes=2, **few_tokens)
-        alone.results.path = alone.results.path.with_name("alone.json")
-        suite.measure(alone)
-        suite.measure(replace(together, load=loads_nothing))
-        for row in suite.rows(alone):
-            one, other = (next(each.results.where(**row.key)) for each in (alone, together))
-            assert one == other
-        assert len(alone.results.samples) == len(together.results.samples)
-
     def test_budgets_are_fixed_and_single_ssms_and_widths_have_their_shapes(self) -> None:
         rows = acceptance_rows(("a", "b", "c"))
         for row in rows:

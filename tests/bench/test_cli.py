@@ -21,6 +21,7 @@ from bench.suites import ONLY, SUITES, WITHOUT_DTYPE
 from bench.suites.acceptance import Acceptance
 from core.errors import ConfigError
 from core.models.loading.catalog import bundled_llm, bundled_ssms
+from core.models.loading.load import LoadedModels
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -168,17 +169,30 @@ def test_options_name_existing_suites() -> None:
 
 
 @pytest.mark.nightly
-def test_acceptance_of_another_family(tmp_path: Path, capsys: Capsys) -> None:
-    """The rows and the digest belong to the models in the folder."""
+def test_processes_share_the_rows_of_another_family(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows and the digest belong to the models in the folder. Two processes measure what one
+    measures."""
+
+    def loads_nothing(dtype: str) -> LoadedModels:
+        raise AssertionError("each process loads its own models")
+
+    family = tmp_path / "family"
+    family.mkdir()
     for folder in (bundled_llm(), bundled_ssms()[0]):
-        (tmp_path / folder.name).symlink_to(folder)
-    suite = Acceptance(parts=("chain",))
-    out = tmp_path / "out.json"
-    settings = ["--suite", "acceptance", "--prompts", "1", "--tokens", "2", "--threads", "1"]
-    argv = [*settings, "--out", str(out), "--family", str(tmp_path)]
-    assert main(argv, {"acceptance": suite}) == 0
-    stored = json.loads(out.read_text())
-    assert stored["code"] != code_digest()
+        (family / folder.name).symlink_to(folder)
+    suites = {"acceptance": Acceptance(parts=("chain",))}
+    argv = ["--suite", "acceptance", "--prompts", "2", "--tokens", "3", "--threads", "1"]
+    argv += ["--family", str(family)]
+    alone, together = tmp_path / "alone.json", tmp_path / "together.json"
+    assert main([*argv, "--processes", "1", "--out", str(alone)], suites) == 0
+    monkeypatch.setattr(Acceptance, "loader", lambda *_: loads_nothing)
+    assert main([*argv, "--processes", "2", "--out", str(together)], suites) == 0
+    stored, others = (json.loads(path.read_text()) for path in (alone, together))
+    assert stored["code"] == others["code"] != code_digest()
+    rows, shared = (sorted(map(json.dumps, one["samples"])) for one in (stored, others))
+    assert rows == shared and len(rows) == 5, "each way to decode"
     drafters = {tuple(sample["config"]["drafters"]) for sample in stored["samples"]}
     assert drafters == {(bundled_ssms()[0].name,)}
     assert "--family DIR" in capsys.readouterr().out

@@ -64,14 +64,6 @@ def test_runs_of_the_log_are_complete_when_read(log: tuple[Path, LogContents]) -
         assert {len(reduce_all(store.events(r)).rounds) for r in made.usual} <= set(range(16, 25))
 
 
-@pytest.mark.nightly
-def test_the_same_arguments_make_the_same_log(
-    tmp_path: Path, log: tuple[Path, LogContents], family: LoadedModels
-) -> None:
-    path, made = log
-    assert make_log(tmp_path / "again.db", family, 120, 14_000, WORDS) == made
-
-
 def test_too_many_nodes_are_refused(
     tmp_path: Path, family: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,9 +73,19 @@ def test_too_many_nodes_are_refused(
 
 
 @pytest.mark.nightly
-def test_every_call_is_measured_once_a_repeat_and_reported(make_context: Any) -> None:
+def test_every_call_is_measured_once_a_repeat_and_reported(
+    make_context: Any, log: tuple[Path, LogContents], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[LogContents] = []
+
+    def make_same_log(path: Path, models: LoadedModels, runs: int, nodes: int, _: Any) -> Any:
+        made.append(make_log(path, models, runs, nodes, WORDS))
+        return made[-1]
+
+    monkeypatch.setattr("bench.suites.sessions.make_log", make_same_log)
     context = make_context(repeats=2)
     SMALL_SUITE.measure(context)
+    assert made == [log[1]], "the same arguments make the same log"
     counted = {case.name: 0 for case in cases()}
     for sample in context.results.samples:
         if sample["case"] != "made":

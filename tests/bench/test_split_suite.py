@@ -12,6 +12,7 @@ from bench.prompts import load_prompts
 from bench.results import Results
 from bench.settings import Settings
 from bench.suites.split import GROWN, ONE, SplitSuite, contestants, tables
+from core.config.ranks import ranks_of
 from core.models.loading.load import LoadedModels, load_models
 
 
@@ -47,7 +48,9 @@ def test_without_a_grown_llm_nothing_is_claimed() -> None:
 
 
 @pytest.mark.nightly
-def test_the_suite_measures_every_contestant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_suite_measures_one_process_and_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     context = Context(
         Settings(1, 4, 1, ("float32",)),
         load_prompts()[:1],
@@ -57,13 +60,26 @@ def test_the_suite_measures_every_contestant(monkeypatch: pytest.MonkeyPatch) ->
         print,
     )
     monkeypatch.setattr(context.results, "add", context.results.samples.append)
-    monkeypatch.setattr("os.cpu_count", lambda: 1)  # without the contestant that has all cores
+    some = {title: contestants()[title] for title in (ONE, "tp=2")}
+    monkeypatch.setattr("bench.suites.split.contestants", lambda: some)
     suite = SplitSuite(widths=(1,))
     suite.measure(context)
     (sample,) = context.results.samples
-    assert set(sample["passes"]) == set(contestants())
+    assert set(sample["passes"]) == set(some)
     assert sample["passes"]["tp=2"]["exchanged_ms"] > 0 == sample["passes"][ONE]["exchanged_ms"]
-    assert "pp=2" in suite.report(context).tables[0]
+    assert "tp=2" in suite.report(context).tables[0]
+
+
+def test_the_contestants_are_ranks_of_both_kinds_and_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert contestants() == {
+        ONE: ("-", 3), f"{ONE}, all cores": ("-", 4), "tp=2": ("tp=2", 2), "pp=2": ("pp=2", 2)
+    }  # fmt: skip
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    assert contestants() == {ONE: ("-", 1), "tp=2": ("tp=2", 1), "pp=2": ("pp=2", 1)}
+    assert all(ranks_of(name) for name in ("tp=2", "pp=2"))
 
 
 def test_both_figures_are_means_of_the_counted_passes(

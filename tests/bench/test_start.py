@@ -1,39 +1,54 @@
-"""The `start` and `visitors` suites: the real application, and tables from made-up samples."""
+"""The suites `start` and `visitors`: on the real application, and tables from made-up samples.
+
+The application itself: its addresses, that it compiles nothing in the first requests, and that an
+interrupt ends it. All nightly tests of the application share one process."""
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
+from gradio_client import Client
 
-from bench.application import Application, BenchError, application, resident_mb
+from bench.application import Application, BenchError, application, free_port, resident_mb
+from bench.suites import first_runs
 from bench.suites.first_runs import TARGETS
 from bench.suites.start import Start, Visitors
+from core.models.loading.catalog import BUNDLED
 from tests.ended import has_ended
+from tests.ui.watched import WatchedApp, watched_app
 
 ROOT = Path(__file__).resolve().parents[2]
+OPEN_TIMEOUT_S = 90.0
 
 
 @pytest.fixture(scope="module")
-def app() -> Iterator[Application]:
-    """The application, opened once for all tests here: opening takes ten seconds of CPU time."""
-    with application() as opened:
-        yield opened
-    assert has_ended(opened.pid)
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
+    """A process of `python app.py` that other machines can reach, without a login."""
+    port, database = free_port("0.0.0.0"), tmp_path_factory.mktemp("app") / "runs.db"
+    host = {"GRADIO_SERVER_NAME": "0.0.0.0"}
+    with watched_app(port, "--db", str(database), **host) as started:
+        yield started
 
 
 @pytest.fixture
-def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
-    """An entry for each application that a suite opens; each entry is `app`."""
+def openings(running: WatchedApp, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
+    """An entry for each application that a suite opens; each entry is the running application."""
     opened: list[Application] = []
+    app = Application(f"http://127.0.0.1:{running.port}/", running.process.pid, 1.0)
 
     def open_app() -> AbstractContextManager[Application]:
         opened.append(app)
@@ -44,13 +59,16 @@ def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Applicat
 
 
 @pytest.mark.nightly
-def test_the_application_opens_runs_and_ends(
+def test_suite_start_measures_openings_memory_and_first_runs(
     make_context: Any, openings: list[Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Short runs suffice, since no speeds are checked; each process still makes ten runs.
-    monkeypatch.setattr("bench.suites.first_runs.TOKENS", 8)
+    # Short runs suffice, since no speeds are checked; the process still makes ten runs.
+    monkeypatch.setattr(first_runs, "TOKENS", 8)
+    # Both samples are of one process.
+    of_process = cache(first_runs._runs_of_process)
+    monkeypatch.setattr(first_runs, "_runs_of_process", of_process)
     # The process that would keep a core busy sleeps instead.
-    monkeypatch.setattr("bench.suites.first_runs.BUSY_LOOP", "import time\ntime.sleep(600)")
+    monkeypatch.setattr(first_runs, "BUSY_LOOP", "import time\ntime.sleep(600)")
     messages: list[str] = []
     context = make_context(messages.append)
     Start(runs=2, processes=1).measure(context)
@@ -85,13 +103,82 @@ def test_several_visitors_get_a_lone_visitors_texts(
     make_context: Any, openings: list[Application]
 ) -> None:
     context = make_context()
-    suite = Visitors(counts=(1, 3), presets=("best",))
+    suite = Visitors(counts=(1, 2), presets=("best",))
     suite.measure(context)
     assert len(openings) == 1
     (sample,) = context.results.samples
-    assert [f["tokens"] for f in sample["figures"].values()] == [16, 48]
+    assert [f["tokens"] for f in sample["figures"].values()] == [16, 32]
     assert suite.report(context).failures == ()
-    assert "3 visitors" in suite.report(context).tables[0]
+    assert "2 visitors" in suite.report(context).tables[0]
+
+
+@pytest.mark.nightly
+def test_the_start_prints_the_address_the_time_and_who_else_can_reach_it(
+    running: WatchedApp,
+) -> None:
+    match = re.search(
+        r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)",
+        running.opened,
+    )
+    assert match and str(running.port) in match[1]
+    assert float(match[2]) < OPEN_TIMEOUT_S
+    assert running.process.stdout is not None
+    second = running.process.stdout.readline()
+    reach = rf"Others reach it at http://\S+:{running.port}/: anyone on the network may"
+    assert re.search(reach, second)
+    assert "their own browser, nobody else's" in second and "--auth" in second
+    assert "0.0.0.0" not in second, "an address that another machine can use"
+
+
+@pytest.mark.nightly
+def test_gradio_server_name_is_used_and_no_file_of_the_server_can_be_read(
+    running: WatchedApp,
+) -> None:
+    with urlopen(f"http://127.0.0.2:{running.port}/", timeout=10) as answer:
+        assert answer.status == 200 and b"SpecScope" in answer.read()
+    for path in ("requirements.txt", "app.py", "bundled/llm/config.json", "/etc/hostname"):
+        with pytest.raises(HTTPError) as caught:
+            urlopen(f"http://127.0.0.1:{running.port}/gradio_api/file={path}", timeout=10)
+        assert caught.value.code in (403, 404)
+        caught.value.close()
+
+
+@pytest.mark.nightly
+def test_the_engine_answers_without_compiling_and_an_interrupt_ends_it(running: WatchedApp) -> None:
+    process = running.process
+    running.check_start()
+    running.ask(BUNDLED)
+    client = Client(f"http://127.0.0.1:{running.port}/", verbose=False)
+    spec = client.predict(prompt="Once upon a time", max_new_tokens=24, api_name="/generate")
+    plain = client.predict(
+        prompt="Once upon a time", max_new_tokens=24, preset="autoregressive", api_name="/generate"
+    )
+    assert spec["token_ids"] == plain["token_ids"] and len(spec["token_ids"]) == 24
+    assert spec["summary"]["num_rounds"] < 24 == plain["summary"]["num_rounds"]
+    client.close()
+    process.send_signal(signal.SIGINT)
+    end = time.monotonic() + 20
+    while process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    assert process.returncode in (0, 130)
+    output, _ = process.communicate(timeout=60)
+    assert "WATCHED" not in output, "compiled or timed in the first requests"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A small server stands for the application."""
+    (tmp_path / "app.py").write_text(SERVER_CODE)
+    monkeypatch.setattr("bench.application.ROOT", tmp_path)
+
+
+@pytest.mark.usefixtures("server")
+def test_an_application_serves_its_page_and_ends_with_its_block() -> None:
+    with application() as app:
+        assert app.startup_s > 0
+        with urlopen(app.url, timeout=10) as answer:
+            assert answer.status == 200
+    assert has_ended(app.pid)
 
 
 def test_an_application_that_exits_before_serving_is_an_error(
@@ -129,12 +216,12 @@ def first_line(code: str) -> str:
     return line
 
 
+@pytest.mark.usefixtures("server")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_an_application_ends_and_deletes_its_folder_when_its_parent_is_killed(
     tmp_path: Path,
 ) -> None:
     """Otherwise the application would take CPU time from the next measurement."""
-    (tmp_path / "app.py").write_text(SERVER_CODE)
     parent_code = f"""
 from pathlib import Path
 import bench.application as a

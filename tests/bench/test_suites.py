@@ -26,7 +26,7 @@ from bench.suites.overhead import Overhead, overhead_configs
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.pipeline_tables import pipeline_rows
-from bench.suites.routing import CREDIT, SEGMENT, TURNING, Routing
+from bench.suites.routing import CREDIT, REWORDED, TURNING, Routing
 from bench.suites.tables import Tables
 from bench.suites.tables_report import BEST, BOTH, NO_DIFFERENCE, TABLE_TOO
 from bench.suites.tables_report import PLAIN as NO_DRAFTERS
@@ -37,6 +37,7 @@ Samples = list[dict[str, Any]]
 VARIANTS = (Variant(ASSISTED, 3, "ssm-code", "constant"), Variant(LOOKUP, 3))
 THEIRS = ("transformers generate", ASSISTED, LOOKUP)
 ACROSS = [row for row in pipeline_rows() if row.live == 8 and row.temperature == 0][:1]
+SEGMENT = 12  # tokens of each domain in a spliced text
 PASSES = ("LLM", "LLM, general path", "SSM", "5 SSMs, one after another", "5 SSMs, together")
 
 
@@ -234,7 +235,7 @@ CASES = (
     case(
         Routing(orders=(("stories", "code"),)),
         *(
-            3 + 24,
+            3 + 2,
             check_routing,
             "| credit, 2 |",
             "other words",
@@ -289,7 +290,25 @@ CASES = (
 )
 
 
-@pytest.mark.usefixtures("modules", "few_repetitions")
+@pytest.fixture
+def few_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open loops serve two requests at once, a spliced text has SEGMENT tokens of a domain, and two
+    prompts have other wordings."""
+    monkeypatch.setattr("bench.suites.load.MAX_CONCURRENT", 2)
+    monkeypatch.setattr("bench.suites.routing.SEGMENT", SEGMENT)
+    reworded, lines = tmp_path / "reworded.jsonl", REWORDED.read_text("utf-8").splitlines()
+    reworded.write_text("\n".join(lines[:2]), "utf-8")
+    monkeypatch.setattr("bench.suites.routing.REWORDED", reworded)
+
+
+@pytest.fixture
+def modules_of_suite(suite: Any, request: pytest.FixtureRequest) -> None:
+    """Loads transformers' modules before the suites that run them."""
+    if suite.name in ("cpu-bundled", "passes"):
+        request.getfixturevalue("modules")
+
+
+@pytest.mark.usefixtures("modules_of_suite", "few_repetitions", "few_requests")
 @pytest.mark.parametrize(("suite", "changes", "count", "check", "words"), CASES)
 def test_a_suite_measures_continues_and_reports(
     make_context: Any,

@@ -94,11 +94,14 @@ def transformers_ids_of_many(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[list[int]]:
-    """`transformers_ids` for several prompts of equal length in one batch. Each text is cut after
-    its first end token."""
-    ids = torch.tensor([list(one) for one in prompts_ids])
+    """`transformers_ids` for several prompts in one batch; shorter prompts are padded at the left.
+    Each text is cut after its first end token."""
+    padding = [max(map(len, prompts_ids)) - len(one) for one in prompts_ids]
+    padded = zip(padding, prompts_ids, strict=True)
+    ids = torch.tensor([[0] * count + [*one] for count, one in padded])
+    mask = (torch.arange(ids.shape[1]) >= torch.tensor(padding)[:, None]).long()
     out = module.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False,
+        ids, attention_mask=mask, do_sample=False,
         max_new_tokens=sampling.max_new_tokens, eos_token_id=list(eos_ids) or None, pad_token_id=0,
         **options,
     )  # fmt: skip

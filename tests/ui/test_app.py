@@ -1,31 +1,22 @@
-"""`python app.py`: its arguments, one-line errors and addresses; the event handlers of the page."""
+"""`python app.py`: its arguments, one-line errors and addresses; the event handlers of the page.
+tests/bench/test_start.py starts the application."""
 
 from __future__ import annotations
 
 import inspect
-import re
-import signal
-import socket
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import gradio as gr
 import pytest
-from gradio_client import Client
 
 import app
-from bench.page.site import free_port
 from core.models.loading.arguments import ssms_of
-from core.models.loading.catalog import BUNDLED
 from storage import RunStore
 from tests.logs import log_at
 from tests.ui.boards import context
-from tests.ui.watched import WatchedApp, watched_app
 from ui.server.arguments import parse, server_name
 from ui.server.page import (
     POLL_PROGRESS_S,
@@ -36,7 +27,6 @@ from ui.server.page import (
 )
 
 ROOT = Path(app.__file__).parent
-OPEN_TIMEOUT_S = 90.0
 
 
 def test_the_default_models_are_bundled_and_another_llm_has_no_ssm(
@@ -87,80 +77,11 @@ def test_bad_arguments_end_with_one_line_and_code_2(
     assert "nopassword" not in error, "a password is not repeated"
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
-    """A process of `python app.py` that other machines can reach, without a login."""
-    port, database = free_port("0.0.0.0"), tmp_path_factory.mktemp("app") / "runs.db"
-    host = {"GRADIO_SERVER_NAME": "0.0.0.0"}
-    with watched_app(port, "--db", str(database), **host) as started:
-        yield started
-
-
-@pytest.mark.nightly
-def test_the_start_prints_the_address_the_time_and_who_else_can_reach_it(
-    running: WatchedApp,
-) -> None:
-    match = re.search(
-        r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)",
-        running.opened,
-    )
-    assert match and str(running.port) in match[1]
-    assert float(match[2]) < OPEN_TIMEOUT_S
-    assert running.process.stdout is not None
-    second = running.process.stdout.readline()
-    reach = rf"Others reach it at http://\S+:{running.port}/: anyone on the network may"
-    assert re.search(reach, second)
-    assert "their own browser, nobody else's" in second and "--auth" in second
-    assert "0.0.0.0" not in second, "an address that another machine can use"
-
-
 def test_others_who_reach_it_are_named_except_on_loopback() -> None:
     assert who_can_reach("127.0.0.1", 7860, False) == who_can_reach("localhost", 1, True) == ""
     words = who_can_reach("10.1.2.3", 7860, True)
     assert "http://10.1.2.3:7860/: whoever has the login" in words and "\n" not in words
     assert "http://[fd00::1]:80/" in who_can_reach("fd00::1", 80, False)
-
-
-def test_a_server_that_disconnects_is_taken_for_open() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        accepted = pool.submit(lambda: server.accept()[0].close())
-        request_once(f"http://127.0.0.1:{server.getsockname()[1]}/")
-        accepted.result(10)
-
-
-@pytest.mark.nightly
-def test_gradio_server_name_is_used_and_no_file_of_the_server_can_be_read(
-    running: WatchedApp,
-) -> None:
-    with urlopen(f"http://127.0.0.2:{running.port}/", timeout=10) as answer:
-        assert answer.status == 200 and b"SpecScope" in answer.read()
-    for path in ("requirements.txt", "app.py", "bundled/llm/config.json", "/etc/hostname"):
-        with pytest.raises(HTTPError) as caught:
-            urlopen(f"http://127.0.0.1:{running.port}/gradio_api/file={path}", timeout=10)
-        assert caught.value.code in (403, 404)
-        caught.value.close()
-
-
-@pytest.mark.nightly
-def test_the_engine_answers_without_compiling_and_an_interrupt_ends_it(running: WatchedApp) -> None:
-    process = running.process
-    running.check_start()
-    running.ask(BUNDLED)
-    client = Client(f"http://127.0.0.1:{running.port}/", verbose=False)
-    spec = client.predict(prompt="Once upon a time", max_new_tokens=24, api_name="/generate")
-    plain = client.predict(
-        prompt="Once upon a time", max_new_tokens=24, preset="autoregressive", api_name="/generate"
-    )
-    assert spec["token_ids"] == plain["token_ids"] and len(spec["token_ids"]) == 24
-    assert spec["summary"]["num_rounds"] < 24 == plain["summary"]["num_rounds"]
-    client.close()
-    process.send_signal(signal.SIGINT)
-    end = time.monotonic() + 20
-    while process.poll() is None and time.monotonic() < end:
-        time.sleep(0.05)
-    assert process.returncode in (0, 130)
-    output, _ = process.communicate(timeout=60)
-    assert "WATCHED" not in output, "compiled or timed in the first requests"
 
 
 @pytest.fixture(scope="module")

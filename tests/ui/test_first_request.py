@@ -1,5 +1,5 @@
 """`python app.py` with SmolLM2: everything that the first requests need is compiled and timed
-before the page opens. tests/ui/test_app.py tests this with the bundled models."""
+before the page opens. tests/bench/test_start.py tests this with the bundled models."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from core.errors import EngineError
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
 from core.models.loading.tree_check import checked_model
-from core.models.native import compiling, workspace
 from core.models.native import forward as forward_module
+from core.models.native import workspace
 from core.models.native.compiling import multiplies_tiles
 from core.models.native.forward import CompiledForward
 from core.models.native.layers import kernel, source_hash_of
@@ -293,23 +293,6 @@ def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: 
     other, _ = native_and_general("llama")
     logits = model.forward([chain(row, [3, 4, 5])])[0]
     assert torch.equal(logits, other.forward([chain(other.open_row(), [3, 4, 5])])[0])
-
-
-@pytest.mark.nightly
-def test_without_a_cache_the_pass_is_compiled(monkeypatch: pytest.MonkeyPatch):
-    tried: list[Any] = []
-
-    def nowhere(function: Any) -> None:
-        tried.append(function)
-        raise RuntimeError("cannot cache function 'run': no locator available")
-
-    monkeypatch.setattr(compiling, "_FallbackCache", nowhere)
-    # `__wrapped__` bypasses the cache of kernels that this process has already compiled.
-    monkeypatch.setattr(forward_module, "kernel", forward_module.kernel.__wrapped__)
-    native, general = native_and_general("llama")
-    for got, expected in zip(all_logits(native), all_logits(general), strict=True):
-        assert difference(got, expected) < 1e-5
-    assert tried
 
 
 def test_a_pass_that_does_not_compile_runs_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:

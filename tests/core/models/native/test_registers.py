@@ -1,9 +1,7 @@
-"""Products have the same bits whichever vector registers the processor has."""
+"""Products of vectors with weights of 32 and of 16 bits. tests/core/models/native/test_attention.py
+compares their bits with those on an older processor."""
 
 import hashlib
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,22 +18,7 @@ from core.models.native.compiling import cached_entry  # noqa: E402
 from core.models.native.layers import source_hash_of  # noqa: E402
 from core.models.native.products import products  # noqa: E402
 
-ROOT = Path(__file__).parents[4]
 COMPILED = Path(layers.__file__).parent
-# Environment variables with which numba compiles for an older processor.
-OLDER = {
-    "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+avx,+fma"},
-    "no avx": {"NUMBA_ENABLE_AVX": "0"},
-}
-CHILD = """
-from core.models.native.compiling import multiplies_pairs, registers
-from tests.core.models.native.test_registers import digest
-
-assert not multiplies_pairs()
-print(*registers(), digest())
-"""
-
-
 INPUTS, OUTPUTS = 700, 96
 
 
@@ -118,30 +101,6 @@ def digest() -> str:
 
 def test_products_agree_with_numpy() -> None:
     assert len(digest()) == 64
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("older", OLDER)
-def test_products_have_the_same_bits_with_all_registers(older: str, tmp_path: Path) -> None:
-    """This process and a process that compiles for an older processor compute the same products. On
-    a machine without AVX-512, both processes use the same registers."""
-    output = in_child(CHILD, older, tmp_path).split()
-    assert output == ["8", "6", digest()]
-    result = Path("/proc/cpuinfo")
-    if result.exists() and "avx512f" in result.read_text():
-        from core.models.native.compiling import registers
-
-        assert registers() == (16, 12), "otherwise both processes used the same registers"
-
-
-def in_child(code: str, older: str, cache: Path) -> str:
-    """The output of `code` in a process that compiles for the processor `older` and caches in
-    `cache`."""
-    path = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache)}
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **path, **OLDER[older]},
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
 
 
 def test_pairs_are_multiplied_in_bfloat16() -> None:
