@@ -32,8 +32,8 @@ from tests.laws.runs import PLAIN, ids_of, ids_of_many, transformers_ids_of_many
 from tests.smollm2 import chat_prompts, smollm2
 
 nightly = pytest.mark.nightly
-SAMPLING = SamplingParams(max_new_tokens=12)
-SAMPLED_PARAMS = SamplingParams(max_new_tokens=12, temperature=0.8, seed=5)
+SAMPLING = SamplingParams(max_new_tokens=16)
+SAMPLED_PARAMS = SamplingParams(max_new_tokens=16, temperature=0.8, seed=5)
 NODES = 12  # fixed, since `auto` depends on measured times
 # SmolLM2's template without its default system message, which is half of a short chat.
 CHAT_TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}

@@ -4,6 +4,7 @@ tests/bench/test_start.py starts the application."""
 from __future__ import annotations
 
 import inspect
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,6 +76,13 @@ def test_bad_arguments_end_with_one_line_and_code_2(
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and words in error
     assert "nopassword" not in error, "a password is not repeated"
+
+
+def test_a_server_that_disconnects_is_taken_for_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(lambda: server.accept()[0].close())
+        request_once(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        accepted.result(10)
 
 
 def test_others_who_reach_it_are_named_except_on_loopback() -> None:
