@@ -375,7 +375,7 @@ def test_a_curve_continues_from_the_step_of_a_resumed_run(tmp_path: Path) -> Non
 
 def test_the_commands_distil_and_boost(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
     store, llm, ssms = family
-    common = ["--out", store.folder, "--llm", llm, "--ssm", *ssms, "--minutes", "0.02"]
+    common = ["--out", store.folder, "--llm", llm, "--ssm", *ssms, "--minutes", "0.005"]
     one_batch = ["--own-batches", "1"]
     assert command.main([str(one) for one in ("distil", *common, *one_batch)]) == 0
     assert " -> " in capsys.readouterr().out
