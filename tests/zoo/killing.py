@@ -1,54 +1,77 @@
-"""Commands of the zoo in a process that is killed by SIGKILL."""
+"""Commands of the zoo in a process that is killed by SIGKILL.
 
+The processes are forked from a process that has already imported the zoo, so that a start takes
+less CPU time. tests/zoo/test_cli.py starts a command as users do.
+"""
+
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
-SELF_KILLING_CODE = """
-import os, runpy, signal, sys
-from pathlib import Path
-
-pattern, replace = sys.argv.pop(1), Path.replace
-
-def replaced(path, target):
-    if Path(target).match(pattern):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return replace(path, target)
-
-Path.replace = replaced
-runpy.run_module("zoo", run_name="__main__", alter_sys=True)
-"""
-"""A program that runs a zoo command, and kills itself before it renames a file or folder to a path
-that matches its first argument."""
+PRELOADED = ["tests.core.models.rank_imports", "zoo.__main__"]
 
 
 def kill_before(name: str, *arguments: object) -> None:
     """Runs a command and kills it before it renames a written file or folder to a path that matches
     the pattern `name`."""
-    process = _start_process("-c", SELF_KILLING_CODE, name, *arguments)
-    _, error_output = process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL, error_output.decode()
+    with _running(name, *arguments) as process:
+        process.join(120)
 
 
 def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
     """Runs a command and kills it once `ready()` is true. Fails if the command ends before that."""
-    process = _start_process("-m", "zoo", *arguments)
-    deadline = time.monotonic() + 120
-    while not ready() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    _, error_output = process.communicate()
-    assert process.returncode == -signal.SIGKILL, error_output.decode()
-    assert ready(), error_output.decode()
+    with _running("", *arguments) as process:
+        deadline = time.monotonic() + 120
+        while not ready() and process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        process.kill()
+        process.join()
+    assert ready()
 
 
-def _start_process(*arguments: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, *map(str, arguments)], cwd=ROOT, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+@contextmanager
+def _running(pattern: str, *arguments: object) -> Iterator[ForkServerProcess]:
+    """A process that runs a command (see `_run`). The block must wait until SIGKILL has ended
+    it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with TemporaryDirectory() as folder:
+        output = Path(folder) / "output"
+        words = [str(each) for each in arguments]
+        process = context.Process(target=_run, args=(pattern, words, output), daemon=True)
+        process.start()
+        try:
+            yield process
+            assert process.exitcode == -signal.SIGKILL, output.read_text()
+        finally:
+            process.kill()
+            process.join()
+
+
+def _run(pattern: str, arguments: list[str], output: Path) -> None:
+    """Runs a command in this forked process, which kills itself before it renames a file or folder
+    to a path that matches `pattern`, unless the pattern is empty."""
+    for stream in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    import torch
+
+    from zoo.__main__ import main
+
+    torch.set_num_threads(1)
+    replace = Path.replace
+
+    def replaced(path: Path, target: str | os.PathLike[str]) -> Path:
+        if pattern and Path(target).match(pattern):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(path, target)
+
+    Path.replace = replaced  # type: ignore[method-assign]
+    sys.exit(main(arguments))

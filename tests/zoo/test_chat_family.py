@@ -154,7 +154,7 @@ def test_accuracy_is_measured_on_the_development_prompts(
 def test_the_command_makes_a_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     llm, out = llm_folder(tmp_path / "llm"), tmp_path / "out"
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "w4"}\n')
-    arguments = ["chat-family", "--llm", llm, "--out", out, "--minutes", "0.05", "--layers", "1"]
+    arguments = ["chat-family", "--llm", llm, "--out", out, "--minutes", "0.02", "--layers", "1"]
     arguments += ["--prompts", tmp_path / "prompts.jsonl", "--device", "cpu"]
     assert command.main([str(each) for each in arguments]) == 0
     lines = capsys.readouterr().out.splitlines()

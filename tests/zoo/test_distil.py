@@ -2,12 +2,7 @@
 
 import io
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +15,7 @@ import torch
 from torch.nn import functional
 
 from core.errors import ConfigError
+from tests.zoo.killing import kill_when
 from tests.zoo.small import SMALL, TickingClock, saved_model
 from zoo import __main__ as command
 from zoo import boost as boosting
@@ -38,7 +34,6 @@ from zoo.tokens import TokenStore, open_tokens
 from zoo.train import TrainingRun
 from zoo.trainer import new_model
 
-ROOT = Path(__file__).resolve().parents[2]
 SHORT = BatchShape(texts=4, length=24, prefixes=(6, 10), temperatures=(0.0, 0.8))
 
 
@@ -380,7 +375,7 @@ def test_a_curve_continues_from_the_step_of_a_resumed_run(tmp_path: Path) -> Non
 
 def test_the_commands_distil_and_boost(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
     store, llm, ssms = family
-    common = ["--out", store.folder, "--llm", llm, "--ssm", *ssms, "--minutes", "0.02"]
+    common = ["--out", store.folder, "--llm", llm, "--ssm", *ssms, "--minutes", "0.005"]
     one_batch = ["--own-batches", "1"]
     assert command.main([str(one) for one in ("distil", *common, *one_batch)]) == 0
     assert " -> " in capsys.readouterr().out
@@ -415,26 +410,15 @@ def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[s
 
 
 @pytest.mark.parametrize(("way", "run"), [("distil", "distilled"), ("boost", "boosted")])
-def test_killed_tuning_continues_from_its_checkpoint(
-    way: str, run: str, family: Any, tmp_path: Path
-) -> None:
+def test_killed_tuning_continues_from_its_checkpoint(way: str, run: str, family: Any) -> None:
     """The killed run trains the first SSM, either alone (`distil`) or as the first of a pool
     (`boost`)."""
     store, llm, ssms = family
     tuned = ssms if way == "boost" else ssms[:1]
     arguments = [way, "--out", str(store.folder), "--llm", str(llm)]
     arguments += ["--ssm", *map(str, tuned), "--own-batches", "1", "--minutes"]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "zoo", *arguments, "5"], cwd=ROOT, stderr=log, stdout=log,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        checkpoint = store.folder / "runs" / f"{run}-ssm-code" / "checkpoint.pt"
-        deadline = time.monotonic() + 90
-        while not checkpoint.is_file() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+    checkpoint = store.folder / "runs" / f"{run}-ssm-code" / "checkpoint.pt"
+    kill_when(checkpoint.is_file, *arguments, "5")
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
     minutes = (killed["spent"] + 0.3) / 60 * len(tuned)

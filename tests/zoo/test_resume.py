@@ -178,11 +178,11 @@ def test_a_replaced_folder_is_renamed_before_its_files_are_removed(
 
 def test_a_killed_measurement_of_speedups_continues_after_its_timed_runs(tmp_path, monkeypatch):
     options = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
-    arguments = ("evaluate", *options, "--repeats", 4, "--out", tmp_path)
+    arguments = ("evaluate", *options, "--out", tmp_path)
     kill_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
     cached = list(tmp_path.glob("worth-*/*/*.json"))
     assert not (tmp_path / "worth.json").exists()
-    calls, pieces = record_calls(monkeypatch, round_times, "_run"), 2 + 2 + 3 * 2 * 4
+    calls, pieces = record_calls(monkeypatch, round_times, "_run"), 2 + 2 + 3 * 2 * 2
     length_calls = record_calls(monkeypatch, speedup, "_best_length")
     zoo(*arguments)
     assert not length_calls, "lengths chosen before the kill are kept"
@@ -200,7 +200,7 @@ def test_a_killed_measurement_of_speedups_continues_after_its_timed_runs(tmp_pat
 
 
 def test_samples_continue_after_the_stored_ones(tmp_path, monkeypatch, capsys):
-    options = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
+    options = ("--domains", "code", "stories", "--count", 3, "--tokens", 40, "--device", "cpu")
     arguments = ("samples", *options, "--out", tmp_path / "killed")
     kill_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)
     num_cached = len(list(tmp_path.glob("killed/samples-*/*.json")))

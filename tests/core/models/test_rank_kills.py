@@ -55,7 +55,7 @@ def short_timeout() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=["tp=2", "pp=2", "tp=4", "pp=3"])
+@pytest.fixture(scope="module", params=["tp=4", "pp=3"])
 def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
     """A tiny LLM over ranks, or the LLM that is named before the split (`bundled tp=2`). The ranks
     are forked; tests/core/models/test_rank_ends.py starts ranks as users do."""

@@ -49,8 +49,8 @@ class RunWithout:
     first_missed: NodeTrip
 
     def come_back(self, seconds: float = 10) -> None:
-        """Runs until the first node's drafts are used again, then to the end. A pause after each
-        round makes 500 rounds last at least `seconds` on any machine."""
+        """Runs until the first node's drafts are used again, and then for 40 rounds. A pause after
+        each round makes 500 rounds last at least `seconds` on any machine."""
         deadline = time.monotonic() + seconds
         state = ""
         while state != "in_time":
@@ -58,7 +58,7 @@ class RunWithout:
             self.events += until_rounds(self.stream, 1)
             state = rounds_of(self.events)[-1].nodes[0].state
             time.sleep(seconds / 500)
-        self.events += self.stream
+        self.events += until_rounds(self.stream, 40)
 
 
 def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
@@ -115,10 +115,12 @@ def missing_node(
         assert missed[-1][0].state == "absent" and missed[-1][0].end_ms == 0
         run = RunWithout(stream, events, missed[0][0])
         yield run
+        stream.close()
         notes = [note for one in rounds_of(run.events) for note in one.notes]
         ours = [note for note in notes if note.startswith(f"node {pool.links[0].address} ")]
         changes = ["gone" if "rounds go on" in note else "back" for note in ours]
         # The two kinds of notes alternate. On a busy machine, the node may be late again later.
         assert changes[:2] == ["gone", "back"], notes
         assert all(one != other for one, other in pairwise(changes)), notes
-        assert ids_of_events(run.events) == expected
+        ids = ids_of_events(run.events)
+        assert ids == expected[: len(ids)]

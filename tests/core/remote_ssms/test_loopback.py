@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from socket import (
     IPPROTO_TCP,
@@ -46,6 +47,7 @@ from tests.core.engines import ids_of_events, request, rounds_of, texts_of, toke
 from tests.core.remote_ssms.missing import LONG, missing_node, until_rounds
 from tests.core.remote_ssms.served import (
     HASH,
+    Namespace,
     engine_over,
     listening,
     namespace,
@@ -349,53 +351,34 @@ def test_the_command_line_prints_once_that_a_node_is_missing(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
-def test_a_node_process_may_end_in_mid_run(bundled: Engine, how: signal.Signals) -> None:
-    """The text is unchanged, rounds end at their deadlines, and the other node's drafts are used.
-    The missing node drafts again within ten seconds of its return."""
-    first = start_node("127.0.0.1:0", "ssm-code", "ssm-stories")
-    with (
-        opened_nodes(first, start_node("127.0.0.1:0", "ssm-docs")) as (one, two),
-        missing_node(bundled, NodeSettings((one, two)), lambda: first.send_signal(how)) as run,
-    ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "a request had been sent"
-        if how == signal.SIGSTOP:
-            first.send_signal(signal.SIGCONT)
-            run.come_back()
-        else:
-            first.wait()
-            with node_process(one, "ssm-code", "ssm-stories"):
+def test_a_node_process_may_end_in_mid_run(bundled: Engine) -> None:
+    """In the first run the node is stopped, in the second it is killed. The text is unchanged,
+    rounds end at their deadlines, and the other node's drafts are used. The missing node drafts
+    again within ten seconds of its return."""
+    names = ("ssm-code", "ssm-stories")
+    first = start_node("127.0.0.1:0", *names)
+    with opened_nodes(first, start_node("127.0.0.1:0", "ssm-docs")) as (one, two):
+        for how in (signal.SIGSTOP, signal.SIGKILL):
+            settings, end = NodeSettings((one, two)), partial(first.send_signal, how)
+            with ExitStack() as restarted, missing_node(bundled, settings, end) as run:
+                assert run.first_missed.end_ms > run.first_missed.start_ms, (
+                    "a request had been sent"
+                )
+                if how == signal.SIGSTOP:
+                    first.send_signal(signal.SIGCONT)
+                else:
+                    first.wait()
+                    restarted.enter_context(node_process(one, *names))
                 run.come_back()
-
-
-@pytest.mark.nightly
-def test_a_link_may_go_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
-    """Like test_a_node_process_may_end_in_mid_run, but both nodes are in network namespaces. The
-    link to the first node goes down and up again, and neither end is notified."""
-    key = str(tmp_path / "key")
-    write_keys(key)
-    with (
-        namespace(1) as far,
-        namespace(2) as near,
-        opened_nodes(
-            start_node(
-                f"{far.host}:7000", "ssm-code", "ssm-stories", within=far.within, key_file=key
-            ),
-            start_node(f"{near.host}:7000", "ssm-docs", within=near.within, key_file=key),
-        ) as (one, two),
-        missing_node(bundled, NodeSettings((one, two), key), lambda: far.set_link("down")) as run,
-    ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "a request had been sent"
-        far.set_link("up")
-        run.come_back()
 
 
 @pytest.fixture(scope="module")
 def two_machines(
     bundled: Engine, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[NodeSettings, list[list[str]]]]:
-    """The settings of two nodes in network namespaces, and the names of each node's SSMs (five in
-    all). The nodes take seconds to start, so engines use them one after another."""
+) -> Iterator[tuple[NodeSettings, list[list[str]], Namespace]]:
+    """The settings of two nodes in network namespaces, the names of each node's SSMs (five in all),
+    and the first node's namespace. The nodes take seconds to start, so engines use them one after
+    another."""
     key = str(tmp_path_factory.mktemp("keys") / "key")
     write_keys(key)
     parts = [[*bundled.models.ssms][number::2] for number in range(2)]
@@ -407,21 +390,36 @@ def two_machines(
             for machine, part in zip(machines, parts, strict=True)
         ]
         addresses = stack.enter_context(opened_nodes(*nodes))
-        yield NodeSettings(addresses, key), parts
+        yield NodeSettings(addresses, key), parts, machines[0]
+
+
+@pytest.mark.nightly
+def test_a_link_may_go_down_in_mid_run(
+    bundled: Engine, two_machines: tuple[NodeSettings, list[list[str]], Namespace]
+) -> None:
+    """Like test_a_node_process_may_end_in_mid_run, but both nodes are in network namespaces. The
+    link to the first node goes down and up again, and neither end is notified."""
+    settings, _, far = two_machines
+    with missing_node(bundled, settings, lambda: far.set_link("down")) as run:
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "a request had been sent"
+        far.set_link("up")
+        run.come_back()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_two_machines_write_the_texts_of_one(
-    bundled: Engine, two_machines: tuple[NodeSettings, list[list[str]]], temperature: float
+    bundled: Engine,
+    two_machines: tuple[NodeSettings, list[list[str]], Namespace],
+    temperature: float,
 ) -> None:
-    """Twenty prompts, four at once."""
-    settings, parts = two_machines
+    """Eight prompts, four at once."""
+    settings, parts, _ = two_machines
     models = bundled.models
     without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     with closing(Engine(without_ssms, nodes=connect_nodes(settings, without_ssms))) as engine:
         sampling = SamplingParams(48, temperature=temperature, seed=7)
-        requests = [Request(prompt, sampling, LONG.speculation) for prompt in prompts(20)]
+        requests = [Request(prompt, sampling, LONG.speculation) for prompt in prompts(8)]
         accepted = Counter[str]()
         for first in range(0, len(requests), 4):
             group = requests[first : first + 4]
