@@ -61,7 +61,8 @@ def test_two_runs_stand_side_by_side_are_moved_together_and_one_is_thinned(
             "on a narrow page the halves are below each other"
         )
         assert not sites.overflows(page), look
-        assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == [], look
+        assert axe(page, "#pair-tables", "#pair-playback") == [], look
+    assert axe(page, "#sessions-pair") == []
     both_are_moved(page)
     sites.shot(page, "sessions-pair-moved")
     page.click("#pair-close")

@@ -1,6 +1,6 @@
-"""Two visitors' simultaneous requests with preset and schedule `cosine`, in Chromium. The page and
-the events agree on the SSMs that draft, the SSM of each node, and the nodes granted to each
-request."""
+"""Two visitors' simultaneous requests with preset and schedule `cosine`, one of them from a page in
+Chromium. The page and the events agree on the SSMs that draft, the SSM of each node, and the nodes
+granted to each request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core import Engine
+from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import RoundCompleted
 from tests.ui import decoded, routed, sites
 from tests.ui.browser.looks import at_rest
@@ -21,8 +21,8 @@ from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 120
-EXAMPLES = ("story", "code")
+TOKENS = 80
+OTHER_PROMPT = "class Stack:\n    def __init__(self):\n        self.items = []\n"
 # Collects in `window.seen` the states of the panel, read every 50 ms: the scheduler's sentence and
 # the panel's rows.
 WATCH = """() => { window.seen = {}; setInterval(() => {
@@ -50,40 +50,38 @@ def test_two_requests_are_drawn_as_they_were_recorded(
     real: sites.Served, gate: PassGate, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
-    pages = [sites.wait_ready(browser_page(url)) for _ in EXAMPLES]
-    for page, example in zip(pages, EXAMPLES, strict=True):
-        decoded.prepare(page, "cosine", TOKENS, example, panes=False)
-        sites.open_drawer(page).get_by_label("Ignore EOS").check()
-        sites.close_drawer(sites.wait_form_settled(page))
-        sites.dock(page, "requests")  # a pane that is not open is not drawn
-        page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
-        page.evaluate(WATCH)
-    schedule = pages[0].locator("#requests-schedule").get_by_label("cosine: like lengths together")
+    page = sites.wait_ready(browser_page(url))
+    decoded.prepare(page, "cosine", TOKENS, panes=False)
+    sites.open_drawer(page).get_by_label("Ignore EOS").check()
+    sites.close_drawer(sites.wait_form_settled(page))
+    sites.dock(page, "requests")  # a pane that is not open is not drawn
+    page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
+    page.evaluate(WATCH)
+    schedule = page.locator("#requests-schedule").get_by_label("cosine: like lengths together")
     schedule.focus()
     schedule.press("Space")  # the pane is scrolled to what has the focus
-    sites.until(pages[0], lambda: context.model_host.schedule == "cosine")
+    sites.until(page, lambda: context.model_host.schedule == "cosine")
     gate.closed, gate.pass_s = True, PASS_S
-    for page in pages:
-        click_in_motion(page, "#live-run")
-    for page in pages:
-        gate.step_until_drawn(page, SECOND_ROW)
+    sampling = SamplingParams(TOKENS, ignore_eos=True)
+    asked = Request(OTHER_PROMPT, sampling, SpeculationConfig.preset("cosine"))
+    another = context.hub.start(asked, "another")
+    click_in_motion(page, "#live-run")
+    gate.step_until_drawn(page, SECOND_ROW)
     gate.closed = False
-    for page in pages:
-        decoded.wait_finished(page)
-    states = [list(page.evaluate("() => window.seen").values()) for page in pages]
-    runs = [decoded.recorded(context, own_run(seen)) for seen in states]
-    assert runs[0].started.run_id != runs[1].started.run_id
-    for own, other, seen in zip(runs, reversed(runs), states, strict=True):
-        assert speculation_of(own) == ("cosine", "fused", "across")
-        assert sum(grant_of(round_event).num_live == 2 for round_event in own.completed) > 10, (
-            "the requests were not decoded at once"
-        )
-        check_panel(seen, own, other)
-    for page, run, kinds in zip(pages, runs, ([*KINDS], [BESIDE_ANOTHER]), strict=True):
-        decoded.wait_all_drawn(sites.all_panes(page))
-        check_pictures(page, run, kinds)
-    sites.shot(pages[0], "cosine-two-requests")
-    check_sessions(pages[0], context, runs[0])
+    decoded.wait_finished(page)
+    sites.until(page, lambda: another.is_done)
+    seen = list(page.evaluate("() => window.seen").values())
+    own, other = (decoded.recorded(context, run) for run in (own_run(seen), another.run_id))
+    assert own.started.run_id != other.started.run_id
+    assert speculation_of(own) == ("cosine", "fused", "across")
+    assert sum(grant_of(round_event).num_live == 2 for round_event in own.completed) > 10, (
+        "the requests were not decoded at once"
+    )
+    check_panel(seen, own, other)
+    decoded.wait_all_drawn(sites.all_panes(page))
+    check_pictures(page, own, [*KINDS])
+    sites.shot(page, "cosine-two-requests")
+    check_sessions(page, context, own)
 
 
 def own_run(seen: Sequence[dict[str, Any]]) -> str:
@@ -122,6 +120,8 @@ def check_panel(
             words = f"{part.length_limit} tokens, {part.drafter_limit} SSMs"
             assert row["cells"][2] == (words if part.length_limit else "nothing")
             assert f"{part.num_granted} of {part.num_drafted}" in row["cells"][3]
+            words = " ".join(row["cells"])
+            assert row["own"] or ("another visitor's request" in words and "class" not in words)
         group = [
             round_event
             for row, round_event in zip(state["rows"], last, strict=True)

@@ -11,11 +11,12 @@ import pytest
 
 from tests.synthetic import synthetic_run
 from tests.ui import sites
+from tests.ui.browser.looks import turn_to
 from tests.ui.fakes import endless, recorded, request, with_request
 from tests.ui.live_screen import ROUNDS, race
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
-from tests.ui.test_browser_learn import copy_link, learn_tab, on_lesson, step_to
+from tests.ui.test_browser_learn import copy_link, on_lesson, step_to
 from tests.ui.test_browser_screen import at
 
 pytestmark = pytest.mark.browser
@@ -61,11 +62,50 @@ def query_is(page: Any, **fields: str) -> None:
     becomes(page, QUERY, THEME | fields)
 
 
-def test_a_link_to_the_opening_run_shows_it_paused_at_its_place(
+LEFT_RUNNING = """Your run was stopped when this page was left or loaded anew; it is in Sessions.
+ The form has this run's request: Run repeats it.""".replace("\n", "")
+LEFT_QUEUED = "Your run was taken out of the queue when this page was left or loaded anew."
+
+
+def test_a_page_loaded_anew_says_what_became_of_its_run_and_opens_a_link_to_the_opening_run(
     whole: Stage, opening: SimpleNamespace, browser_page: OpenPage
 ) -> None:
     page = sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING))
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    a_page_loaded_anew_says_what_became_of_its_run(page, whole)
+    whole.clear()
+    whole.play(recorded(ROUNDS))
+    page.goto(f"{whole.url}?__theme=light")
+    a_link_to_the_opening_run_shows_it_paused_at_its_place(page, whole, opening)
+
+
+def a_page_loaded_anew_says_what_became_of_its_run(page: Any, whole: Stage) -> None:
+    """First a run in the queue, then one that is being decoded. Rounds end faster than the page
+    updates its address."""
+    whole.play(endless, max_live=1, speed=10.0)
+    another = whole.context.hub.start(request(), "another")
+    page.click("#live-run")
+    sites.wait_notice(page, "In the queue: ")
+    page.locator(".sp-state-queued").wait_for()
+    page.reload()
+    sites.wait_notice(page, LEFT_QUEUED)
+    another.cancel()
+    page.locator("#prompt textarea").fill("w1 w2 w3")
+    page.click("#live-run")
+    sites.wait_notice(page, "Writing: ")
+    run = sites.desk_of(whole.context).frame().run_id
+    query_is(page, tab="live", run=run)
+    page.reload()
+    sites.wait_notice(page, LEFT_RUNNING)
+    sites.wait_notice(page, "Stopped: ")
+    assert page.locator("#prompt textarea").input_value() == "w1 w2 w3"
+    assert page.evaluate("() => sessionStorage.getItem('specscope-left')") is None, "said once"
+    sites.shot(page, "link-left")
+
+
+def a_link_to_the_opening_run_shows_it_paused_at_its_place(
+    page: Any, whole: Stage, opening: SimpleNamespace
+) -> None:
     sites.wait_notice(page, "This is a recorded run")
     page.locator("#live-scrubber [data-r='3']").wait_for()
     copied = copy_link(page, "#live-copy")
@@ -101,60 +141,21 @@ def test_a_link_to_the_opening_run_shows_it_paused_at_its_place(
     opening.is_done = True
     becomes(page, SHOWN, seen, arg="live")
     query_is(page, **place)
-    whole.context.opening._source = None
-    page.reload()
-    page.locator("#link-said").get_by_text("this server has no opening run").wait_for()
-    query_is(page)
-
-
-LEFT_RUNNING = """Your run was stopped when this page was left or loaded anew; it is in Sessions.
- The form has this run's request: Run repeats it.""".replace("\n", "")
-LEFT_QUEUED = "Your run was taken out of the queue when this page was left or loaded anew."
-
-
-def test_a_page_that_is_loaded_anew_says_what_became_of_its_run(
-    whole: Stage, opening: SimpleNamespace, browser_page: OpenPage
-) -> None:
-    """One page's run is stopped, and another page's run leaves the queue. Rounds end faster than
-    the page updates its address."""
-    whole.play(endless, max_live=1, speed=10.0)
-    other, page = (
-        sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING)) for _ in range(2)
-    )
-    page.locator("#prompt textarea").fill("w1 w2 w3")
-    page.click("#live-run")
-    sites.wait_notice(page, "Writing: ")
-    run = sites.desk_of(whole.context).frame().run_id
-    query_is(page, tab="live", run=run)
-    queued_run_is_gone(other)
-    page.reload()
-    sites.wait_notice(page, LEFT_RUNNING)
-    sites.wait_notice(page, "Stopped: ")
-    assert page.locator("#prompt textarea").input_value() == "w1 w2 w3"
-    sites.shot(page, "link-left")
-    page.reload()
-    sites.wait_notice(page, "Stopped: ")
-    page.wait_for_function("() => window.specscopeStops")
-    sites.wait_notice(page, "The form has this run's request")
-    assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
-
-
-def queued_run_is_gone(page: Any) -> None:
-    page.click("#live-run")
-    sites.wait_notice(page, "In the queue: ")
-    page.locator(".sp-state-queued").wait_for()
-    page.reload()
-    sites.wait_notice(page, LEFT_QUEUED)
 
 
 CHOSEN_CLOCK = "() => document.querySelector('#live-figures .ss-clock').dataset.chosen ?? null"
 DOCK = "(where) => document.querySelector(`#${where}-dock`).dataset.at"
 
 
-def test_a_link_opens_the_docks_pane_and_the_races_clock(
+def test_links_open_the_docks_pane_the_races_clock_and_a_lesson(
     whole: Stage, browser_page: OpenPage
 ) -> None:
     page = race(sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING)))
+    a_link_opens_the_docks_pane_and_the_races_clock(page, whole)
+    a_link_opens_a_lesson_with_its_run_and_back_goes_through_lessons(page, whole)
+
+
+def a_link_opens_the_docks_pane_and_the_races_clock(page: Any, whole: Stage) -> None:
     run = sites.desk_of(whole.context).frame().run_id
     page.locator("#live-scrubber [data-r='4']").click()
     place = {"tab": "live", "run": run, "round": "5"}
@@ -178,34 +179,30 @@ def test_a_link_opens_the_docks_pane_and_the_races_clock(
     page.go_back()
     query_is(page, **place, dock="closed", clock="passes")
     becomes(page, DOCK, "", arg="live")
-    page.goto(f"{whole.url}?__theme=light&run={run}&round=5&dock=length")
+    page.goto(f"{whole.url}?__theme=light&run={run}&round=99&stage=verify&dock=length")
     becomes(page, DOCK, "length", arg="sessions")
-    page.goto(f"{whole.url}?__theme=light&tab=live&run={run}&round=99&stage=verify&dock=x")
-    wrong = page.locator("#link-said")
-    wrong.get_by_text(
-        "round is '99': it must be a number from 1 to 12 (shown instead: round "
-    ).wait_for()
-    wrong.get_by_text("dock is 'x': it must be one of why, who").wait_for()
-    becomes(
-        page, "() => document.querySelector('#live-tree [aria-current]').dataset.stage", "verify"
-    )
+    words = "round is '99': it must be a number from 1 to 12 (shown instead: round "
+    page.locator("#link-said").get_by_text(words).wait_for()
+    stage = "() => document.querySelector('#sessions-tree [aria-current]').dataset.stage"
+    becomes(page, stage, "verify")
     sites.shot(page, "link-wrong")
 
 
 LESSON_OF = "() => new URLSearchParams(location.search).get('lesson')"
 
 
-def test_a_link_opens_a_lesson_with_its_run_and_back_goes_through_lessons(
-    whole: Stage, browser_page: OpenPage
+def a_link_opens_a_lesson_with_its_run_and_back_goes_through_lessons(
+    page: Any, whole: Stage
 ) -> None:
-    page = learn_tab(browser_page(whole.url, forgiven=sites.LEAVING), 3)
+    """The link's stage is wrong, so the usual one is shown."""
+    turn_to(page, "Learn")
+    step_to(page, 3)
     page.click("#learn-run")
     sites.wait_notice(page, "Finished: ", "learn")
     sites.wait_drawn(page, "learn")
     page.locator("#learn-scrubber [data-r='4']").click()
-    page.locator("#learn-tree [data-stage=verify]").click()
     run = sites.desk_of(whole.context, "learn").frame().run_id
-    place = {"lesson": "3", "run": run, "round": "5", "stage": "verify"}
+    place = {"lesson": "3", "run": run, "round": "5"}
     query_is(page, **place)
     seen = page.evaluate(SHOWN, "learn")
     step_to(page, 4)
@@ -213,10 +210,9 @@ def test_a_link_opens_a_lesson_with_its_run_and_back_goes_through_lessons(
     page.go_back()
     on_lesson(page, 3)
     becomes(page, LESSON_OF, "3")
-    page.goto(f"{whole.url}?{urlencode(THEME | place)}")
+    page.goto(f"{whole.url}?{urlencode(THEME | place | {'stage': 'judge'})}")
     on_lesson(page, 3)
+    sites.wait_notice(page, "stage is 'judge': it must be one of draft", "learn")
     becomes(page, SHOWN, seen, arg="learn")
     query_is(page, **place)
     sites.shot(page, "link-lesson")
-    page.goto(f"{whole.url}?{urlencode(THEME | place | {'stage': 'judge'})}")
-    sites.wait_notice(page, "stage is 'judge': it must be one of draft", "learn")

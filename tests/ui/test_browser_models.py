@@ -16,6 +16,7 @@ from tests.ui.browser.looks import turn_to
 from tests.ui.model_hosts import other_worker
 from tests.ui.reading import becomes, in_looks
 from tests.ui.sites import (
+    LEAVING,
     OpenPage,
     Served,
     close_drawer,
@@ -92,6 +93,8 @@ def ask(page: Any, llm: str, *ssms: str) -> None:
 
 
 CHECK = "models-check"
+PAIR = """() => ["llm :is(input, textarea)", "ssms textarea"].map((box) =>
+  document.querySelector(`#models-${box}`).value)"""
 CHIPS = """() => [...document.querySelectorAll("#header .sp-chip:not(.sp-rest)")].map((chip) =>
   chip.dataset.told.split(": ")[0].replace(/^(LLM|SSM [A-Z]) /, ""))"""
 PRESET = "() => document.querySelector('#preset input').value.split(' (')[0]"
@@ -121,13 +124,21 @@ def offers(page: Any, *drafters: str) -> None:
     close_drawer(page)
 
 
-def test_a_check_stays_reported_and_an_llm_alone_opens_the_plain_preset(
+def test_other_models_take_over_and_every_page_follows(
     bundled_site: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = wait_ready(browser_page(bundled_site[0]))
+    url, context = bundled_site
+    page = ran(wait_ready(browser_page(url, forgiven=LEAVING)))
+    becomes(page, CHIPS, ["llm", *SSMS])
     with monkeypatch.context() as patch:
         a_check_while_the_table_is_still_made_stays_reported(page, patch)
-    an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(page, bundled_site[1])
+    the_table_is_whole_on_a_phone_and_a_notebook(page)
+    an_llm_alone_opens_the_plain_preset(page)
+    other_models_take_over(page, context)
+    a_page_follows_models_that_were_exchanged_elsewhere(page, context)
+    page.reload()
+    becomes(wait_ready(page), CHIPS, ["llm", "ssm-code"])
+    offers(page, "ssm-code")
 
 
 def a_check_while_the_table_is_still_made_stays_reported(
@@ -157,41 +168,26 @@ def a_check_while_the_table_is_still_made_stays_reported(
     assert "It fits: " in page.locator(f"#{CHECK}-notice").inner_text()
 
 
-def an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
-    page: Any, context: Context
-) -> None:
+def an_llm_alone_opens_the_plain_preset(page: Any) -> None:
     ask(page, "bundled", "")
     load(page, "llm")
     live(page)
     offers(page)
     becomes(page, PRESET, "autoregressive")
+
+
+def other_models_take_over(page: Any, context: Context) -> None:
+    """The SSM brings the earlier preset back."""
+    model_host = context.model_host
+    version, names = model_host.version, model_host.names()
     models(page)
     page.locator("tbody.sp-offer").get_by_role("button", name="Use the pair of llm").last.click()
-    page.wait_for_function(
-        "() => document.querySelector('#models-ssms textarea').value.includes('ssm-stories')"
-    )
-    load(page, "llm", *SSMS)
-    live(page)
-    offers(page, *context.drafter_names)
-    becomes(page, PRESET, "specinfer")
-
-
-def test_other_models_take_over_and_every_page_follows(
-    bundled_site: Served, browser_page: OpenPage
-) -> None:
-    url, context = bundled_site
-    model_host = context.model_host
-    page = ran(wait_ready(browser_page(url)))
-    becomes(page, CHIPS, ["llm", *SSMS])
-    the_table_is_whole_on_a_phone_and_a_notebook(models(page))
-    version = model_host.version
+    becomes(page, PAIR, ["bundled", "\n".join(SSMS)])
     ask(page, "bundled", "ssm-stories")
     page.click("#models-need")
     wait_notice(page, re.compile(r"It fits: \d+ MiB together\."), CHECK)
     wait_notice(page, re.compile(r"SSM ssm-stories: on this machine, 92\dk parameters, "), CHECK)
-    assert model_host.version == version and len(model_host.names()) == 1 + len(SSMS), (
-        "nothing is loaded yet"
-    )
+    assert (model_host.version, model_host.names()) == (version, names), "nothing is loaded yet"
     load(page, "llm", "ssm-stories")
     stages = page.locator("#models-stages li").all_inner_texts()
     assert any("SSM 1 of 1 ssm-stories" in s and "weights" in s for s in stages), stages
@@ -205,11 +201,9 @@ def test_other_models_take_over_and_every_page_follows(
     becomes(page, LEGEND, True, "ssm-stories")
     assert model_host.names() == ("llm", "ssm-stories") and model_host.runs_on_old_models() == 0
 
+
+def a_page_follows_models_that_were_exchanged_elsewhere(page: Any, context: Context) -> None:
     swap_models(context, ModelPair("bundled", ("ssm-code",)))
-    later = wait_ready(browser_page(url))
-    becomes(later, CHIPS, ["llm", "ssm-code"])
-    offers(later, "ssm-code")
-    ran(later)
     page.click("#live-run")
     wait_notice(page, "the models were exchanged since this page was opened: reload it")
     turn_to(page, "Sessions")

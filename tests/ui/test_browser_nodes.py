@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes, load_models
+from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes
 from core.config.nodes import NodeSettings
 from core.engine.worker import Worker
 from core.models.loading.catalog import vocabulary_hash
@@ -25,7 +25,7 @@ from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 90
+TOKENS = 40
 ROUNDS = 3
 LONG_MS = 120_000  # for a remote SSM on a busy machine
 ALL_IN_SIGHT = """(row) => {
@@ -37,7 +37,7 @@ ALL_IN_SIGHT = """(row) => {
 LEAST_DEADLINE_S = 1.0
 
 
-def held_after(llm: Any, link: NodeLink, rounds: int) -> threading.Event:
+def held_after(llm: Any, link: NodeLink, rounds: int, patch: pytest.MonkeyPatch) -> threading.Event:
     """Once `link` has made more than `rounds` trips, the LLM's passes wait for the returned
     event."""
     go_on, forward = threading.Event(), llm.forward
@@ -47,7 +47,7 @@ def held_after(llm: Any, link: NodeLink, rounds: int) -> threading.Event:
             go_on.wait(LONG_MS / 1000)
         return forward(feeds)
 
-    llm.forward = held
+    patch.setattr(llm, "forward", held)
     return go_on
 
 
@@ -56,9 +56,12 @@ def row(page: Any, address: str) -> Any:
 
 
 def test_a_node_that_disconnects_is_seen_to_be_missing(
-    tmp_path_factory: pytest.TempPathFactory, browser_page: sites.OpenPage, bundled: Engine
+    tmp_path_factory: pytest.TempPathFactory,
+    browser_page: sites.OpenPage,
+    bundled: Engine,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    models = load_models(dtype="float32")
+    models = bundled.models
     here = replace(models, ssms={})
     with ExitStack() as leaving:
         lost = ExitStack()
@@ -70,12 +73,12 @@ def test_a_node_that_disconnects_is_seen_to_be_missing(
         for link in nodes.links:
             link.least_deadline_s = LEAST_DEADLINE_S
         engine = Engine(here, nodes=nodes).warm_up()
-        disconnected = held_after(here.llm, nodes.links[0], ROUNDS)
+        disconnected = held_after(here.llm, nodes.links[0], ROUNDS, monkeypatch)
         worker = Worker(engine)
         served = sites.serve_page(tmp_path_factory.mktemp("nodes"), worker, ("live",))
         url, context = leaving.enter_context(served)
         page = sites.wait_ready(browser_page(url, width=1920, height=1080))
-        decoded.prepare(page, "specinfer", TOKENS)
+        decoded.prepare(sites.dock(page, "when"), "specinfer", TOKENS, panes=False)
         sites.open_drawer(page).get_by_label("Ignore EOS").check()
         sites.close_drawer(sites.wait_form_settled(page))
         page.click("#live-run")
