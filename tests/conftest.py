@@ -144,11 +144,12 @@ FIRST = ("core/models/native/test_forward.py", "storage", "lab")
 # One worker runs a whole file. If a long file began last, the other workers would wait for its end.
 LONGEST = {
     "nightly": (
+        "laws/test_law1_smollm2.py",
         "bench/test_suites.py",
         "bench/test_start.py",
-        "laws/test_law1_smollm2.py",
-        "core/models/test_rank_kills.py",
+        "core/remote_ssms/test_loopback.py",
         "core/models/test_rank_ends.py",
+        "zoo/test_resume.py",
     ),
     "browser": ("ui/test_browser_smollm2.py", "ui/test_browser_bundled.py"),
 }
