@@ -68,7 +68,7 @@ def run_rows(study: Study, results: Results, tuned: Tuned) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Rows with the same fields as CSV, with a header."""
+    """The rows, which all have the same fields, as CSV with a header."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
