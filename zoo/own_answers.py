@@ -1,8 +1,8 @@
 """Conversations sampled from a chat LLM alone, to distil SSMs from.
 
-Half of the questions are from `zoo.chat_prompts`. The LLM writes the other half: it samples the
-user's turn of its own chat template (Magpie, arXiv 2406.08464). The LLM's largest probabilities at
-each token of an answer are kept, so that the LLM runs only once.
+The LLM writes at most half of the questions: it samples the user's turn of its own chat template
+(Magpie, arXiv 2406.08464). The others are from `zoo.chat_prompts`. The LLM's largest probabilities
+at each token of an answer are kept, so that the LLM runs only once.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Questions:
         return chat_tokens(self._models, [{"role": "user", "content": question}])
 
     def batch(self, count: int) -> list[tuple[int, tuple[int, ...]]]:
-        """The next `count` prompts as (kind, token ids), without prompts that are too long."""
+        """The next prompts as (kind, token ids): at most `count`, since prompts that are too long
+        are left out."""
         if len(self._own) < count // 2:
             self._own += self.own_questions(count)
         own, self._own = self._own[: count // 2], self._own[count // 2 :]
@@ -115,7 +116,7 @@ class Questions:
         return results
 
     def state(self) -> dict[str, Any]:
-        """The state that determines the next batches, as plain values."""
+        """The state that, with the generator's, determines the next batches, as plain values."""
         return {
             "taken": self._num_taken,
             "own": list(self._own),
@@ -123,8 +124,8 @@ class Questions:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned. The next batch is then the batch that would have
-        followed."""
+        """Restores what `state` returned. If the generator's state is restored too, the next batch
+        is the batch that would have followed."""
         self._num_taken, self._own = state["taken"], list(state["own"])
         self._noise.setstate(state["noise"])
 

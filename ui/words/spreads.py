@@ -1,7 +1,7 @@
 """Words for a speed-up and its range over repeats or prompts.
 
-Pure. For fewer than FEW groups (lab/figures.py), resampled medians reach from the lowest to the
-highest value. So this range is not called a 95 % interval.
+Pure. With few groups, resampled medians may reach from the lowest to the highest value
+(`Estimate.ends`). Such a range is not called a 95 % interval.
 """
 
 from __future__ import annotations
