@@ -1,8 +1,8 @@
 """The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|tables|
 chat-family|evaluate|samples`.
 
-Exit status 0: success. 2: an error, printed on one line with the field, its value and what is
-allowed. 130: interrupted; the same command resumes from what is stored under --out.
+Exit status 0: success. 2: an error, printed on one line. 130: interrupted; the same command, except
+`prepare`, then reuses what is stored under --out.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 gives the next token of all texts. The TOP largest probabilities of each token's distribution are
 kept.
 
-The engine serves requests that come and go; here thousands of texts begin at once, and only the
+The engine serves requests that come and go; here all texts of a batch begin at once, and only the
 number of tokens per minute matters.
 """
 
@@ -42,8 +42,9 @@ CHECKED_EVERY = 16  # tokens; each check for ended texts waits for the device
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
     """When a batch ends: after `max_new_tokens` of each text, at the `deadline` (by the generator's
-    clock), or once the share `ended_share` of its texts has reached an end token. Otherwise the few
-    longest texts would keep all other texts waiting."""
+    clock), or once the share `ended_share` of its texts has reached an end token. With a share
+    below 1, the few longest texts do not keep all other texts waiting. Deadline and share are
+    checked every CHECKED_EVERY tokens."""
 
     max_new_tokens: int
     ended_share: float = 1.0
@@ -53,10 +54,11 @@ class BatchLimits:
 class Generated(NamedTuple):
     """Texts of a batch, padded on the left so that all new tokens begin in the column `first_new`.
 
-    `ids` (texts, columns): a text with its end token begins in the column `starts` and ends before
-    the column `ends`, both (texts,). `top_ids` int32 and `top_probs` float16 (texts, new columns,
-    TOP): for each new column, the most probable tokens and their probabilities, descending. The
-    distribution is the one that the column's token was drawn from, but at temperature 1.
+    `ids` (texts, columns): a text, with its end token if it has one, begins in the column `starts`
+    and ends before the column `ends`, both (texts,). `top_ids` int32 and `top_probs` float16
+    (texts, new columns, TOP): for each new column, the most probable tokens and their
+    probabilities, descending. The distribution is the one that the column's token was drawn from,
+    but at temperature 1.
     """
 
     ids: Tensor

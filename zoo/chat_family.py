@@ -2,9 +2,9 @@
 
 The LLM writes conversations for a part of the time; then students of one shape with one shared
 embedding learn the LLM's distributions together, each with the most weight on its own kinds of
-question. All students are measured and written several times during the training. An interrupted
-run can be resumed: it repeats only the unfinished batch of answers, or the training steps since the
-last checkpoint.
+question, if it has any. All students are measured and written several times during the training. An
+interrupted run can be resumed: it repeats the answers to the development prompts, and the
+unfinished batch of answers or the training steps since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ TRAINING = "training"
 class FamilyPlan:
     """`minutes`: the time in all. `generation_minutes`: the part of it for the LLM's answers, to
     the `questions` (by kind) and to questions that the LLM writes itself. `development`: prompts
-    for measurements, which are left out of the training. `checkpoint_seconds`: seconds of training
+    for measurements; `questions` should not contain them. `checkpoint_seconds`: seconds of training
     between two checkpoints."""
 
     minutes: float
@@ -190,8 +190,8 @@ def _check_folder(folder: Path) -> None:
 
 @torch.inference_mode()
 def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
-    """`students`: the accuracy of each student by name; `union`: how often the LLM's token is the
-    most probable token of at least one student."""
+    """Two figures. `students`: the accuracy of each student by name; `union`: how often the LLM's
+    token is the most probable token of at least one student."""
     hits = []  # of each text (students, tokens, 3)
     for ids, start, end in zip(texts.ids, texts.starts.tolist(), texts.ends.tolist(), strict=True):
         new = texts.first_new - start

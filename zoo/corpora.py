@@ -1,8 +1,8 @@
 """Documents of each domain, read from folders of plain text and from the standard library of this
 interpreter.
 
-Texts are normalised; duplicates and documents that quote a benchmark prompt are left out and
-counted.
+Texts of the folders are normalised. Duplicates within a domain and documents that quote a benchmark
+prompt are left out and counted.
 """
 
 from __future__ import annotations

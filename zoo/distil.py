@@ -45,7 +45,8 @@ OWN = "own/"
 """Prefix of a row's name: the row `own/DOMAIN` has the LLM's own continuations of the domain's
 text."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
-_PROMPTS, _MEASURED_TOKENS = 6, 48  # of each domain, when the engine measures
+# When the engine measures: prompts of each domain, and new tokens after each prompt.
+_PROMPTS, _MEASURED_TOKENS = 6, 48
 
 Texts = Mapping[str, Sequence[np.ndarray]]
 TextFilter = Callable[[np.ndarray, int], np.ndarray]

@@ -1,8 +1,8 @@
 """`python -m zoo evaluate`: held-out loss and bits per byte of any model with the corpora's
 tokenizer, domain by domain.
 
-Every held-out token but the first is predicted once, from the tokens before it in its window.
-Results of a folder's weights are cached next to the tokens, a few windows in each file.
+Every held-out token but the first of each domain is predicted once, from the tokens before it in
+its window. Results of a folder's weights are cached next to the tokens, a few windows in each file.
 Independent of training.
 """
 

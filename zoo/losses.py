@@ -71,7 +71,8 @@ class Distillation:
                 teacher = log_probabilities(self.teacher, inputs)
             best = teacher.argmax(-1)
             student = log_probabilities(model, inputs)
-            # Only the tokens of a narrow head: this changes the loss by a constant.
+            # Only the tokens of a narrow head: the terms of other tokens do not depend on the
+            # student.
             teacher = teacher[..., : student.shape[-1]]
             each = functional.kl_div(student, teacher, log_target=True, reduction="none").sum(-1)
         else:

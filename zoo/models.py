@@ -56,7 +56,7 @@ def named_id(name: str) -> str:
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """bfloat16 matrix products if the device has instructions for them, else float32."""
+    """bfloat16 matrix products; float32 on a CPU that has no instructions for them."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=_multiplies_bfloat16(device))
 
 

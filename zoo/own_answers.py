@@ -1,8 +1,8 @@
 """Conversations whose answers a chat LLM writes (without drafts), from which SSMs are distilled.
 
-Half of the questions are from `zoo.chat_prompts`. The LLM writes the other half: it samples the
-user's turn of its own chat template (Magpie, arXiv 2406.08464). The LLM's largest probabilities at
-each token of an answer are kept, so that the LLM runs only once.
+The LLM writes at most half of the questions: it samples the user's turn of its own chat template
+(Magpie, arXiv 2406.08464). The others are from `zoo.chat_prompts`. The LLM's largest probabilities
+at each token of an answer are kept, so that the LLM runs only once.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Questions:
         return chat_tokens(self._models, [{"role": "user", "content": question}])
 
     def batch(self, count: int) -> list[tuple[int, tuple[int, ...]]]:
-        """The next `count` prompts as (kind, token ids), without prompts that are too long."""
+        """The next prompts as (kind, token ids): at most `count`, since prompts that are too long
+        are left out."""
         if len(self._own) < count // 2:
             self._own += self.own_questions(count)
         own, self._own = self._own[: count // 2], self._own[count // 2 :]

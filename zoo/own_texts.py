@@ -1,7 +1,7 @@
 """The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
 
 Texts are generated in batches of one shape. Each batch is a file, so that an interruption loses at
-most one batch. The texts are a pure function of seed, teacher and tokens.
+most one batch. The texts are a pure function of seed, teacher, tokens and the shape of a batch.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class OwnTexts:
         return continue_prefixes(self.teacher, prefixes, form.length, temperature, seed)
 
     def _prefixes(self, row: np.ndarray, length: int, noise: np.random.Generator) -> np.ndarray:
-        """(texts, length); every other prefix is the beginning of a document."""
+        """(texts, length); every other prefix is the beginning of a document, if the row has
+        separators."""
         last = len(row) - length
         if last < 1:
             raise ConfigError.of(

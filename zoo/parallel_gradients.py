@@ -1,4 +1,5 @@
-"""Computes the gradients of a training step on a CPU, in parts, with one thread per core.
+"""Computes the gradients of a training step; on a CPU in parts, with one thread per core if the
+windows can be divided evenly.
 
 Two threads that each take half of the windows are faster than one pass that uses two cores: the LLM
 of the preset deep trains on 1.25 times as many tokens a second. Parts are small, so that their

@@ -26,7 +26,8 @@ OTHERS = ("combine", "llm", "verify", "commit")  # lanes that do not belong to a
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The runs to measure: each prompt is continued by `tokens` new tokens, `repeats` times."""
+    """The runs to measure: each prompt is continued by `tokens` new tokens; `repeats` times where
+    all SSMs are compared (`measure_speedups`), elsewhere once."""
 
     prompts: Sequence[str]
     tokens: int = 48
@@ -89,8 +90,8 @@ def time_runs(
     repeats: int = 1,
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, RoundTimes]:
-    """The times of each configuration of the `contest`, by name. `cache`: earlier results of the
-    same work."""
+    """The times of each configuration of the `contest`, by name. `repeats`: how often each prompt
+    runs, instead of `workload.repeats`. `cache`: earlier results of the same work."""
     times = {name: RoundTimes() for name in contest}
     runs = {
         f"{repeat}-{number}-{turn}": (name, _request(workload, repeat, number, speculation))

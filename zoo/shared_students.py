@@ -277,7 +277,8 @@ class SharedTrainer:
         return torch.stack(losses)
 
     def _next_windows(self) -> Tensor:
-        """Indices (windows, length) of tokens; the windows come in a new order in every epoch."""
+        """Indices (windows, length) of tokens; the windows come in a new order in every epoch. The
+        last batch of an epoch may have fewer windows."""
         if not len(self._order):
             count, device = len(self._starts), self._starts.device
             order = torch.randperm(count, generator=self._noise, device=device)

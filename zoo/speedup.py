@@ -134,7 +134,7 @@ def _best_length(engine: Engine, alone: RoundTimes, own: RoundTimes) -> tuple[in
         own.median_ms("first"),
         own.median_ms("rest"),
     )
-    # The LLM's pass by number of tokens, as the engine has timed it.
+    # The LLM's pass by number of drafted tokens, as the engine has timed it.
     verify = engine.costs.verify.curve(LONGEST)
     gains = {}
     for length in range(1, LONGEST + 1):
@@ -170,8 +170,8 @@ def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterva
 
 
 def prompts_of(path: Path, count: int) -> list[str]:
-    """`count` prompts, evenly spread over a file of JSON lines that each have a `prompt`. Raises
-    ConfigError for a file of another kind."""
+    """At most `count` prompts, evenly spread over a file of JSON lines that each have a `prompt`.
+    Raises ConfigError for a file of another kind."""
     checks.integer("count", count, 1, 10_000)
     prompts = [row["prompt"] for row in rows_of(path, "prompt")]
     step = max(1, len(prompts) // count)
@@ -179,7 +179,7 @@ def prompts_of(path: Path, count: int) -> list[str]:
 
 
 def table(speedups: Sequence[Speedup]) -> list[str]:
-    """A table with a row for each SSM, then a sentence about each."""
+    """A table with a row for each of the `speedups`, then a sentence about each."""
     head = ("SSM", "accepted", "tokens/pass", "cost", "length", "predicted", "measured")
     rows = [head, *(_cells(one) for one in speedups)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]

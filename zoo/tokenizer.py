@@ -112,8 +112,8 @@ def encode(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], batch_size: int = 256
 ) -> np.ndarray:
     """All documents' ids in one array, (tokens,) of `token_id_dtype`. The `separator` comes before
-    each document. The end-of-text token comes after each document, unless it is the separator or
-    the tokenizer has added it already."""
+    each document. The end-of-text token, if there is one, comes after each document, unless it is
+    the separator or the tokenizer has added it already."""
     parts = list(_encode_documents(tokenizer, documents, batch_size))
     if not parts:
         return np.zeros(0, dtype=token_id_dtype(vocabulary_size(tokenizer)))

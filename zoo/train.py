@@ -1,7 +1,8 @@
 """`python -m zoo train`: trains each model of a preset for its share of a time budget, resumable.
 
-The budget is seconds of training, summed over resumed runs. An interruption loses the steps after
-the last checkpoint; an interrupted evaluation is repeated on resuming, with the same weights.
+The budget is seconds of training, including the evaluations meanwhile, summed over resumed runs. An
+interruption loses the steps after the last checkpoint; an interrupted evaluation is repeated on
+resuming, with the same weights.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ class TrainingRun:
         return self.minutes * 60.0 * recipe.budget_share / shares
 
     def workers(self, recipe: ModelRecipe) -> int:
-        """The number of threads among which a step's windows are divided. It is torch's number of
-        threads if all threads get the same number of windows. Otherwise it is one, and this thread
-        uses all cores. It is one on a GPU."""
+        """The number of threads among which a step's windows are divided. On a CPU it is torch's
+        number of threads if all threads get the same number of windows. Otherwise it is one, and
+        this thread uses all of torch's threads."""
         windows = max(1, recipe.tokens_per_step // self.preset.schedule.late_context)
         threads = torch.get_num_threads()
         return threads if self.device.type == "cpu" and windows % threads == 0 else 1
@@ -139,7 +140,7 @@ def learn(
 ) -> TrainedModel:
     """Trains a model until its budget is spent, from the checkpoint of this `identity` if there is
     one; saves it in the folder `kind` and evaluates the saved weights. `evaluation`: made several
-    times during training, by default the scores on held-out text."""
+    times during training, by default the scores on the first held-out tokens."""
     folder = run.store.folder / kind / trainer.recipe.name
     checkpoint = TrainingCheckpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
     in_parts = run.device.type == "cpu"

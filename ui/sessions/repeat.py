@@ -47,7 +47,7 @@ def repeat_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, owner: str, run_id: str
 ) -> Iterator[list[Any]]:
     """Repeat the opened run on the same board: yields the values of the board and of its Stop
-    button, and at the end the new run's id."""
+    button, and at the end the id of the run on the board."""
     board, store = sessions.board, sessions.board.context.store
 
     def frames() -> Iterator[object]:

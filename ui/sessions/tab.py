@@ -55,7 +55,7 @@ def opened_run(
         # At full speed one `advance` moves to the last recorded event.
         player.advance(0.0)
         session.look_at(player)
-        # After `look_at`, which clears the results about the previous run.
+        # After `look_at`, which clears `regret` and `answer`.
         session.baseline = baseline_of(board.context.store, run)
         session.regret = stored_regret(run)
         if session.baseline is not None and session.baseline.same_text:

@@ -112,7 +112,7 @@ class TwoRuns:
 
 
 def build_two_runs() -> TwoRuns:
-    """Hidden until two runs are chosen; on a narrow screen the halves are stacked."""
+    """Hidden until a second run is chosen; on a narrow screen the halves are stacked."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         message_box = notice("pair-said")
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)

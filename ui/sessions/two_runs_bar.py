@@ -49,7 +49,8 @@ MOVES = {
     "round-previous": -EVENTS_A_ROUND,
     "round-next": EVENTS_A_ROUND,
 }
-"""By how many stages a button moves both runs."""
+"""By how many stages a button moves both runs. Within a round, the two round buttons move less: see
+`move_both`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def bar_players(tab_sessions: Sequence[TabSession]) -> list[Player]:
 
 def place_of(players: Sequence[Player]) -> Any:
     """The slider's update: its value is the round that the pictures show (0 before the first), its
-    maximum the number of complete rounds of the longer run."""
+    maximum the number of complete rounds of the longer run, at least 1."""
     rounds = max((one.frame().known_rounds for one in players), default=0)
     shown_round = -(-_stage_of(players) // EVENTS_A_ROUND)
     return gr.update(maximum=max(1, rounds), value=min(max(1, rounds), shown_round))
@@ -162,8 +163,8 @@ def scrub_both(tab_sessions: Sequence[TabSession], number: float | None) -> None
 
 
 def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> None:
-    """Sets the speed in rounds per second, also of runs that are playing; None (an empty box) has
-    no effect."""
+    """Sets the speed in rounds per second, at least SLOWEST and at most FASTEST, also of runs that
+    are playing; None (an empty box) has no effect."""
     for one in bar_players(tab_sessions):
         if rate is not None:
             # `step`, since `play_both` moves the players: `advance` must not move them too.
@@ -175,8 +176,8 @@ def play_both(
     rate: float | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Plays both runs from their place, or from the beginning if both are at their ends. Yields
-    whenever they have moved."""
+    """Plays both runs from their place, or from the beginning if both are at their ends. Yields at
+    the beginning, and whenever they have moved."""
     players = bar_players(tab_sessions)
     if not players:
         yield None

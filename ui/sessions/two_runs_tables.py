@@ -1,4 +1,5 @@
-"""Two runs side by side as tables: figures, with the ratio of each count, and settings that differ.
+"""Two runs side by side as tables: figures, with the ratios of those that are not times, and
+settings that differ.
 
 Pure: RunStats and RunSummaries of the store in, plain dicts out. ui/run/same_text.py compares
 texts.
@@ -17,7 +18,8 @@ from ui.words.glossary import GLOSSARY
 __all__ = ["figures_of", "settings_apart"]
 
 MAX_CHARACTERS = 300
-"""The most characters that are shown of a setting's value."""
+"""The most characters that are shown of a setting's value, or of each item if the value is a
+list."""
 
 FIGURES = (
     "tokens_per_second",
@@ -38,9 +40,9 @@ request."""
 
 
 def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
-    """A row for each figure: both values and, unless it is in TIMES, the second divided by the
-    first. Each time is a single sample, so a ratio of times would say nothing about the
-    settings."""
+    """A row for each figure: both values and, unless the figure is in TIMES, the second value
+    divided by the first (a dash if the first is 0). Each time is a single sample, so a ratio of
+    times would say nothing about the settings."""
     first, second = one or RunStats(), two or RunStats()
     rows: dict[str, Any] = {}
     for i, name in enumerate(FIGURES):
@@ -62,7 +64,8 @@ def _ratio(first: float, second: float) -> str:
 def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) -> dict[str, Any]:
     """A row for each setting in which the requests of two RunSummaries differ, and for each setting
     that was requested alike but resolved differently. Also rows for the schedules (`schedules`, in
-    words), the models and the drawn seeds, if they differ."""
+    words) and the models, if they differ. If both requests have the same seed or none, also a row
+    for drawn seeds that differ."""
     requests = _flat(one.asked), _flat(two.asked)
     resolved = _flat(one.config), _flat(two.config)
     rows = [(name, *(side.get(name) for side in requests)) for name in _names(*requests)]
@@ -97,7 +100,7 @@ def _names(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """A value as short text: the items of a list, a dash for an empty value."""
+    """A value as short text: the items of a list, a dash for None and for empty text."""
     if value is None or value == "":
         return "–"
     if isinstance(value, (list, tuple)):

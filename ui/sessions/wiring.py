@@ -57,8 +57,8 @@ CHOOSING = """(label) => {
   document.documentElement.toggleAttribute("data-choosing", choosing);
   document.querySelector("#sessions-runs .sp-selected")?.toggleAttribute("inert", choosing);
 }"""
-"""JavaScript that runs after the button's label has changed. While a second run is being chosen,
-the first run cannot be pressed in the list."""
+"""JavaScript that runs after events that may change the button's label. While a second run is being
+chosen, the first run cannot be pressed in the list."""
 
 
 def wire_sessions(

@@ -2,7 +2,7 @@
 grants to each, how busy each model's lane is, and the menu of schedules. The script updates the
 panel only while it is visible.
 
-The panel shows only numbers of another visitor's request.
+Of another visitor's request, the panel shows neither the prompt nor the run's id.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def wire_all_requests(panel: AllRequests, visitor: gr.BrowserState) -> None:
         try:
             choose_schedule(context, name or "", context.access.may_change(request))
         except SpecScopeError:
-            name = None  # the menu shows the schedule in use again; the note says who may choose
+            name = None  # the menu shows the schedule in use again
         return _values(context, request, key, name)
 
     outputs = [panel.view, panel.schedule]

@@ -52,7 +52,7 @@ class Stamps:
 
     def on(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
         """`value` of the component `name` with its number `n`; an unchanged value keeps its number,
-        so that it is neither sent nor drawn again."""
+        so that a stream need not send it again."""
         stamped = self._last.get(name)
         if stamped is None or stamped[0] != value:
             # From the clock, so that an open page takes the values of a restarted server as newer.

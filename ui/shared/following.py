@@ -51,9 +51,9 @@ def fields_after_swap(
 ) -> tuple[str, list[Any]]:
     """The preset and every field's update, for controls that were made for the drafters `before`.
 
-    If the fields have the values of `preset`, it is applied again for the loaded models. Otherwise
-    the visitor's values stay, without drafters that are no longer loaded. If none of the chosen
-    SSMs is left, all loaded SSMs are chosen.
+    If the fields have the values of `preset`, the preset that `opening_preset` returns is applied
+    for the loaded models. Otherwise the visitor's values stay, without drafters that are no longer
+    loaded. If none of the chosen SSMs is left, all loaded SSMs are chosen.
     """
     names, drafters_at = context.drafter_names, FIELD_NAMES.index("drafters")
     if preset != OWN and has_preset_values(preset, own, before, values):

@@ -1,8 +1,8 @@
 """Fills Live's form with a request from a past run, a comparison, a grid or a lesson; does not run
 it.
 
-Other pages connect a control with `into_live`. Afterwards the form shows exactly the request, or a
-notice says why it cannot and nothing changes.
+Other pages connect a control with `into_live`. Afterwards the form shows the request, or a notice
+says why it cannot and the form stays as it is.
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ def _check_loaded(request: Request, context: Context) -> None:
 
 
 def _check_same(request: Request, shown: Request) -> None:
-    """ConfigError if `shown`, the form's request, differs from `request`. For example, the form
-    cannot hold a stop string that has a line break."""
+    """ConfigError if the sampling or the speculation of `shown`, the form's request, differs from
+    that of `request`. For example, the form cannot hold a stop string that has a line break."""
     asked_plain, shown_plain = request.to_plain(), shown.to_plain()
     for part in ("sampling", "speculation"):
         for name, value in asked_plain[part].items():

@@ -199,8 +199,7 @@ def short_count(parameters: int) -> str:
 
 
 def notice_value(lines: Iterable[Line], again: bool = False) -> dict[str, Any]:
-    """Distinct lines that have text, in order. `again`: the browser polls for updates, since the
-    lines expire."""
+    """Distinct lines that have text, in order. `again`: whether the browser polls for updates."""
     unique = list(dict.fromkeys(line for line in lines if line.text))
     by_index = {
         str(i): {"kind": line.kind, "text": visible(line.text)} for i, line in enumerate(unique)
@@ -220,7 +219,8 @@ def log_line(status: Any) -> Line:
 
 
 def page_css() -> str:
-    """CSS of these components, of the layout, and of each tab's own components."""
+    """The CSS files beside these components' scripts. The files of the pictures are in
+    ui/components."""
     # Sorted, so that the order is the same on every machine: if rules are equally specific, the
     # later file's rule applies.
     return "\n".join(

@@ -51,8 +51,8 @@ def listed_studies(session: TabSession, studies: Studies) -> list[Any]:
 
 
 def press_list(session: TabSession, studies: Studies, event_data: dict[str, Any]) -> list[Any]:
-    """Answers a click in the list: turns a page or deletes a study. `event_data` comes from the
-    browser."""
+    """Answers a click in the list: turns a page or deletes a study. A click that opens a study only
+    updates the list. `event_data` comes from the browser."""
 
     def work() -> list[Any]:
         if event_data.get("do") == "page" and event_data.get("by") in (1, -1):

@@ -76,8 +76,8 @@ def select_in_run(player: Player, data: Any) -> None:
 
 
 def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]:
-    """Play in slow motion from the visitor's place. If `rewind`, play from the start; in step mode,
-    stay paused at the start."""
+    """Play in slow motion from the visitor's place; from the start if all events are shown and no
+    round is selected, or if `rewind`. With `rewind` in step mode, stay paused at the start."""
 
     def frames() -> Iterator[object]:
         player, pace = session.player, session.pace
@@ -105,7 +105,7 @@ def refresh_notice(board: Board, session: TabSession) -> Any:
 
 def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -> Iterator[Values]:
     """Sets the speed that was chosen, for this run and later runs. A paused run plays on, unless
-    the mode is `step`. `rate`: rounds per second, None to keep it."""
+    the mode is `step` or the run is at its end. `rate`: rounds per second, None to keep it."""
 
     def frames() -> Iterator[object]:
         pace = Pace(mode, session.pace.rounds_per_second if rate is None else rate)
@@ -125,7 +125,7 @@ def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -
 
 
 def wire_board(board: Board) -> None:
-    """Connect every picture's selection and the scrubber."""
+    """Connect the events of the board's pictures, scrubber and notice."""
 
     def tick(request: gr.Request) -> Any:
         return refresh_notice(board, board.session(request))

@@ -98,13 +98,13 @@ class Studies:
     # -- measuring --
 
     def begin(self, study: Study) -> None:
-        """Store a new study and measure it, whether or not a tab shows it. Raises StudyError while
-        another study is measured, or if the loaded models are not the models of `study`."""
+        """Store a new study and measure it, whether or not a tab shows it. Raises what
+        `Conductor.begin` raises."""
         self.context.conductor.begin(study, self.key)
 
     def resume(self, study_id: str) -> None:
-        """Measure the cells that are missing. Raises StudyError as `begin` does, and also if no
-        cell is missing or if another server is measuring the study."""
+        """Measure the cells that are missing. Raises what `Conductor.resume` raises, and StudyError
+        if no cell is missing or if another server is measuring the study."""
         row, definition = self._find(study_id)
         if row.done >= row.total:
             raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")

@@ -1,9 +1,9 @@
 """The part that Compare, Tune and Prompts share: a study's state, Stop and Go on, past studies.
 
-Studies belong to the server; this board only shows them. In every browser tab, also after a reload
-or a restart, the board shows what is being measured, and it passes the results so far to its own
-tab's pictures. While it is visible the browser polls (assets/progress.js), more often while
-something is being measured. The study that a tab shows is in its session's `study`.
+Studies belong to the server; this board only shows them. In every browser tab, also after a reload,
+the board shows what is being measured, and it passes the results so far to its own tab's pictures.
+While it is visible the browser polls (assets/progress.js), more often while something is being
+measured. The study that a tab shows is in its session's `study`.
 
 A tab uses the board like this:
 
@@ -13,7 +13,7 @@ A tab uses the board like this:
     wire_study_board(board, visitor, tab, drawn)
     wire_begin(board, visitor, button.click, make, inputs, drawn)
 
-`draw(opened)` gets an OpenedStudy, or None if no study is selected; it is called only when
+`draw(opened)` gets an OpenedStudy, or None if no study is selected; a poll calls it only when
 something has changed. `make(*inputs)` returns the Study to measure (made by `new_study` of
 ui/shared/studies.py) or raises ConfigError, which the board shows.
 """

@@ -59,7 +59,7 @@ class StudyBoard:
 @dataclass(frozen=True, slots=True)
 class StudyPictures:
     """A tab's own pictures: the components, and a function that returns their values. The board
-    stamps values that are dicts, so that a late answer does not replace a newer one."""
+    stamps values that are plain dicts, so that a late answer does not replace a newer one."""
 
     outputs: tuple[Component, ...]
     draw: Callable[[OpenedStudy | None], Sequence[Any]]
@@ -72,9 +72,10 @@ def look_at_study(
     drawn: StudyPictures,
     opening: bool = False,
 ) -> list[Any]:
-    """The present values of board and pictures; unchanged values are skipped. `opening`: whether
-    the tab is being opened. Then it shows the study that another tab chose for it, else the study
-    that is being measured, else the study that it showed before, else the newest study."""
+    """The present values of board and pictures; the list and the pictures are skipped if nothing
+    has changed. `opening`: whether the tab is being opened. Then it shows the study that another
+    tab chose for it, else the study of its kind that is being measured, else what it showed before,
+    else the newest study."""
 
     def work() -> None:
         if opening:
@@ -265,8 +266,9 @@ def turned_to_past(board: StudyBoard, session: TabSession, studies: Studies) -> 
 
 
 def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tuple[str, ...]:
-    """The ids of the studies on the list's page. They may have changed, since another tab or server
-    may begin or delete studies. If the study that is shown was deleted, it is deselected."""
+    """The ids of the studies on the list's page, and one more if another page follows. They may
+    have changed, since another tab or server may begin or delete studies. If the study that is
+    shown was deleted, it is deselected."""
     place = session.study
     ids = tuple(row.study_id for row in studies.page(board.kind, place.page))
     if place.study_id and place.study_id not in ids:

@@ -71,7 +71,7 @@ INITIAL_AXES = (
     ("max_tree_nodes", "64"),
 )
 """The axes of a new form, which measure how acceptance falls with length and temperature. A budget
-of 64 nodes cuts no draft, so that different lengths give different trees."""
+of 64 nodes cuts few drafts, so that different lengths give different trees."""
 INITIAL_TOKENS, INITIAL_REPEATS = 64, 1
 SEED_INFO = "Of the first repeat; each later repeat adds 1. Empty: one is drawn and recorded."
 
@@ -222,8 +222,8 @@ def study_request(
 
 
 def axes_of_entries(entries: Sequence[Sequence[Any]]) -> list[Axis]:
-    """(field, typed, picked) of each axis -> the axes that have a field. ConfigError if no axis has
-    a field."""
+    """(field, typed, picked) of each axis -> the axes that have a field. ConfigError for wrong
+    values, or if no axis has a field."""
     axes = []
     for field, typed, picked in entries:
         if field in MENU_FIELDS:

@@ -67,7 +67,7 @@ def run_rows(study: Study, results: Results, tuned: Tuned) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """The rows as CSV with a header; all have the same fields."""
+    """The rows, which all have the same fields, as CSV with a header."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

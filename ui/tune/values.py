@@ -287,7 +287,8 @@ def _cell(text: str, value: Any = None) -> dict[str, Any]:
 
 
 def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dict[str, Any]:
-    """A point's figures and its runs, prompt by prompt; {} if there is no such point."""
+    """A point's figures and its runs so far, in the order of measuring; {} if there is no such
+    point."""
     if not 0 <= point < len(tuned.rows):
         return {}
     row = tuned.rows[point]

@@ -108,8 +108,8 @@ def sample_words(study: Study) -> str:
 
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
     """The best point at each temperature, the points within noise of it, whether the best point is
-    faster than plain decoding, points that drafted alike, acceptance by temperature, and whether
-    the texts are the same."""
+    faster than plain decoding, points that drafted alike, acceptance by temperature, whether the
+    texts are the same, and points that cannot run."""
     if not tuned.bests:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     lines: list[Line] = []
@@ -140,7 +140,8 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
     """The best point at its temperature. The line is `good` if the measurements show that this
     point beats plain decoding. It is `warn` if several samples show that no point does, or leave
-    this open. Otherwise it is `info`."""
+    this open. Otherwise it is `info`, and so is the line of a point that is the only one at its
+    temperature."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
     if at and len(tuned.beside(best)) == 1:

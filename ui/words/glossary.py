@@ -2,7 +2,7 @@
 
 Tables, axes, tooltips, the report and the guide's table take them from here, and so do the page's
 scripts, through the generated `glossary.js` (ui/components/assets.py). Exported files and endpoints
-use the names of RunStats instead.
+use field names instead.
 """
 
 from __future__ import annotations

@@ -98,7 +98,8 @@ def _final_round_note(frame: Frame) -> list[Line]:
 
 def _notes(frame: Frame) -> list[Line]:
     """The engine's latest notes up to the displayed position, in order, and how many earlier notes
-    are left out. Faults are warnings, results of `auto`'s trials are not."""
+    are left out; not the note of `_alone_note`. Faults are warnings, results of `auto`'s trials are
+    not."""
     lines = [
         Line("warn" if is_fault(note) else "info", f"Round {round_.number + 1}: {in_words(note)}.")
         for round_ in frame.view.rounds
@@ -120,7 +121,7 @@ def _alone_note(frame: Frame) -> list[Line]:
 
 
 def position_sentence(frame: Frame) -> str:
-    """One sentence: the run's state and the displayed position."""
+    """The run's state and the displayed position, in words."""
     if not frame.run_id:
         return "Press Run: the text appears here. Click a token to see where it came from."
     if not frame.known:

@@ -41,8 +41,8 @@ UNLISTED = ("drafters", "record_top_k")
 """Fields that `Settings.differ` leaves out: drafters are shown elsewhere; `record_top_k` does not
 change the text."""
 PAGE_NODES = 24
-"""The node budget of `specinfer` on the page, which opens with that preset. With `auto` the trees
-would depend on measured times; with this number a request has the same trees on every machine."""
+"""The node budget of `specinfer` on the page. With `auto` the trees would depend on measured
+times."""
 
 
 def field_label(name: str) -> str:
@@ -65,8 +65,8 @@ def page_preset(name: str, temperature: float) -> SpeculationConfig:
 class Settings:
     """`name`: the preset's name, OWN, or words for settings of another version. `differ`: for OWN,
     the fields that differ from the defaults, as `field=value`. For `specinfer` as the page runs it,
-    `differ` is the node budget; otherwise it is empty. `sampling`: the sampling parameters, the
-    temperature first."""
+    `differ` is the node budget; otherwise it is empty. `sampling`: the temperature, then the other
+    sampling parameters that change the probabilities."""
 
     name: str
     differ: tuple[str, ...]

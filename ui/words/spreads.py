@@ -1,7 +1,7 @@
 """Words for a speed-up and its range over repeats or prompts.
 
-Pure. For fewer than FEW groups (lab/figures.py), resampled medians reach from the lowest to the
-highest value. So this range is not called a 95 % interval.
+Pure. With few groups, resampled medians may reach from the lowest to the highest value
+(`Estimate.ends`). Such a range is not called a 95 % interval.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
 at least as slow as without drafts."""
 FAR_APART = 2.0
-"""Repeats of one request count as disturbed if the highest speed-up is this many times the lowest,
-as in 34 of 81 races that were recorded while other work ran."""
+"""Repeats of one request count as disturbed if the highest speed-up is at least this many times the
+lowest, as in 34 of 81 races that were recorded while other work ran."""
 
 SINGLE = "one sample"
 """The words for a speed, or a speed-up, that was measured once."""

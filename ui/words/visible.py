@@ -1,6 +1,6 @@
 """Makes text of a visitor or a model safe for a line of the page: signs replace control characters,
-invisible characters and characters that change the writing direction. `prose` of
-ui/components/assets/text.js does the same."""
+and the invisible or direction-changing characters of SIGNS. `prose` of ui/components/assets/text.js
+does the same."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ UNSEEN = re.compile(f"[{''.join(SIGNS)}\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f]")
 
 
 def visible(text: str) -> str:
-    """`text` with a sign for each control, invisible or direction-changing character; spaces, tabs,
-    line feeds and joiners (U+200C, U+200D) stay."""
+    """`text` with a sign for each control character and each character of SIGNS; tabs, line feeds
+    and joiners (U+200C, U+200D) stay."""
     return UNSEEN.sub(lambda match: _sign(match[0]), text)
 
 
