@@ -62,12 +62,13 @@ class DataOrder:
     def _next_window(self, index: int, length: int) -> np.ndarray:
         row, key = self._rows[index], f"{self._names[index]}/{length}"
         # An epoch that is shifted by up to `length` tokens has room for one window less.
-        num_windows = (len(row) - (length if self._shifts else 1)) // length
+        reserved = length if self._shifts else 1
+        num_windows = (len(row) - reserved) // length
         if num_windows < 1:
             raise ConfigError.of(
                 "corpora",
                 self._names[index],
-                f"at least {number_of(2 * length, 'training token')}, not {len(row)}",
+                f"at least {number_of(length + reserved, 'training token')}, not {len(row)}",
             )
         num_drawn = self._num_drawn.get(key, 0)
         self._num_drawn[key] = num_drawn + 1

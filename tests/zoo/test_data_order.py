@@ -53,4 +53,6 @@ def test_a_missing_or_too_small_domain_is_named() -> None:
         DataOrder(TOKENS, (("a", 0.5), ("math", 0.5)), seed=0)
     with pytest.raises(ConfigError, match="corpora is 'b': at least 1000 training tokens, not 499"):
         DataOrder({"b": TOKENS["b"][:499]}, (("b", 1.0),), seed=0).next_batch(1, 500)
+    with pytest.raises(ConfigError, match="at least 501 training tokens, not 499"):
+        DataOrder({"b": TOKENS["b"][:499]}, (("b", 1.0),), seed=0, shifts=False).next_batch(1, 500)
     assert DataOrder(TOKENS, (("b", 1.0),), seed=0).next_batch(1, 250).shape == (1, 251)
