@@ -77,7 +77,7 @@ class LiveRun:
     round of this request. That round verified `num_verified` nodes, of which it accepted
     `num_accepted`. `llm_ms` is the time of the LLM and `draft_ms` the time of the drafters, both
     with prefills; `scheduled` is the scheduler's part. `num_waited`: rounds of other requests since
-    then.
+    then, among the worker's last rounds.
     """
 
     run_id: str
@@ -142,7 +142,9 @@ def live_run(
                 scheduled=event.scheduled,
                 max_tree_nodes=max_tree_nodes,
             )
-    return LiveRun(run_id, num_tokens, max_tokens, max_tree_nodes=max_tree_nodes)
+    return LiveRun(
+        run_id, num_tokens, max_tokens, num_waited=len(rounds), max_tree_nodes=max_tree_nodes
+    )
 
 
 def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:

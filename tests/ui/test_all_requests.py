@@ -86,6 +86,21 @@ def test_own_requests_are_marked_and_others_have_no_text(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
+    ("num_tokens", "state"), [(0, "begins"), (5, "waits for at least 16 rounds")]
+)
+def test_a_request_without_one_of_the_last_rounds_begins_or_waits(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, num_tokens: int, state: str
+) -> None:
+    worker = scene.context.hub.worker
+    now = worker.snapshot()
+    runs = (now.runs[0], LiveRun(scene.theirs, num_tokens, 64, num_waited=16))
+    monkeypatch.setattr(worker, "snapshot", lambda: replace(now, runs=runs))
+    value = requests_value(scene.context, "me")
+    assert [row["state"] for row in value["rows"].values()] == ["in the pass", state]
+    assert value["reason"] == SCHEDULED.reason, "the reason of the latest pass"
+
+
+@pytest.mark.parametrize(
     ("passes", "when"), [(0, "in this round"), (1, "1 round ago"), (41, "41 rounds ago")]
 )
 def test_the_last_decision_is_shown_until_the_next(

@@ -152,6 +152,8 @@ def _limit(run: LiveRun) -> str:
 
 
 def _state(run: LiveRun) -> str:
+    if run.round < 0 and run.num_tokens:
+        return f"waits for at least {number_of(run.num_waited, 'round')}"
     if run.round < 0:
         return "begins"
     if not run.num_waited:
