@@ -42,7 +42,7 @@ class SpeculationControl:
     follows QUIET rounds without a queue. Otherwise a single request that keeps the LLM busy would
     keep the limit of a past queue.
 
-    A policy may request a long draft in one round and none in the next. So a step starts from the
+    A policy may request a long draft in one round and none in the next. So a step counts with the
     most that was requested in the last PATIENCE rounds. If none of these rounds requested a draft,
     there is nothing to limit.
 
