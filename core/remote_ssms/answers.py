@@ -63,7 +63,6 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
     # Without stages the entire trip counts as the way to the node. The times in transit of the
     # `count` drafts add up to the answer's.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)
-
     outward = Timed(name, "wire", clock.sent, first, clock.share / count)
     return_ = Timed(name, "wire", last, clock.received, clock.share / count)
     return Draft(
