@@ -41,7 +41,8 @@ class Measured:
     not used or does not depend on measured times (lab.budgets). `idle`: why nothing was drafted
     although there were drafters; empty if something was drafted or there were none. `schedule`: the
     rule that scheduled the run's rounds (several rules are joined by `and`); empty if the run had
-    its own budget. `num_others`: the largest number of other requests in a scheduled round.
+    its own budget. `num_others`: the largest number of other requests that were served in a
+    scheduled round.
     """
 
     run_id: str

@@ -24,7 +24,7 @@ from core.remote_ssms.server import NodeServer
 __all__ = ["open_node"]
 
 CLIENT = b"warm-up"
-# Draft kinds with temperatures: the two kinds of the presets, and CoSine's kind, whose drafts are
+# Draft kinds with temperatures: the two kinds of most presets, and CoSine's kind, whose drafts are
 # not one compiled call.
 KINDS = (("topk", 0.0), ("coupled", 0.8), ("fused", 0.8))
 

@@ -2,7 +2,7 @@
 
 The length policy `goodput` records the times of its rounds. The engine records the times of
 auditions, and the times of rounds under other policies if a router reads them. Length policies,
-routers and schedulers read the times, and the engine reads them for node budgets.
+routers, schedulers and the engine read the times.
 """
 
 from __future__ import annotations

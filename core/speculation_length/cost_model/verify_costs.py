@@ -25,8 +25,8 @@ REPEATS = 5
 CONTEXTS = (64, 512)
 # Once the first sweep over all sizes has taken SWEEP_LIMIT_S seconds, it ends at the first size
 # that takes more than MAX_SLOWDOWN x t(0). To pay, such a pass would have to commit more than
-# MAX_SLOWDOWN tokens on average. Together, the further sweeps, at most REPEATS, take up to about
-# SWEEP_LIMIT_S seconds; at least one is made.
+# MAX_SLOWDOWN tokens on average. One to REPEATS further sweeps are made, as many as take about
+# SWEEP_LIMIT_S seconds.
 SWEEP_LIMIT_S = 2.0
 MAX_SLOWDOWN = 6.0
 # If layers are streamed and reading the context takes more than SLOW_S seconds, a pass takes about

@@ -16,8 +16,8 @@ def union(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
 def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """All drafted nodes: the drafters were weighted while they drafted one tree together.
 
-    A node's weight is the weighted geometric mean of its drafters' cumulative scores, prod
-    score_i^(w_i / sum w); drafters that did not propose the node do not count.
+    A node's weight is prod score_i^(w_i / sum w), the weighted geometric mean of its drafters'
+    cumulative scores. Drafters that did not propose the node do not count.
     """
     node_weights = []
     for node in range(len(trie.tree)):
