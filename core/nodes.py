@@ -39,7 +39,8 @@ def parser() -> Parser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Loads the SSMs and serves until SIGTERM or an interrupt."""
+    """Loads the SSMs and serves until SIGTERM or an interrupt; with `--new-key` only writes a key
+    file."""
     try:
         from core.remote_ssms.keys import read_keys, write_keys
         from core.remote_ssms.opening import open_node

@@ -20,8 +20,7 @@ __all__ = ["depends_on_timings", "stored_nodes", "resolved_nodes", "with_nodes"]
 
 def depends_on_timings(speculation: SpeculationConfig) -> bool:
     """Whether the configuration's node budget depends on measured times. A length policy that
-    chooses the length during the run weighs the cost of nodes itself, so its budget is always the
-    same."""
+    chooses the length during the run has the largest tree whose pass was timed as its budget."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
     return auto and length_policy(speculation.length).set_by_user
 

@@ -45,8 +45,8 @@ def conduct(
 
     `go` is called before each attempt to measure a cell. It may wait (for a visitor's run), and
     returns False to stop. `measure` raises CellInterruptedError if the cell has to be measured
-    again. Other errors reach the caller; stored results stay. Closing the generator stops between
-    two cells.
+    again; after MAX_ATTEMPTS interruptions of one cell the study ends. Other errors reach the
+    caller; stored results stay. Closing the generator stops between two cells.
     """
     stored = set(store.cells())
     # In the plan's order, so that a resumed study is interleaved like an uninterrupted one.

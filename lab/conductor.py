@@ -1,8 +1,8 @@
 """Measures studies one at a time, on its own thread.
 
 A study belongs to the store: it continues when every tab is closed, and any tab can show its
-progress. A visitor's run takes precedence: no cell starts during it, and a cell that it interrupts
-is measured again.
+progress. A visitor's run or a model load takes precedence: no cell starts during it, and a cell
+that it interrupts is measured again.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from lab.study_checks import check, naming_cell
 __all__ = ["Conductor"]
 
 POLL_S = 0.02
-"""Seconds between checks for visitors' runs while a cell is running."""
+"""Seconds between two checks for visitors' runs and model loads."""
 HEARTBEAT_S = 20.0
 """Seconds between heartbeats in the log, by which other servers see that the study is still being
 measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""Before the first cell, at most this many configurations (the first ones) are run for
-WARMING_TOKENS tokens each; see `Conductor._warm`."""
+"""Before the first cell, this many of the first configurations are run for at most WARMING_TOKENS
+tokens each; see `Conductor._warm`."""
 WARMING_TOKENS = 8
 
 
@@ -206,10 +206,11 @@ class Conductor:
             self._end(study, state, reason)
 
     def _warm(self, study: Study) -> None:
-        """Makes an uncounted short run of each of the first configurations: an engine's first
-        passes are slower, and only runs give a length policy measured times and resolve `auto`."""
+        """Makes an uncounted short run of each of the first configurations, and of one with `auto`:
+        an engine's first passes are slower, and only runs give a length policy measured times and
+        resolve `auto`."""
         warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
-        # One configuration with `auto` must run, since its run fixes the study's node count.
+        # One configuration with `auto` must run, since its run fixes the study's node budget.
         with_auto = [one for one in others if depends_on_timings(one.speculation)]
         for one in (*warmed, *with_auto[:1]):
             if self._wait_for_turn() and not self._why_models_differ(study):
@@ -266,7 +267,7 @@ class Conductor:
         return f"the loaded models changed to {', '.join(loaded)}"
 
     def _wait_for_turn(self) -> bool:
-        """Waits until no visitor's run is running; False if the study was stopped."""
+        """Waits until no run and no model load is under way; False if the study was stopped."""
         while not self._stop.is_set():
             if not self._runs.busy():
                 self._forget_lost()
@@ -294,7 +295,7 @@ class Conductor:
                 raise CellInterruptedError("its run did not end in time")
             if self._runs.num_begun() != num_before + 1 or self._why_models_differ(study):
                 raise CellInterruptedError("a visitor's run or a model load overlapped it")
-            if study.chat:  # a chat template may insert the time: all cells get the same tokens
+            if study.chat:  # a template may insert the time: a prompt's tokens are kept
                 self._prompts[cell.item] = _prompt_of(run)
             result = measure_run(run.events(0, run.count))
             auto = depends_on_timings(request.speculation)
@@ -304,18 +305,18 @@ class Conductor:
             raise
 
     def _forget_lost(self) -> None:
-        """Deletes the runs of interrupted cells. Called before a cell, not during one, since the
-        log's thread takes CPU time to delete them."""
+        """Deletes the runs of interrupted cells. Not called during a cell, since the log's thread
+        takes CPU time to delete them."""
         while self._lost:
             self._runs.forget(self._lost.pop())
 
     def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
-        """Runs a request to its end, or cancels it if a visitor's run begins or the study is
-        stopped meanwhile. The first run that resolves `max_tree_nodes=auto` fixes the number for
-        the study."""
+        """Runs a request to its end, or cancels it if a visitor's run or a model load begins or the
+        study is stopped meanwhile. The first run that resolves `max_tree_nodes=auto` fixes the
+        number for the study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
-            # `busy` counts this run, too: above 1 a visitor's run waits or runs as well.
+            # `busy` counts this run, too: above 1 there is another run, or a model load.
             while not run.is_done and not self._stop.is_set() and self._runs.busy() <= 1:
                 run.wait_done(POLL_S)
                 self._heartbeat()

@@ -42,7 +42,7 @@ class CellMeasured(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class CellLost:
-    """A cell was interrupted; it will be measured again."""
+    """A cell was interrupted; it is measured again, unless the study ends."""
 
     cell: Cell
     reason: str

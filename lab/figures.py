@@ -28,7 +28,8 @@ one call handles many resamples. Rows of NaN are skipped."""
 RESAMPLES = 2000
 LEVEL = 95.0
 FEW = 6
-"""With fewer values than this, more than 2.5 % of the resampled medians equal the lowest value."""
+"""With fewer groups than this, more than 2.5 % of the resampled medians equal the lowest
+group's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,15 +85,15 @@ class UnsavedStates:
 
     @contextmanager
     def discarding_state(self, study_id: str) -> Iterator[None]:
-        """No final state is written while the block resumes the study; if the block succeeds, the
+        """No final state is written while the block claims the study; if the block succeeds, the
         study's old state is discarded."""
         with self._lock:
             yield
             self._unsaved.pop(study_id, None)
 
     def close(self) -> None:
-        """Ends the thread after one more try. States that cannot be written then are lost; the next
-        server marks studies whose process has ended as interrupted."""
+        """Ends the thread, then tries once more. States that cannot be written then are lost; the
+        next server marks studies whose process has ended as interrupted."""
         self._closing.set()
         thread = self._thread
         if thread is not None:

@@ -39,9 +39,10 @@ class Measured:
     tokens. `accepted_per_round`: in order of the rounds; `drafted_per_round`: the depth of each
     round's tree. `auto_nodes`: the number that `max_tree_nodes=auto` resolved to; None if it was
     not used or does not depend on measured times (lab.budgets). `idle`: why nothing was drafted
-    although there were drafters; empty if something was drafted. `schedule`: the rule that
-    scheduled the run's rounds (several rules are joined by `and`); empty if the run had its own
-    budget. `num_others`: the largest number of other requests that were served at the same time.
+    although there were drafters; empty if something was drafted or there were none. `schedule`: the
+    rule that scheduled the run's rounds (several rules are joined by `and`); empty if the run had
+    its own budget. `num_others`: the largest number of other requests that were served in a
+    scheduled round.
     """
 
     run_id: str

@@ -15,11 +15,11 @@ __all__ = ["CellTimes", "Progress"]
 class Progress:
     """State of the study that is measured now or was measured last.
 
-    `state`: empty (none yet), `running`, `waiting` (for a visitor's run), `stopping`, `stopped`,
-    `completed`, `failed`. `is_warming_up`: before the first cell. `lost`: how often a cell was
-    interrupted, for example by a visitor's run. `remaining_s`: an estimate, None at first.
-    `log_error`: why a result could not be written to the log yet; empty if every result was
-    written.
+    `state`: empty (none yet), `running`, `waiting` (for a visitor's run or a model load),
+    `stopping`, `stopped`, `completed`, `failed`. `is_warming_up`: before the first cell. `lost`:
+    how often a cell was interrupted, for example by a visitor's run. `remaining_s`: an estimate,
+    None before the first measured cell and after the end. `log_error`: why a result could not be
+    written to the log yet; empty if every result was written.
     """
 
     study_id: str = ""

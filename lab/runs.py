@@ -25,11 +25,11 @@ class ActiveRun(Protocol):
 
 
 class RunHost(Protocol):
-    """Decodes requests. `busy`: the number of waiting and running requests of all visitors, plus 1
-    while models are being loaded; `num_begun`: the number of requests and model loads that have
-    begun since the host started. `models`: the loaded models, the LLM first. `check` raises
-    ConfigError for a request that cannot be run. A run that is not `in_log` is not recorded;
-    `forget` deletes a recorded run that is not used for any cell."""
+    """Decodes requests. `busy`: the number of waiting and running requests of all visitors and
+    studies, plus 1 while models are being loaded; `num_begun`: the number of requests and model
+    loads that have begun since the host started. `models`: the loaded models, the LLM first.
+    `check` raises ConfigError for a request that cannot be run. A run that is not `in_log` is not
+    recorded; `forget` deletes a recorded run that is not used for any cell."""
 
     def check(self, request: Request) -> None: ...
     def start(self, request: Request, owner: str = "", in_log: bool = True) -> ActiveRun: ...

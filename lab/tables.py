@@ -44,8 +44,8 @@ class Same:
     `differs`, `distribution` (the rule keeps the distribution, not the tokens), `base` (the texts
     are plain decoding's own), or `unknown` (nothing to compare with).
 
-    `cells`: the number of compared cells; `first`: the first cell whose text differs, with the
-    index of the first different token.
+    `cells`: the number of compared cells, up to the first that differs; `first`: this cell, with
+    the index of the first different token.
     """
 
     kind: str
@@ -102,7 +102,7 @@ class PromptRow:
     """Why nothing was drafted although there were drafters, empty if unknown; None if something was
     drafted, and for plain decoding."""
     ratios: tuple[float, ...] = ()
-    """The speed-up of each repeat; `ratio` is their median."""
+    """The speed-ups of the repeats that can be compared; `ratio` is their median."""
     drafted_per_pass: float | None = None
     """As in ConfigurationRow."""
 

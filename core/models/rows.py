@@ -140,7 +140,7 @@ def batch_of(
             used = len(slot_positions)
             near[i, :count, :used] = full[i, :count, :used] & in_window
             near[i, count:, -1] = True
-    # With several feeds all logits are computed: their last tokens are at different indices.
+    # With several feeds all logits are computed: their last tokens may be at different indices.
     last_only = len(feeds) == 1 and feeds[0].last_only
     return Batch(tokens, positions, full, near, plan, last_only)
 

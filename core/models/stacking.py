@@ -49,8 +49,8 @@ LogitsOrError = list[torch.Tensor] | BaseException
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """One model's logits, and the span of its pass from `start` to `end` (time.perf_counter), which
-    `num_models` models shared."""
+    """One model's logits or error, and the span of its pass from `start` to `end`
+    (time.perf_counter), which `num_models` models shared."""
 
     logits: LogitsOrError
     start: float
@@ -59,8 +59,8 @@ class PassResult:
 
 
 def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) -> list[PassResult]:
-    """Runs each model over its feeds: all in one pass if the models form a stack, else one pass per
-    model."""
+    """Runs each model over its feeds: all in one pass if the models form a stack that `fits` the
+    feeds, else one pass per model."""
     stack = common_stack([model for model, _ in by_model])
     if stack is None or not stack.fits([feeds for _, feeds in by_model]):
         return [_single_pass(model, feeds) for model, feeds in by_model]
@@ -118,8 +118,8 @@ def batched_models_of(model: LanguageModel) -> BatchedModels | None:
 
 
 def stack_alike(models: Sequence[LanguageModel]) -> None:
-    """Stacks each group of models of one shape. Raises EngineError if a model to be stacked has
-    open rows."""
+    """Stacks each group of models that are stackable and not yet in a stack. Raises EngineError if
+    a model to be stacked has open rows."""
     remaining = [model for model in models if isinstance(model, HfModel) and model.stack is None]
     while remaining:
         first, *others = remaining
@@ -149,8 +149,8 @@ def are_stackable(one: HfModel, other: HfModel) -> bool:
 
 
 def build_stack(models: Sequence[HfModel]) -> Stack | None:
-    """Stacks two or more models that differ only in the values of their weights; None for other
-    models. Each member can still run alone."""
+    """Stacks two or more models; None if they are not stackable. Each member can still run
+    alone."""
     if len(models) < 2 or not all(are_stackable(models[0], model) for model in models):
         return None
     weights = map_tensors([m.lean_weights for m in models if m.lean_weights], _stack_tensors)
@@ -234,8 +234,8 @@ class Stack:
 
 
 def _shape(weights: LeanWeights) -> list[Any]:
-    """The properties that must be equal in models of one stack, besides the values of the rotary
-    frequencies."""
+    """The properties of the weights that must be equal in models of one stack. The rotary
+    frequencies must have equal values, too."""
     # Strides too: `_stack_tensors` decides by the first model whether a matrix is transposed.
     parts = [getattr(weights, f.name) for f in fields(weights) if f.name != "layers"]
     parts += [getattr(layer, f.name) for layer in weights.layers for f in fields(layer)]

@@ -1,6 +1,6 @@
-"""Renders chat templates: reads conversations as JSON lines from standard input, writes their texts
-as JSON lines. The program of `core.models.chat_template`; it imports nothing of this project, so
-that it starts within a second."""
+"""Renders chat templates: reads conversations as JSON lines from standard input, writes a JSON line
+when it is ready and one for each conversation. The program of `core.models.chat_template`; it
+imports nothing of this project, so that it starts fast."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The engine's side of drafting ahead on nodes (`pipeline=ahead`): drafts made during the LLM's
 pass, and which of them the next round can use without a round trip.
 
-A draft is used if its outcome occurred and the draft has arrived when the round begins. Otherwise
-the round requests the draft as usual, and the node continues the draft that it has begun.
+A round uses a node's drafts if their outcome occurred, they had arrived when the round began, and
+they serve all of the round's requests to that node. Otherwise the round requests drafts as usual,
+and the node continues a draft that it has begun for the outcome.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ __all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
 @dataclass(frozen=True, slots=True)
 class AheadRun:
     """One run whose `tree` the LLM verifies. `requests`: the drafts to make, as after one committed
-    token; `weights`: the weights of the drafters of `requests`, by index; `verified`: the requests
-    whose drafts were made ahead and are in the tree; `room`: how many more tokens the text may
-    get."""
+    token; `weights`: the drafters' weights, by index; `verified`: the requests whose drafts were
+    made ahead and are being verified; `room`: see `TokenSequence.room`."""
 
     sequence: TokenSequence
     tree: TokenTree
@@ -95,9 +95,9 @@ class AheadExchange:
         in_round: bool,
     ) -> list[AheadReply]:
         """Stores the drafts of an answer; returns the replies that count. No reply counts if the
-        answer is not to the last message, or if a round overtook that message and has ended.
-        `wire_s`: the last measured time in transit, which limits the trip, since the answer may
-        have waited to be read. `in_round`: whether a round is pending."""
+        answer is not to the last message, or if a round overtook that message and no round is
+        pending. `wire_s`: the last measured time in transit, which limits the trip, since the
+        answer may have waited to be read. `in_round`: whether a round is pending."""
         pending = self._pending.get(node)
         # Forgotten, or replaced by a later ahead message.
         if pending is None or pending.number != message.number:
@@ -119,8 +119,8 @@ class AheadExchange:
         return [reply for reply in message.runs if reply.run in pending.runs]
 
     def overtake(self, node: int) -> None:
-        """Call when a round is sent to the node: of a pending ahead answer, only the SSMs' reports
-        still count."""
+        """Call when a round is sent to the node: the drafts of a pending ahead answer no longer
+        count."""
         if node in self._pending:
             self._pending[node].is_overtaken = True
         self._drop_stored(node)
@@ -153,7 +153,7 @@ class AheadExchange:
         self, node: int, sequence: TokenSequence, requests: Sequence[DraftRequest]
     ) -> ReadyDrafts | None:
         """A node's drafts that serve all of a round's requests to this node; None if a draft is
-        missing."""
+        missing or if there is no request."""
         # Popped even if they are not used: after this round these drafts are of an old text.
         run_drafts = self._drafts.pop((node, sequence.run_id), None)
         if run_drafts is None or not requests:

@@ -43,7 +43,7 @@ class DraftClock:
 
     def stop(self, busy_s: float, trip_s: float | None = None) -> None:
         """Records that the answer arrived: now, or `trip_s` after the message was sent, if local
-        drafting delayed its reading."""
+        drafting may have delayed its reading."""
         now = time.perf_counter()
         self.received = now if trip_s is None else min(now, self.sent + trip_s)
         self.busy_s = busy_s
@@ -57,12 +57,12 @@ class DraftClock:
 
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
-    """The draft of a reply, one of `count` drafts in the same answer; `name`: the engine's name of
-    its SSM."""
+    """The draft of a reply. `name`: the engine's name of its SSM; `count`: the number of drafts
+    among which the answer's time in transit is divided."""
     stages = local_timings(name, reply.stages, clock)
-    # Without stages the entire trip counts as the way to the node.
+    # Without stages the entire trip counts as the way to the node. The times in transit of the
+    # `count` drafts add up to the answer's.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)
-    # The answer's drafts share its time in transit: the times of a round's drafts add up to it.
     outward = Timed(name, "wire", clock.sent, first, clock.share / count)
     return_ = Timed(name, "wire", last, clock.received, clock.share / count)
     return Draft(
@@ -96,9 +96,9 @@ def local_timings(name: str, stages: Sequence[StageTimes], clock: DraftClock) ->
 def fitted_draft(
     draft: Draft, original: DraftRequest, request: DraftRequest
 ) -> tuple[Draft, DraftRequest] | None:
-    """A draft made ahead for the `original` request, cut to the depth and budget of the round's
-    `request`, and the request that the cut draft serves completely; None if the two requests ask
-    for different trees."""
+    """A draft made ahead for the `original` request, cut to the depth of the round's `request` (and
+    to its budget, for kinds by score), and the request that the cut draft serves completely. None
+    if the two requests ask for different trees."""
     if not same_tree(original, request, len(original.shape)):
         return None
     depth = len(request.shape)

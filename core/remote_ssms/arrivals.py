@@ -1,7 +1,6 @@
 """NodeArrivals: receives the nodes' messages, at any time, and updates links and drafters.
 
-Answers to the current round also go into its PendingRound; welcomes, refusals and late answers
-change the links only.
+Answers to the current round, and refusals of it, also go into its PendingRound.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ class NodeArrivals:
         self.open_runs: set[str] = set()
 
     def poll(self, until: float | None = None, *, awaited: bool = False) -> None:
-        """Handles all arrivals; waits for the first arrival until `until`, on the transport's clock
-        (None: does not wait). `awaited`: answers are read when they come, so their round trips are
-        measured exactly."""
+        """Handles what has arrived; waits for the first arrival until `until`, on the transport's
+        clock (None: does not wait). `awaited`: answers are read when they come, so their round
+        trips are measured exactly."""
         until = self._transport.now() if until is None else until
         for arrival in self._transport.poll(until):
             self._handle(arrival, awaited)
@@ -99,8 +98,7 @@ class NodeArrivals:
             if other is not link and other.process_id == message.process_id:
                 link.mark_lost(f"the same node as {other.address}, name each node once")
                 return
-        # A welcome takes the node hardly any time: this round trip is the first measure of the time
-        # in transit.
+        # A welcome takes the node hardly any time, so its round trip measures the time in transit.
         link.wire_s = self._transport.now() - link.hello_at
         link.on_welcome(message)
 

@@ -1,4 +1,4 @@
-"""RemotePool: the SSMs of all nodes; one message to each node in a round.
+"""RemotePool: the SSMs of all nodes; a round sends each node at most one message with requests.
 
 `begin` sends the requests of all runs of a round. `finish` waits for the answers, for each node at
 most until its deadline. `begin_ahead` requests drafts that follow the LLM's pass, and no round
@@ -46,7 +46,7 @@ CONNECT_S = 60.0
 """How long an engine waits for its nodes at the start, so that the engine or the nodes may be
 started first."""
 PROGRESS_S = 1.0
-"""Seconds between two progress messages while the engine waits."""
+"""The longest time in seconds between two progress messages while the engine waits."""
 NOT_THERE = (
     "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
 )
@@ -140,7 +140,7 @@ class RemotePool:
                 self.drafters[name] = RemoteSsm(info)
 
     def poll(self) -> None:
-        """Handles all messages that have arrived; does not wait. Called between rounds."""
+        """Handles messages that have arrived; does not wait. Called between rounds."""
         self._arrivals.poll()
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class RemotePool:
         pending = PendingRound(self._number, tuple(runs))
         for node, link in enumerate(self.links):
             link.longest_deadline_s = longest_s
-            # Before `link.ready` is read: a node that is given up gets no part of this round.
+            # Before `link.ready` is read: a node that is given up gets no message in this round.
             link.give_up(self._transport.now())
             if link.needs_hello(self._transport.now()):
                 arrivals.send_hello(node)

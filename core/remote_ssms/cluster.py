@@ -1,8 +1,8 @@
-"""Nodes that Ray places, watches and restarts: one actor on each machine that offers `drafts`.
+"""Nodes that Ray places, watches and restarts: at most one actor on each machine that offers
+`drafts`.
 
-Ray passes SSM names and keys, protected by Ray's own token, to the actors, and restarts an actor
-whose process ends. Messages of rounds use the actor's own socket: one Ray call takes as long as a
-round.
+Ray passes SSM names, and keys if there is no key file, to the actors, and restarts an actor whose
+process ends. Messages of rounds use the actor's own socket: one Ray call takes as long as a round.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
     """Places an actor on each machine that offers `drafts` in a Ray cluster, at most one for each
     SSM, and divides the SSMs among the actors. The actors run as long as this process. `cluster`:
     the address for `ray.init`. `key_file`: a file on every machine; None: new keys, which Ray
-    passes on. Raises NodeError."""
+    passes on. Raises NodeError, and ConfigError for an invalid key file."""
     keys = read_keys(key_file) or CurveKeys(zmq.curve_keypair()[1], zmq.curve_keypair()[1])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Untyped, so that mypy reports the same with Ray and without.

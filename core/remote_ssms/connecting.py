@@ -35,8 +35,8 @@ def connect_nodes(
     settings: NodeSettings | None, models: LoadedModels, say: Say | None = None
 ) -> RemotePool | None:
     """The nodes' SSMs for an engine over these models; None without nodes. `say`: see
-    `load_models`. Raises NodeError naming a node that does not answer or whose SSMs cannot be used,
-    and ConfigError."""
+    `load_models`. Raises NodeError for a node that does not answer or whose SSMs cannot be used and
+    for a cluster that cannot be used; ConfigError as `check_nodes`."""
     if settings is None:
         return None
     # Before the imports below, which would fail without naming what to install.

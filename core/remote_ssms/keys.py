@@ -1,4 +1,5 @@
-"""Key files: one file that an engine and its nodes share; without it no process can connect.
+"""Key files: one file that an engine and its nodes share. Without it no process can connect to a
+node that was started with one.
 
 It has the secret keys of both ends, with which CURVE encrypts and authenticates: neither a node nor
 an engine can be impersonated.
@@ -54,7 +55,7 @@ def write_keys(path: str) -> None:
 
 def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | None:
     """The keys of a file; None if `path` is None. Raises ConfigError that names `field` if the file
-    is no key file, or if other users can read it."""
+    is no key file, or if its mode is neither 600 nor 400."""
     if path is None:
         return None
     try:

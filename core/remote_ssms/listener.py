@@ -26,7 +26,7 @@ __all__ = ["NodeListener", "check_bindable"]
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
-"""Interval in milliseconds at which `serve` checks whether to end."""
+"""Interval in milliseconds at which `serve` checks whether to end while no message comes."""
 
 
 def check_bindable(address: str) -> None:
@@ -58,7 +58,7 @@ class _Waiting:
 
 class NodeListener:
     """Binds at once; `close` also closes the server. Raises ConfigError for an address that cannot
-    be bound."""
+    be bound, and for an address that needs keys if there are none."""
 
     def __init__(self, server: NodeServer, address: str, keys: CurveKeys | None) -> None:
         host, _ = address_of("listen", address)
@@ -104,7 +104,8 @@ class NodeListener:
         return self._server.names
 
     def serve(self, is_over: Callable[[], bool]) -> None:
-        """Serves until `is_over()`, which is called between messages and every POLL_MS."""
+        """Serves until `is_over()`, which is called after each message, and every POLL_MS while
+        none comes."""
         while not is_over():
             if self._router.poll(POLL_MS):
                 self._answer()

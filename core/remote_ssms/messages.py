@@ -1,7 +1,7 @@
 """Messages between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
 
 An engine sends hello, round, ahead and free; a node answers with welcome, drafts, ahead_drafts or
-refused. A round message holds the tokens committed since the last message and the round's draft
+refused. A round message holds the tokens that the node has not confirmed and the round's draft
 requests, so that a round is one message each way; an ahead message is sent during the LLM's pass.
 Messages are data only: decoding runs no code of the sender, and refuses anything but one of these
 structs within these bounds.
@@ -162,7 +162,7 @@ class RunRequest(_Message):
     """One run's part of a round. `tokens`: its text from position `start` on, which the node may
     not have yet; `settings`: None if the node already has the run. `audition`: the number of last
     tokens on which the SSMs `to_score` are scored (0: no audition). `top_k`: the number of
-    likeliest tokens to report for each node."""
+    likeliest tokens to report after each tree node."""
 
     run: Name
     # Sent in every message, although the node usually knows the position, so that a gap or another
@@ -186,7 +186,7 @@ class RoundMessage(_Message, tag="round"):
 class AheadRequest(_Message):
     """Drafting ahead for one run. `text`: the tokens that the node may lack; its `drafts` were made
     ahead and are being verified. `token_ids`, `parents`: the tree that the LLM verifies. `drafts`:
-    the drafts to make after the tree; `room`: how many more tokens the text may get."""
+    the drafts to make after the tree; `room`: see `TokenSequence.room`."""
 
     text: RunRequest
     token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]
@@ -204,7 +204,7 @@ class AheadMessage(_Message, tag="ahead"):
 
 
 class FreeMessage(_Message, tag="free"):
-    """Runs that have ended; there is no answer."""
+    """Runs that have ended; the only possible answer is a refusal."""
 
     runs: Annotated[list[Name], Meta(max_length=MOST_RUNS)]
 
@@ -235,7 +235,7 @@ class WelcomeMessage(_Message, tag="welcome"):
 
 
 class StageTimes(_Message):
-    """A time span of a draft, in milliseconds since the node received the round."""
+    """A time span of a draft, in milliseconds since the node received the message."""
 
     name: Name
     start_ms: Milliseconds
@@ -338,7 +338,7 @@ class AheadDraftsMessage(_Message, tag="ahead_drafts"):
 
 class RefusedMessage(_Message, tag="refused"):
     """A message was not served, for this `reason`. `number`: the number of the refused message, 0
-    if the message had none."""
+    if the message had none or could not be decoded."""
 
     number: Count
     reason: Text

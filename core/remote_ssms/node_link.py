@@ -20,7 +20,8 @@ DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
 """Seconds between two hellos to a node that was refused."""
 GIVE_UP_S = 60.0
-"""Seconds after a round's message at which its answer is given up and a new hello is sent."""
+"""Seconds after a round's message from which on the next round gives up its answer and sends a new
+hello."""
 MEDIAN_TRIPS = 32
 """The number of last round trips in the median."""
 

@@ -1,4 +1,4 @@
-"""Opens a node: loads its SSMs, warms up each draft kind, listens."""
+"""Opens a node: loads its SSMs, warms up the draft kinds of KINDS, listens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from core.remote_ssms.server import NodeServer
 __all__ = ["open_node"]
 
 CLIENT = b"warm-up"
-# Draft kinds with temperatures: the two kinds of the presets, and CoSine's kind, whose drafts are
+# Draft kinds with temperatures: the two kinds of most presets, and CoSine's kind, whose drafts are
 # not one compiled call.
 KINDS = (("topk", 0.0), ("coupled", 0.8), ("fused", 0.8))
 
@@ -38,8 +38,7 @@ def open_node(
     say: Say | None = None,
 ) -> NodeListener:
     """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any free port; the
-    rest as for `load_ssms`. Raises the errors of `load_ssms`, and ConfigError for an address that
-    cannot be bound."""
+    rest as for `load_ssms`. Raises the errors of `load_ssms`, `NodeServer` and `NodeListener`."""
     check_bindable(address)  # before the SSMs are loaded, which takes long
     models, tokenizer = load_ssms(ssms, dtype, device, say)
     vocabulary = vocabulary_hash(tokenizer)

@@ -23,8 +23,8 @@ __all__ = ["NodeAnswers", "NodeRound", "PendingRound"]
 class NodeAnswers:
     """A run's results from all nodes. `drafts`, `errors`: by drafter index. `auditions`:
     log-probabilities by SSM, which took `audition_ms`. `trips`: the round trip to each node with a
-    request. `notes`: sentences for the user. `ahead`: requests whose drafts arrived before the
-    round."""
+    request, and the trip of each message with drafts made ahead that are used. `notes`: sentences
+    for the user. `ahead`: requests whose drafts arrived before the round."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
     errors: dict[int, NodeError] = field(default_factory=dict)
@@ -56,8 +56,8 @@ class NodeRound:
         if self.message is not None:
             link.end_absence(now)
             return "in_time", ""
-        # `late`: this round was sent to the node. `absent`: it was not sent, or the connection has
-        # ended since.
+        # `late`: the answer to this round is still expected. `absent`: the round was not sent to
+        # the node, or the node was marked lost since.
         state = "late" if link.pending_number == number else "absent"
         link.begin_absence(now)
         return state, link.missing_reason(late=state == "late", why=self.refusal)

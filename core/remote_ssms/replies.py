@@ -73,7 +73,8 @@ def ahead_reply(
     verified: Sequence[DraftReply],
     received_at: float,
 ) -> AheadReply:
-    """The drafts made ahead for a run, by outcome, the likeliest first."""
+    """The drafts made ahead for a run, by outcome: the MOST_OUTCOMES likeliest, the likeliest
+    first."""
     probabilities: dict[tuple[int, ...], float] = {}
     drafts: dict[tuple[int, ...], list[DraftReply]] = {}
     requests = {one.ssm: draft_request(one, run.sequence) for one in request.drafts}
@@ -82,7 +83,7 @@ def ahead_reply(
             probabilities[outcome] = min(1.0, ahead.outcomes.get(outcome, 0.0))
             reply = draft_reply(requests[name], draft, received_at, request.text.top_k)
             drafts.setdefault(outcome, []).append(reply)
-    # Each outcome has a draft of every SSM, so the frame grows with the number of outcomes.
+    # Each outcome has drafts of several SSMs, so the frame grows with the number of outcomes.
     likeliest = sorted(drafts, key=lambda outcome: -probabilities[outcome])[:MOST_OUTCOMES]
     return AheadReply(
         run=request.text.run,

@@ -45,8 +45,8 @@ def requests_of(
     link: NodeLink, runs: Sequence[Run], part_of: Callable[[NodeLink, Run], Part | None]
 ) -> tuple[list[Run], list[Part]]:
     """The runs with requests to a node, and their parts of its message. There are at most MOST_RUNS
-    runs, with at most MOST_MESSAGE_TOKENS tokens of new text unless the first run alone has more.
-    The other runs follow in later rounds, when the node has these texts."""
+    runs, with at most MOST_MESSAGE_TOKENS tokens of new text. The other runs have no part in this
+    message."""
     own_runs: list[Run] = []
     parts: list[Part] = []
     tokens = 0
@@ -57,8 +57,8 @@ def requests_of(
         text = part.text if isinstance(part, AheadRequest) else part
         tokens += len(text.tokens)
         if len(parts) == MOST_RUNS or (parts and tokens > MOST_MESSAGE_TOKENS):
-            # Runs are taken in order: this run fits into the next message, when the node has the
-            # earlier texts.
+            # Runs are taken in order: new text that does not fit here fits into a later message,
+            # when the node has the earlier texts.
             break
         own_runs.append(run)
         parts.append(part)
@@ -72,7 +72,7 @@ def is_too_long(sequence: TokenSequence) -> bool:
 
 
 def run_request(link: NodeLink, run: RemoteRun) -> RunRequest | None:
-    """A run's part of a round; None without requests to this node."""
+    """A run's part of a round; None without requests to this node, or if the text is too long."""
     drafts = _draft_requests(link, run.requests, run.weights)
     to_score = [link.engine_names[name] for name in run.to_score if name in link.engine_names]
     if not (drafts or to_score) or is_too_long(run.sequence):
@@ -84,7 +84,8 @@ def run_request(link: NodeLink, run: RemoteRun) -> RunRequest | None:
 
 
 def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
-    """A run's part of drafting ahead; None without requests to this node."""
+    """A run's part of drafting ahead; None without requests to this node, or if the text is too
+    long."""
     drafts = _draft_requests(link, run.requests, run.weights)
     if not drafts or is_too_long(run.sequence):
         return None

@@ -121,15 +121,15 @@ def draft_request(message: DraftRequestMessage, sequence: TokenSequence) -> Draf
 
 
 def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadPlan:
-    """The drafts to make ahead for a run, by the SSMs that have read its text. Raises ConfigError
+    """The drafts to make ahead for a run, by the SSMs that have a row for it. Raises ConfigError
     for an invalid tree, and for drafts that cannot be begun ahead."""
     tree = _tree_of(request, vocab_size)
     for draft in request.drafts:
         if not can_begin_ahead(draft.kind, run.sequence.speculation.combine):
             raise ConfigError.of("draft", draft.kind, "a kind that can be begun ahead")
     draft_requests = [draft_request(draft, run.sequence) for draft in request.drafts]
-    # The requests by number of committed tokens, from 1: a draft after more tokens is less deep,
-    # since the draft has to fit into the text.
+    # The requests by number of committed tokens, from 1: a draft after more tokens may be less
+    # deep, since the draft has to fit into the text.
     return AheadPlan(
         run.sequence,
         tree,

@@ -1,7 +1,7 @@
 """NodeServer: answers messages with drafts of one node's SSMs. One frame in, at most one out.
 
-The server keeps the text of each run, so that a round message brings only the tokens committed
-since the last message. If text is missing, `RunReply.need` reports this, and the engine sends the
+The server keeps the text of each run, so that a round message need bring only the tokens committed
+since the last answer. If text is missing, `RunReply.need` reports this, and the engine sends the
 text again. So a restarted node costs only time. The socket is in `core.remote_ssms.listener`.
 """
 
@@ -106,7 +106,7 @@ class NodeServer:
             return encode(RefusedMessage(0, str(error)[:MOST_TEXT]))
         if isinstance(message, HelloMessage):
             return encode(self._welcome(client, message))
-        # After a restart of the node: the engine then sends a hello, and the texts anew.
+        # As after a restart of the node: the engine then sends a hello, and the texts anew.
         if client not in self._clients:
             number = 0 if isinstance(message, FreeMessage) else message.number
             return encode(RefusedMessage(number, "no hello came before it"))
@@ -207,8 +207,8 @@ class NodeServer:
     def _ahead(
         self, client: bytes, message: AheadMessage, interrupted: CancelSignal
     ) -> AheadDraftsMessage | None:
-        """The drafts for likely outcomes; None if `interrupted`: the round that interrupts uses the
-        drafts that were begun."""
+        """The drafts for likely outcomes; None if `interrupted`. Drafts that were begun are kept
+        for the next round."""
         received_at = time.perf_counter()
         pool = self._pools[self._clients[client]]
         texts = [request.text for request in message.runs]
@@ -229,7 +229,7 @@ class NodeServer:
             except ConfigError:
                 continue  # proposals: nothing depends on them
         results, errors = pool.draft_ahead([plan for _, plan in plans], interrupted)
-        # An answer to an ahead message has no errors: an error that recurs is reported in a round.
+        # These errors are not reported: an error that recurs is reported in a round.
         for name in errors:
             for run, _ in plans:
                 _close_ssm(run, pool, name)  # opened again by its next draft
@@ -264,15 +264,14 @@ class NodeServer:
         keep_drafts: bool = False,
     ) -> tuple[list[ServedRun], list[RunReply]]:
         """The runs of a message with their texts brought up to date, and replies to the other runs,
-        whose text is missing or whose request is invalid. `keep_drafts`: if a text has no new
-        tokens, the drafts after it are kept, since they are being verified; otherwise they are
-        dropped."""
+        whose text is missing or whose request is invalid. `keep_drafts`: whether the drafts after a
+        text without new tokens are kept, since they are being verified, or dropped."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
         runs: list[ServedRun] = []
         replies = []
         for request in requests:
-            # Checked here, not in decoding: these limits depend on the SSMs and the client.
+            # Checked here, not in decoding: some of these limits depend on the SSMs and the client.
             try:
                 _check(request, pool)
                 run = self._updated_run(client, request, pool, in_message, keep_drafts)
@@ -296,8 +295,8 @@ class NodeServer:
         keep_drafts: bool,
     ) -> ServedRun | None:
         """The run with its text brought up to date and committed in its SSMs; None if the text
-        before `start` is missing. A new run may replace the least recently used run that is not
-        `in_message`. Raises ConfigError for invalid settings."""
+        before `start` or the settings of a new run are missing. A new run may replace the least
+        recently used run that is not `in_message`. Raises ConfigError for invalid settings."""
         key = (client, request.run)
         run = self._runs.get(key)
         if run is not None and run.holds(request.start, request.tokens):
@@ -307,7 +306,7 @@ class NodeServer:
             if new_tokens or not keep_drafts:
                 _commit(run, pool, tuple(new_tokens))
             return run
-        # Another text, or a gap: the run begins anew.
+        # A new run, another text, or a gap: the run begins anew.
         self._free(key)
         if request.start or request.settings is None or not request.tokens:
             return None

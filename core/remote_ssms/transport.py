@@ -11,7 +11,7 @@ __all__ = ["Arrival", "Transport"]
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What arrived from a node: a `frame`, or a `change` of its connection: `up`, `down`, or
-    `refused` (the node did not accept the key)."""
+    `refused` (the handshake failed, usually for another key)."""
 
     node: int
     frame: bytes | None = None
@@ -32,7 +32,7 @@ class Transport(Protocol):
         ...
 
     def poll(self, until: float) -> list[Arrival]:
-        """Waits for an arrival, but not longer than until the time `until`. Returns all arrivals;
+        """Waits for an arrival, but not longer than until the time `until`. Returns the arrivals,
         an empty list if there was none."""
         ...
 

@@ -1,5 +1,5 @@
-"""`audition`: one SSM drafts in the entire run, the one that gave the prompt's last tokens the
-highest probability.
+"""`audition`: one SSM drafts, the one that gave the prompt's last tokens the highest probability.
+If that SSM fails, the next best one drafts.
 """
 
 from __future__ import annotations

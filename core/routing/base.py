@@ -33,8 +33,8 @@ class RoundTime:
 
 
 AUDITION_WINDOW = 48
-"""An audition for a router reads this many of the text's last tokens. These are more than for a
-length policy, since a router may compare SSMs repeatedly: a longer window errs less often, at
+"""An audition for a router usually reads this many of the text's last tokens. These are more than
+for a length policy, since a router may compare SSMs repeatedly: a longer window errs less often, at
 little cost (see `SsmDrafter.audition`)."""
 
 CHAIN_DEPTH = 4

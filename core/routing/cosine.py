@@ -22,7 +22,7 @@ __all__ = ["START", "CosineRouter", "harmonic_score"]
 RATE = 0.3
 # M before the first draft.
 START = 0.5
-# SSMs are explored if the last round accepted fewer tokens than this.
+# SSMs are explored before the first draft, and if the last round accepted fewer tokens than this.
 FEW_ACCEPTED = 2
 
 

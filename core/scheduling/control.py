@@ -42,9 +42,9 @@ class SpeculationControl:
     follows QUIET rounds without a queue. Otherwise a single request that keeps the LLM busy would
     keep the limit of a past queue.
 
-    A policy may request a long draft in one round and none in the next. So a step starts from the
-    most that was requested in the last PATIENCE rounds. If none of these rounds requested a draft,
-    there is nothing to limit.
+    A policy may request a long draft in one round and none in the next. So a step is measured
+    against the most that was requested in the last PATIENCE rounds. If none of these rounds
+    requested a draft, there is nothing to limit.
 
     A queue that does not shrink counts as growing. A round is shorter than the time between two
     requests, so even a growing queue keeps its length in most rounds.

@@ -25,7 +25,7 @@ from core.scheduling.control import SpeculationControl, SpeculationLimit
 
 __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths", "trim_to_memory"]
 
-# Nodes of all drafts in one pass, at most.
+# Nodes of all drafts in one pass, at most, unless ready drafts have more.
 MAX_PASS_NODES = 64
 # The longest time of a round. The unit is a pass over one token of every live request.
 MOST_TIME = 8.0

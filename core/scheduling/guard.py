@@ -18,7 +18,7 @@ FIRST_WAIT, MAX_WAIT = 256, 4096
 # rounds. The next trial waits until this reading is at most this share of the time.
 OPENING_SHARE = 0.02
 # While drafting is on, every 64th round is plain, so that the measured time of plain rounds stays
-# recent. These probes cost far less than 1 %.
+# recent.
 PROBE_EVERY = 64
 # Rounds with drafts before the first probe.
 FIRST_PROBE = 4

@@ -148,8 +148,8 @@ class Shared:
 
     def _record(self, count: int) -> _SizeRecord:
         """The record of a number of live requests. A new record begins with drafting off if
-        drafting is off at the next smaller size: in a larger batch a node adds more time to the
-        pass."""
+        drafting is off at the next smaller size that has a record: in a larger batch a node adds
+        more time to the pass."""
         size = size_class(count)
         if size not in self._records:
             self._records[size] = record = _SizeRecord()

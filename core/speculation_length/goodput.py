@@ -26,9 +26,10 @@ __all__ = ["DEEPER", "Goodput"]
 
 DEEPER = 8
 """How much deeper a draft may become than the deepest recently verified tree."""
-# Steps of a probe. All probes together may take 1 % of the decode time (`RunBackoffs.due`).
+# The most steps of a probe. All probes together may take 1 % of the decode time
+# (`RunBackoffs.due`).
 PROBE_LENGTH = 2
-# Rounds that use one plan. Making a plan costs a few hundredths of a round.
+# The most rounds that use one plan. Making a plan costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
 # A drafter is switched off when it is MAX_DEFICIT tokens behind plain decoding, which commits one
 # token per round. The gain of a round counts as at least MIN_GAIN tokens, since first timings are

@@ -60,7 +60,7 @@ class LengthHistory:
 
     @property
     def changed_at(self) -> int:
-        """The index of the first round with the present length; 0 if the length never changed."""
+        """The index of the round at which the length last changed; 0 if it never changed."""
         index = len(self.rounds) - 1
         while index and self.rounds[index - 1].length == self.now.length:
             index -= 1

@@ -2,7 +2,8 @@
 measurements.
 
 A price, in committed tokens per millisecond, converts times to tokens. If other requests share the
-LLM's pass, times and price come from the load of the batch (`BatchLoad`).
+LLM's pass, the price and all times except those of drafting come from the load of the batch
+(`BatchLoad`).
 """
 
 from __future__ import annotations

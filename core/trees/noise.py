@@ -1,7 +1,7 @@
 """Noise: the only source of randomness. A protocol, so that a test can enumerate every branch.
 
-`SeededNoise` is counter-based: every value is a pure function of (seed, key), the same on every
-device and in any order of calls.
+`SeededNoise` is counter-based: every uniform number is a pure function of seed and key, the same on
+every device and in any order of calls.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BITS = 53
 # read the same few positions. The oldest entry is dropped first: positions of a text only rise.
 CACHED_POSITIONS = 64
 POSITIONS_PER_CALL = 4
-"""Positions whose noise is computed in one call: four take 2.5 times as long as one."""
+"""Positions whose noise is computed in one call: four take less than three times as long as one."""
 
 
 class Noise(Protocol):
@@ -63,7 +63,7 @@ class Noise(Protocol):
 
 
 class SeededNoise:
-    """See Noise. The noise of real runs: a 53-bit counter-based hash of seed and key."""
+    """See Noise. The noise of real runs: 53-bit numbers from counter-based hashes."""
 
     def __init__(self, seed: int, vocab_size: int, device: torch.device | str = "cpu") -> None:
         self.seed = seed

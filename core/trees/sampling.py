@@ -42,7 +42,7 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
     """Logits (n, V) to processed scores (n, V), float32, excluded tokens at -inf.
 
     Temperature, top-k, top-p, min-p in that order, as in transformers' `generate`. At temperature 0
-    the scores are 0 at the lowest arg max and -inf elsewhere: a one-hot distribution.
+    the scores are 0 at the arg max and -inf elsewhere: a one-hot distribution.
     """
     scores = logits.float()
     if sampling.greedy:
@@ -131,9 +131,8 @@ def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
 class Target:
     """The LLM's distributions at the root and every node of one tree.
 
-    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. Values for all rows are
-    computed once, when they are first read: greedy verification needs neither `scores` nor
-    `probabilities`.
+    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. Each property is
+    computed for all rows when it is first read: greedy verification never reads `scores`.
     """
 
     def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:
@@ -149,10 +148,10 @@ class Target:
 
     @property
     def argmax(self) -> list[int]:
-        """The most probable token of each row, the lowest id on ties."""
+        """The most probable token of each row; on a CPU the lowest id on ties."""
         if self._argmax is None:
-            # NumPy is used here and in `best`: it is much faster and guarantees the lowest id on
-            # ties.
+            # On a CPU, NumPy is used here and in `best`: it is much faster and guarantees the
+            # lowest id on ties.
             logits = self.logits
             array = logits.numpy() if logits.device.type == "cpu" else logits
             self._argmax = [int(i) for i in array.argmax(-1).tolist()]

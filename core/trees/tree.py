@@ -18,12 +18,11 @@ ROOT = -1
 class Proposal:
     """One drafter's proposal of a node.
 
-    `drafter` is the drafter's index in the run's fixed order; `score` is the drafter's
-    probability of the token, as in `DraftRecord`; `rank` is the draw order among the children that
-    this drafter proposed under the parent.
-    `q` is the probability with which the token was drawn (1 for a deterministic proposal); `row` is
-    the row of the full distribution in the drafter's draft; None for a deterministic proposal,
-    whose distribution is one-hot.
+    `drafter` is the drafter's index in the run's fixed order; `score` is the drafter's estimate of
+    P(the node is accepted | its parent is); `rank` is the draw order among the children that this
+    drafter proposed under the parent. `q` is the probability with which the token was drawn (1 for
+    a deterministic proposal); `row` is the row of the full distribution in the drafter's draft;
+    None for a deterministic proposal, whose distribution is one-hot.
     """
 
     drafter: int

@@ -84,7 +84,7 @@ class SharedMemory:
         return [slot.clone() for slot in slots]
 
     def close(self) -> None:
-        """Releases the lock; the memory is freed with the last process that maps it."""
+        """Releases the lock."""
         for lock in self._locks:
             os.close(lock)
         self._locks = []

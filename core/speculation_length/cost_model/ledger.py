@@ -2,7 +2,7 @@
 
 The length policy `goodput` records the times of its rounds. The engine records the times of
 auditions, and the times of rounds under other policies if a router reads them. Length policies,
-routers and schedulers read the times, and the engine reads them for node budgets.
+routers, schedulers and the engine read the times.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Costs:
 
     @property
     def plain_ms(self) -> float:
-        """Predicted time of a pass without a draft; 0 before passes were measured."""
+        """Predicted time of a pass without a draft; 0 before the verification table was used."""
         return 0.0 if self._table is None else self.verify_ms(0)
 
     def observe_pass(self, nodes: int, context: int, ms: float) -> None:
@@ -137,7 +137,8 @@ class Costs:
 
 
 class _WarmupTable:
-    """The warm-up measurements, interpolated linearly in the number of nodes and the context."""
+    """The warm-up measurements, interpolated linearly in the number of nodes and linear in the
+    context."""
 
     def __init__(self, verify: VerifyCosts) -> None:
         self._near = verify.curve(MAX_TREE_NODES)

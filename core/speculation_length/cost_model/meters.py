@@ -20,8 +20,8 @@ TINY_MS = 1e-6
 
 class Meter:
     """A cost in milliseconds, from noisy timings: the least of the first five timings; from the
-    sixth on a moving average of the medians of the last five. So a single outlier has no effect,
-    and a lasting change is followed within about ten timings."""
+    sixth on a moving average of the medians of the last five. So a single outlier has hardly any
+    effect, and a lasting change is followed within about ten timings."""
 
     def __init__(self) -> None:
         self.value: float | None = None

@@ -19,8 +19,8 @@ __all__ = ["Switch"]
 # may be noise, and ends after LONG rounds.
 SHORT, TRIAL, LONG = 3, 6, 24
 # A trial wins if its time is below MAX_RATIO of the baseline and below the baseline by
-# STANDARD_ERRORS standard errors. If a trial with the switch on is undecided after LONG rounds, the
-# switch goes off again.
+# STANDARD_ERRORS standard errors (see Switch for the exception). If a trial with the switch on is
+# undecided after LONG rounds, the switch goes off again.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
 # Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
@@ -34,9 +34,10 @@ class Switch:
     and kept if its rounds are significantly shorter. A trial of off needs no significance at its
     end: off is kept if its LONG rounds took less than MAX_RATIO of the baseline.
 
-    The first trial begins after TRIAL rounds. The first lost trial sets the wait for the next trial
-    to FIRST_WAIT rounds. Each further lost trial doubles the wait, up to MAX_WAIT. A win sets the
-    wait to FIRST_WAIT; an undecided trial does not change it.
+    The first trial begins after TRIAL rounds. The first lost or won trial sets the wait for the
+    next trial to FIRST_WAIT rounds. Each further lost trial doubles the wait, up to MAX_WAIT; each
+    further win sets it to FIRST_WAIT again. A trial of LONG rounds that does not win leaves the
+    wait as it is.
     """
 
     def __init__(self) -> None:

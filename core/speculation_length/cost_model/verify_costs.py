@@ -25,22 +25,21 @@ REPEATS = 5
 CONTEXTS = (64, 512)
 # Once the first sweep over all sizes has taken SWEEP_LIMIT_S seconds, it ends at the first size
 # that takes more than MAX_SLOWDOWN x t(0). To pay, such a pass would have to commit more than
-# MAX_SLOWDOWN tokens on average. Together, the further sweeps take about SWEEP_LIMIT_S seconds; at
-# least one is made.
+# MAX_SLOWDOWN tokens on average. One to REPEATS further sweeps are made, as many as take about
+# SWEEP_LIMIT_S seconds.
 SWEEP_LIMIT_S = 2.0
 MAX_SLOWDOWN = 6.0
-# If layers are streamed and reading the context takes more than SLOW_S seconds, a pass takes
-# seconds, almost regardless of its number of nodes. Then STREAMED_COUNTS are timed once each;
-# otherwise 54 passes would delay the first token.
+# If layers are streamed and reading the context takes more than SLOW_S seconds, a pass takes about
+# as long, whatever its number of nodes. Then STREAMED_COUNTS are timed once each; otherwise 54
+# passes would delay the first token.
 STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyCosts:
     """`ms[n]`: milliseconds of a pass over the root and n nodes after `context` cached tokens. Each
-    value is the least of several timings, since load can only lengthen a pass; for a slow streamed
-    LLM it is a single timing. `far`: the same at a longer context, None if the model's context is
-    too short."""
+    value is the least of one to REPEATS timings, since load can only lengthen a pass. `far`: the
+    same at a longer context, None if the model's context is too short."""
 
     ms: Mapping[int, float]
     context: int
@@ -91,9 +90,9 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     """Times passes at two contexts, in sweeps over all node counts, so that a noisy moment affects
-    all node counts alike; torch uses one thread, as it does while requests are decoded."""
-    # With `TorchAlone`, passes run as they will while requests are decoded; a policy may need the
-    # table before any run is admitted.
+    all node counts alike. Torch's threads are limited as they are while requests are decoded
+    (`TorchAlone`)."""
+    # Here too, since a policy may need the table before any run is admitted.
     alone = TorchAlone((llm,))
     alone.take()
     try:

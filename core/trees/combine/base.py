@@ -51,8 +51,7 @@ class MergedTree:
     cumulative_scores: Mapping[int, tuple[float, ...]]
 
     def cumulative_score(self, node: int, drafter: int) -> float:
-        """A drafter's probability of the path to `node`; 0 if the drafter did not propose the
-        node."""
+        """A drafter's cumulative score of `node`; 0 if the drafter did not propose the node."""
         # A drafter that draws with replacement may have proposed the same node several times.
         scores = [self.cumulative_scores[by][i] for by, i in self.sources[node] if by == drafter]
         return max(scores, default=0.0)

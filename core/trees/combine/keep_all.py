@@ -1,5 +1,5 @@
-"""The combine rules that verify all drafted nodes: `union`, SpecInfer's merge of all drafts
-(arXiv 2305.09781, section 3), and `log_pool`, for SSMs that drafted one tree together."""
+"""The combine rules that select all drafted nodes: `union`, SpecInfer's merge of all drafts (arXiv
+2305.09781, section 3), and `log_pool`, for SSMs that drafted one tree together."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def union(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
 def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """All drafted nodes: the drafters were weighted while they drafted one tree together.
 
-    A node's weight is the weighted geometric mean of its drafters' path probabilities,
-    prod chance_i^(w_i / sum w); drafters that did not propose the node do not count.
+    A node's weight is prod score_i^(w_i / sum w), the weighted geometric mean of its drafters'
+    cumulative scores. Drafters that did not propose the node do not count.
     """
     node_weights = []
     for node in range(len(trie.tree)):

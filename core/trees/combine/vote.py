@@ -47,8 +47,8 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
 def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """The `vote_nodes` best nodes by weighted cumulative score.
 
-    A drafter's cumulative score only falls along a path, so the kept set is closed under ancestors.
-    Of equally heavy nodes the parent comes first.
+    A drafter's cumulative score never rises along a path, so the kept set is closed under
+    ancestors. Of equally heavy nodes the parent comes first.
     """
     total = sum(vote_weights.weights.values())
     node_weights = tuple(

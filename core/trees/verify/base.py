@@ -86,8 +86,8 @@ class Verdict:
     trials: tuple[TrialResult, ...] = ()
 
     def outcomes(self, tree: TokenTree) -> tuple[str, ...]:
-        """The outcome of each node: `accepted`, `rejected` (tried and rejected, or a child of a
-        path node that was not taken) or `not_reached`."""
+        """The outcome of each node: `accepted`, `rejected` (tried and rejected, or a child of the
+        root or of a path node that was not taken) or `not_reached`."""
         accepted = {ROOT, *self.path}
         tried = {decision.node for decision in self.trials}
         return tuple(
@@ -103,8 +103,8 @@ class Verdict:
 def verdict_of(
     tree: TokenTree, path: Sequence[int], own: int, trials: Sequence[TrialResult], *, rejected: bool
 ) -> Verdict:
-    """A verdict that ends with the LLM's own token; `rejected`: the path's last node has children,
-    none of them accepted."""
+    """A verdict that ends with the LLM's own token; `rejected`: the path's last node (the root, if
+    the path is empty) has children, none of them accepted."""
     # Only the path's last node counts, not the trials: an accepted leaf has no child to reject.
     kind = "recovered" if rejected else "bonus" if len(tree) else "plain"
     return Verdict(tuple(path), own, kind, tuple(trials))

@@ -12,13 +12,12 @@ probability min(1, a M[x] / q[x]). So the branch of x is accepted with probabili
 M[x]). The mass still to be distributed is R = max(0, a M - q); let S be its sum. The branch is
 rejected with probability S + 1 - a. After a rejection, R / (S + 1 - a) is still to be distributed:
 a' = S / (S + 1 - a) and M' = R / S. With S = 0, a' is 0: keeping a would bias the text (total
-variation 0.2). Only at the root a = 1 stays 1.
+variation 0.2). Only a = 1, as at the root, stays 1.
 
-A rejection carries no information about later proposals, because the probability of x's branch
-does not depend on what is below x. So the proposals of several drafters may follow one another, and
-one node may carry the drafts of all of them. After a rejection of x, a M[x] < q[x], so R[x] = 0:
-if x is proposed again, it cannot be accepted, and only the new proposal's q is subtracted from the
-rest.
+A rejection carries no information about later proposals, because the probability of x's branch does
+not depend on what is below x. So the proposals of several drafters may follow one another, and one
+node may carry the drafts of all of them. After a rejection of x, a M[x] < q[x], so R[x] = 0: if x
+is proposed again, it cannot be accepted, and only the new proposal's q is subtracted from the rest.
 """
 
 from __future__ import annotations

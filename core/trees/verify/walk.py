@@ -73,7 +73,7 @@ def _walk(
     tree: TokenTree, eos_ids: frozenset[int], own: TargetToken, node_probability: NodeProbability
 ) -> Verdict:
     """Follows the children that equal the LLM's token; stops at the first node without such a
-    child."""
+    child, or after an end of text."""
     children = tree.child_lists()
     path: list[int] = []
     trials: list[TrialResult] = []
