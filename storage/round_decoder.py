@@ -196,7 +196,7 @@ def _decode_completed(round_rows: _RoundRows) -> RoundCompleted:
 
 
 def _length_fields(values: Fields) -> dict[str, Any]:
-    """The fields that m005_minions and later migrations added, for a round that has them."""
+    """Fields that m005_minions and later migrations added, for a round that has them."""
     return {
         "length_reason": decode_text(values["length_reason"]),
         "estimates": tuple(Estimate(*entry) for entry in from_json(values["estimates_json"])),

@@ -173,12 +173,11 @@ def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
 
 
 def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
-    """Plays the opening run, slowly or only its end (see below), unless the tab shows a run or a
-    message about something that the visitor did."""
+    """Plays the opening run slowly, or shows its end if too many pages play it already. Does
+    nothing if the tab shows a run or a message about something that the visitor did."""
     opening = live.board.context.opening
     source = opening_run(live.board.context)
-    # Playing occupies a server thread. So if MOST_AT_ONCE pages play the opening run already, this
-    # page shows its end.
+    # Playing occupies a server thread, so at most MOST_AT_ONCE pages play at once.
     plays = opening.players.acquire(blocking=False)
     try:
         with session.drawing:  # a Run clicked meanwhile must not be replaced
