@@ -1,8 +1,8 @@
 """Events to rows and back: pure functions that open no database.
 
-Decoded events equal the encoded events. Text is stored unchanged, NUL included. Two kinds of text
-are stored as ESCAPE and JSON: text that UTF-8 cannot encode (it has a lone surrogate, as some file
-names do), and text that begins with ESCAPE. In a REAL column, NaN is stored as NULL.
+Decoded events equal the encoded events. Two kinds of text are stored as ESCAPE and JSON: text that
+UTF-8 cannot encode (it has a lone surrogate, as some file names do), and text that begins with
+ESCAPE. Other text is stored unchanged, NUL included. In a REAL column, NaN is stored as NULL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Locates, checks and opens the log's file, and makes connections for its writer and readers.
 
-SQLite's errors are raised as StoreError, which names the file; an error of `open_database` also
-says what can be done.
+`open_database` and `read_connection` raise SQLite's errors as StoreError, which names the file. An
+error of `open_database` also says what can be done.
 """
 
 from __future__ import annotations

@@ -161,8 +161,8 @@ def fused_drafters(one: FinishedRound) -> list[str] | None:
 
 
 def _stages(completed: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage; `draft` is summed over drafters. Overlapping spans are added in full,
-    except in a batched pass, in which each drafter's span counts with its share."""
+    """Milliseconds by stage; `draft` is summed over drafters. Each span counts with its `share`,
+    also if spans overlap."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in completed.spans:
         stage = span.lane if span.lane in FIXED_LANES else "draft"

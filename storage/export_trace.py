@@ -3,8 +3,8 @@
 The run is one process; its threads are lanes: rounds, each drafter, combine, LLM pass, layers,
 verdict, commit, each node. A slice's category is the lane's key in the events, such as `llm` and
 `verify`. Rounds count from 1. In Perfetto, slices of one thread must be disjoint or nested: if two
-slices of a lane overlap, the later slice goes to another thread of this lane. The SSMs of a batched
-pass all have slices of the pass's full length; `share` is the part that counts for the slice's SSM.
+slices of a lane overlap, the later slice goes to another thread of this lane. A slice that SSMs or
+requests share has its full length; `share` is the part that counts for this lane and run.
 """
 
 from __future__ import annotations

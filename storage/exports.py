@@ -1,7 +1,7 @@
 """A run's events as files for other programs: pure functions from events to text.
 
-The text of prompts and models can do no harm in the program that opens a file; each function says
-how. Every format says whether the run is thinned.
+The text of prompts and models can do no harm in the program that opens a file; `rounds_csv` and
+`events_json` say how. Every format says whether the run is thinned.
 """
 
 from __future__ import annotations

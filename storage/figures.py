@@ -1,4 +1,4 @@
-"""A run's figures and drafters as columns and rows for sorting and filtering lists.
+"""Some of a run's figures and its drafters, as columns and rows for sorting and filtering lists.
 
 These columns and rows duplicate `stats_json` and `drafters_json`, from which runs are read back.
 """
@@ -20,7 +20,7 @@ FIGURES = ("num_new_tokens", "num_rounds", "tokens_per_second", "mean_acceptance
 
 
 def figures_of(stats: RunStats) -> dict[str, Any]:
-    """The columns of table `runs` by which lists are sorted."""
+    """The figures by which lists can be sorted, as columns of table `runs`."""
     return {name: getattr(stats, name) for name in FIGURES}
 
 

@@ -1,7 +1,8 @@
 """The schema of the run log, one function for each migration. A released migration is never edited.
 
-Keys are integers, UTC is ISO text, times are *_ms REAL; values without a native type are JSON in
-*_json columns. A probability or time that is NaN is stored as NULL, so REAL columns allow NULL.
+Rows that other tables refer to have integer keys. UTC is ISO text, a run's times are *_ms REAL;
+values without a native type are JSON in *_json columns. A probability or time that is NaN is stored
+as NULL, so its REAL column allows NULL.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def m001_runs(db: Database) -> None:
             PRIMARY KEY (run, ordinal)
         """,
     )
-    # m009 replaces these with indexes that contain every column that a list needs.
+    # m009 replaces these with indexes that have more columns.
     db.execute("CREATE INDEX runs_created ON runs(created_utc, id)")
     db.execute("CREATE INDEX runs_status ON runs(status)")
     db.execute("CREATE INDEX runs_owner ON runs(owner)")
@@ -246,10 +247,7 @@ def m008_notes(db: Database) -> None:
 
 @migrations()
 def m009_lists(db: Database) -> None:
-    """Columns for sorting and filtering lists of thousands of runs without reading the runs.
-
-    The indexes contain every column that a list needs to count or skip rows.
-    """
+    """Columns and indexes for sorting and filtering lists of thousands of runs."""
     _create(
         db,
         without_rowid=True,
@@ -273,7 +271,8 @@ def m009_lists(db: Database) -> None:
     figures.fill(db.conn)  # runs that were recorded before, from their stats_json
     for name in ("runs_created", "runs_status", "runs_owner"):
         db.execute(f"DROP INDEX {name}")
-    # The columns that lists are filtered by: rows are counted and skipped in the index.
+    # A list that is filtered only by these columns is counted, and its rows are skipped, in an
+    # index.
     rest = "status, owner, llm"
     db.execute(f"CREATE INDEX runs_created ON runs(created_utc, id, {rest})")
     db.execute("CREATE INDEX runs_status ON runs(status, created_utc, id, owner, llm)")
@@ -344,7 +343,8 @@ def m015_fingerprints(db: Database) -> None:
 
 @migrations()
 def m016_routing(db: Database) -> None:
-    """The SSMs of a routed run that drafted in each round, and why; older runs have no routing."""
+    """The role and the score of a routed run's SSMs in each round, and the router's reason; older
+    runs have no routing."""
     db.execute("ALTER TABLE rounds ADD COLUMN routing_json TEXT DEFAULT '[]'")
     db.execute("ALTER TABLE rounds ADD COLUMN routing_reason TEXT DEFAULT ''")
 
@@ -357,8 +357,8 @@ def m017_fusion(db: Database) -> None:
 
 @migrations()
 def m018_scheduling(db: Database) -> None:
-    """A request's part in a round that was scheduled with other requests; NULL if each request has
-    its own budget, as in older runs."""
+    """A request's part in a round that was scheduled with other requests; NULL with the schedule
+    `each`, and in older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN scheduled_json TEXT")
 
 

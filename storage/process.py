@@ -1,4 +1,5 @@
-"""Identifies the process that records a run, and finds out whether it still runs. Uses no database.
+"""Identifies the process that records a run or measures a study, and finds out whether it still
+runs. Uses no database.
 
 A process id alone is not enough, since ids are reused: the start time is compared too. On Linux,
 where start times count from boot, the boot id is compared as well.
@@ -28,7 +29,8 @@ ENDED_STATES = ("Z", "X")  # zombie and dead: the process has ended
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The owner of a run: host name, process id, and a text that depends on its start time."""
+    """A process, as stored with its runs and studies: host name, process id, and a text that
+    depends on its start time."""
 
     host: str
     pid: int

@@ -95,8 +95,8 @@ def _moment(field: str, value: object) -> str:
         allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
         raise ConfigError.must_be(field, value, allowed) from error
     text = moment.replace(tzinfo=None).isoformat()
-    # Times in the log have three decimals or none: without its trailing zeros, this text never
-    # sorts after an equal time of the log.
+    # Times in the log have three decimals: without its trailing zeros, this text never sorts after
+    # an equal time of the log.
     return text.rstrip("0") if "." in text else text
 
 
@@ -121,12 +121,12 @@ class RunSummary:
     `config`: the request with every `auto` resolved, `asked`: the request as it was submitted;
     `ssms`: the loaded SSMs in order, whether they drafted or not. `stats`: None while the run is
     running. `num_lost_events` above 0: the log lacks events; the run can be read up to the first
-    missing event. `thinned`: whether only the accepted paths of the run's trees are stored; figures
-    and texts are complete. `elsewhere`: whether the run is running in another process. `baseline`:
-    the speed of plain decoding to which the run's speed-up is relative, or None. `regret`: what
-    another choice of SSMs would have cost, None if it was not counted. `schedules`: the rules that
-    scheduled the run's rounds, empty if the run had its own budget; `num_others`: the largest
-    number of other requests that were served at the same time.
+    missing event. `thinned`: whether trees of the run were reduced to their accepted paths, perhaps
+    not yet all; figures and texts are complete. `elsewhere`: whether the run is running in another
+    process. `baseline`: the speed of plain decoding to which the run's speed-up is relative, or
+    None. `regret`: what another choice of SSMs would have cost, None if it was not counted.
+    `schedules`: the rules that scheduled the run's rounds, without `each`; `num_others`: the
+    largest number of other requests that were served during these rounds.
     """
 
     run_id: str

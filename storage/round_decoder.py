@@ -54,7 +54,7 @@ def decode_rounds(
 ) -> list[RoundEvent]:
     """The inverse of `encode_round`, for all rounds of a run, in the order of `seq`.
 
-    `rows` holds the run's rows by table, in the order of the tables' keys.
+    `rows` holds the run's rows by table, those of one round in the order of the table's keys.
     """
     # A run is read with one query per table, not one per round.
     by_round: dict[int, dict[str, list[Fields]]] = defaultdict(lambda: defaultdict(list))
@@ -117,7 +117,7 @@ def _decode_combined(round_rows: _RoundRows) -> Combined:
 
 
 def _vote_fields(values: Fields) -> dict[str, Any]:
-    """The combine rule's fields; older rounds do not have these columns."""
+    """The combine rule's fields, for a round that has them."""
     return {
         "rule": decode_text(values["combine_rule"]),
         "weights": from_json(values["combine_weights_json"]),
@@ -196,7 +196,7 @@ def _decode_completed(round_rows: _RoundRows) -> RoundCompleted:
 
 
 def _length_fields(values: Fields) -> dict[str, Any]:
-    """The length policy's fields; older rounds do not have these columns."""
+    """Fields that m005_minions and later migrations added, for a round that has them."""
     return {
         "length_reason": decode_text(values["length_reason"]),
         "estimates": tuple(Estimate(*entry) for entry in from_json(values["estimates_json"])),

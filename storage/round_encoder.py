@@ -36,8 +36,9 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
     """The rows of one round by table. `run`: the run's key; `model_id`: gives the key of a model's
     or drafter's name.
 
-    Raises ValueError for events of several rounds, two events of one kind, or parallel tuples of
-    different lengths. It is also raised for a Verified with outcomes if no Combined has nodes.
+    Raises ValueError for no events, events of several rounds, two events of one kind, a Verified
+    with outcomes without a Combined with nodes, or a tree's or a round's tokens whose parallel
+    tuples differ in length.
     """
     by_type = {type(event): event for event in events}
     rounds = {event.round for event in events}

@@ -10,7 +10,7 @@ __all__ = ["create_index"]
 def create_index(db: Database, columns: tuple[str, ...]) -> None:
     """Rebuilds the index of table `runs` over these columns, in the caller's transaction.
 
-    Updates of other columns do not touch the index; most updates of a run change no text.
+    Updates of other columns do not touch the index.
     """
     for trigger in ("runs_ai", "runs_ad", "runs_au"):
         db.execute(f"DROP TRIGGER IF EXISTS {trigger}")

@@ -1,10 +1,10 @@
 """The SQL of lists: from a RunQuery to rows and summaries. Search text is never part of the SQL.
 
-A word with letters or digits is looked up in the full-text index, as a prefix; a word of
-punctuation, or with letters of a script without capitals (Chinese, Hebrew, Arabic), is searched as
-a substring. The index contains letters and digits only, so the results for a word with other
-characters (`C++`) are also checked for the substring. Punctuation around a word is ignored. A run
-must contain all words.
+A word with letters or digits is looked up in the full-text index, as a prefix. A word without them,
+or with letters of a script without capitals (Chinese, Hebrew, Arabic), is searched as a substring.
+The index contains letters and digits only, so the results for an ASCII word with other characters
+(`C++`) are also checked for the substring. Punctuation around a word is ignored. A run must contain
+all words.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
     """The page of runs of a query."""
     where, values = _where(connection, query)
     (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
-    # Ids first: an index has all columns of this query, so no skipped run is read.
+    # Ids first: for most queries an index has all columns, so that no skipped run is read.
     select_ids = (
         f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?"
     )
@@ -226,8 +226,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
 
 
 def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
-    """The schedules of a run's rounds, and the largest number of other requests that were served at
-    the same time."""
+    """`schedules` and `num_others` of RunSummary."""
     rows = connection.execute(SCHEDULES, (run,)).fetchall()
     names = tuple(decode_text(name) for name, _ in rows if isinstance(name, str))
     live = max((most for _, most in rows if isinstance(most, int)), default=1)

@@ -71,8 +71,8 @@ class Sink:
         self._models: dict[str, int] = {}
 
     def write(self, units: Sequence[Unit]) -> list[tuple[Unit, bool]]:
-        """Writes all units in one transaction; returns each unit that was refused, with False if
-        its run was deleted, else True.
+        """Writes all units in one transaction; returns each unit that was refused. It comes with
+        False if it is a round, a hole or an end whose run is not in the log, else with True.
 
         Raises sqlite3.Error for temporary problems (a lock, a full disk); then nothing was written.
         """
@@ -182,8 +182,8 @@ class Sink:
         return self._models[name]
 
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
-        """Records that the unit is missing; False if its run was deleted, so that nothing is
-        lost."""
+        """Records that the unit is missing; False if its run is not in the log, so that nothing can
+        be recorded."""
         # A refused start has no row to mark (an earlier run may have its id); a measurement is no
         # event, so no event is missing.
         if isinstance(unit, RunStart | Measurement):
@@ -198,7 +198,7 @@ def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Seque
     """Inserts rows in blocks.
 
     Python releases the GIL at every statement and has to wait for it while the engine works: one
-    statement per block of rows needs a tenth of the waits of one statement per row.
+    statement per block of rows needs far fewer waits than one per row.
     """
     in_blocks = len(rows) - len(rows) % ROWS_A_STATEMENT
     blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, in_blocks, ROWS_A_STATEMENT))

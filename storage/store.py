@@ -57,9 +57,9 @@ MAX_NOTE = 4_000
 class RunStore:
     """The run log at `path`, else at the path in SPECSCOPE_DB, else in the user's data directory.
 
-    Opening creates or migrates the file, and sets the status of runs and studies whose process has
-    ended to `interrupted`. Raises StoreError. `max_waiting` bounds the events kept in memory while
-    the disk cannot be written to.
+    Opening creates or migrates the file. Runs and studies that are recorded as running although
+    their process has ended become `interrupted`. Raises StoreError. `max_waiting` bounds the events
+    kept in memory while the disk cannot be written to.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class RunStore:
         self._writer.enqueue(RegretRecord(run_id, regret), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
-        """Writes all queued events now; False if that was not possible within `timeout` (s)."""
+        """Writes queued events now, except those of rounds in progress; False if that was not
+        possible within `timeout` (s)."""
         return self._writer.flush(timeout)
 
     def status(self) -> LogStatus:
@@ -124,7 +125,8 @@ class RunStore:
         return self._writer.status()
 
     def delete(self, run_id: str) -> None:
-        """Removes a run and all its data. Raises StoreError, UnknownRunError.
+        """Removes a run and its events; a study keeps its result of the run. Raises StoreError,
+        UnknownRunError.
 
         Later events of a run that is still running are ignored.
         """
@@ -201,7 +203,7 @@ class RunStore:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def settle(self) -> None:
-        """Sets the status of runs whose process has ended to `interrupted`, as opening does. Raises
+        """Marks the running runs whose process has ended as `interrupted`, as opening does. Raises
         StoreError."""
         with self._write_connection() as connection:
             mark_interrupted(connection)
@@ -238,10 +240,10 @@ class RunStore:
             return select_choices(connection)
 
     def events(self, run_id: str) -> tuple[Event, ...]:
-        """A run's events, equal to the recorded events. Raises StoreError, UnknownRunError.
-
-        For a running or interrupted run, these are the events of its complete rounds. If the log
-        has lost events, they are the events before the first lost event.
+        """A run's events, equal to the recorded events unless the run is thinned. Raises
+        StoreError, UnknownRunError. For a running or interrupted run, these are its start and the
+        events of its complete rounds. If the log has lost events, they are the events before the
+        first lost event.
         """
         self._catch_up()
         with read_connection(self.path) as connection:
@@ -268,8 +270,8 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """Writes queued events, so that a read sees all events that were recorded before. Does
-        nothing while the log is paused."""
+        """Writes queued events, so that a read sees them; waits for at most CATCH_UP_TIMEOUT_S.
+        Does nothing while the log is paused."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

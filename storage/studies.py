@@ -1,7 +1,7 @@
 """Studies in the log's file: their definition, their state, and the results so far.
 
 Takes and returns plain values, whose meaning is defined in the package lab. Each call opens its own
-connection. Values are on disk when the call returns. Several processes may use one file.
+connection. Values are committed when the call returns. Several processes may use one file.
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ class StudyLog:
 
 
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
-    """Sets the state of studies whose process has ended to `interrupted`. Any process may then
-    resume them."""
+    """Sets the state of running studies whose process has ended to `interrupted`. Any process may
+    then resume them."""
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(

@@ -1,9 +1,9 @@
 """Retention: thins all but the newest runs to their accepted paths, in portions.
 
-Each call is one short transaction, so that other writers wait only a moment. Progress is stored in
-the rows, so that any process can continue. Three kinds of runs are not thinned: runs in progress;
-runs without a recorded end, since their figures are counted from their trees; runs that lost
-events.
+Each call of `thin_some` is one short transaction, so that other writers wait only a moment.
+Progress is stored in the rows, so that any process can continue. Three kinds of runs are not
+thinned: runs in progress; runs without a recorded end, since their figures are counted from their
+trees; runs that lost events.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def write_retention(connection: sqlite3.Connection, keep: int | None) -> None:
 
 
 def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
-    """Thins for PORTION_S seconds. Returns the number of runs that this call finished; None if
-    there was nothing to do."""
+    """Thins until PORTION_S seconds have passed or nothing is left to thin. Returns the number of
+    runs that this call finished; None if there was nothing to do."""
     num_thinned = 0
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -161,7 +161,8 @@ def _delete_nodes(connection: sqlite3.Connection, rounds: RoundRange) -> None:
 
 
 def _clear_node_data(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
-    """Removes data about removed nodes from the `rows` of table `rounds`."""
+    """Marks these rounds as thinned, and removes the masses of their removed nodes and the data
+    about dropped nodes."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
     weight_rows = [(_masses(row), run, row["round"]) for row in rows]
     connection.executemany(query, weight_rows)

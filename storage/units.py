@@ -81,7 +81,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """A run's baseline, measured during the run or after its end. Not an event: it has no `seq`."""
+    """A run's baseline. Not an event: it has no `seq`."""
 
     run_id: str
     baseline: PlainSpeed

@@ -1,4 +1,4 @@
-"""The SQL of the log's views. Figures have the names of vLLM and llama.cpp, as in core.metrics.
+"""The SQL of the log's views. Figures that core.metrics counts have the same names as there.
 
 A released view is never edited: a new migration drops it and creates its replacement.
 """

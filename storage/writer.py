@@ -1,9 +1,9 @@
 """The thread that writes events to the log. Recording an event only appends it to a queue.
 
-The thread commits one transaction every INTERVAL_S, or one per round if rounds are slower. While
-the disk is full or the file is locked the log is paused: the thread retries with a growing delay,
-and events wait in memory up to a limit, beyond which they are dropped and counted. At the start,
-after a run's end and on request (`tidy`), the thread does the log's upkeep in short steps.
+The thread writes every INTERVAL_S, or once a round if rounds are slower. While the disk is full or
+the file is locked the log is paused: the thread retries with a growing delay, and events wait in
+memory up to a limit, beyond which most are dropped and counted (see `LogWriter.enqueue`). At the
+start, after a run's end and on request (`tidy`), the thread does the log's upkeep in short steps.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ UNITS_A_TRANSACTION = 64
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """State of the log. `waiting`: the number of events that are not on disk yet; `dropped`: the
-    number of events that will never be written.
+    """State of the log. `waiting`: the number of events that wait in the queue or for the disk;
+    `dropped`: the number of events that will never be written.
 
     `reason` is a sentence while the log is paused, else empty.
     """
@@ -54,8 +54,9 @@ class LogWriter:
         self._change = threading.Condition()
         # Guarded by `_change`:
         self._queue: deque[tuple[Event | Measurement, str]] = deque()
-        # Numbers of events so far: put into the queue, taken by the thread, written or dropped by
-        # the thread (`_settled`), refused by a full or closed queue (`_dropped`).
+        # Numbers of events so far: put into the queue; taken by the thread; written, dropped or
+        # kept until their round is complete (`_settled`); refused by a full or closed queue
+        # (`_dropped`).
         self._put = self._taken = self._settled = self._dropped = 0
         # `_due`: a unit is complete, or upkeep may be due. `_urgent`: write without waiting for the
         # interval. `_closing`: end the thread after writing.
@@ -92,8 +93,8 @@ class LogWriter:
                 self._change.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Writes now. Returns True once every event that was queued before is written or dropped,
-        False if that takes longer than `timeout` (s)."""
+        """Writes now. Returns True once every event that was queued before is written, dropped or
+        kept until its round is complete, False if that takes longer than `timeout` (s)."""
         with self._change:
             num_queued = self._put
             self._urgent = True
@@ -136,13 +137,12 @@ class LogWriter:
         """Blocks until there is work to do; False if the writer is closing and has nothing left to
         write or cannot write now."""
         with self._change:
-            # Upkeep is tried again after a while; else only an event, a flush or the end wakes the
-            # thread.
+            # If there may be upkeep, the thread also wakes when it may be tried.
             until_upkeep = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._change.wait_for(
                 lambda: self._writes_now() or self._due or bool(self._units), until_upkeep
             )
-            # Events that are queued during the pause are written in the same transaction.
+            # Events that are queued during the pause are written together.
             pause = max(0.0, self._next_at - time.monotonic())
             self._change.wait_for(self._writes_now, pause)
             nothing_left = not self._queue and not self._units

@@ -69,12 +69,12 @@ def _start_threads() -> ThreadPoolExecutor:
 
 
 async def start_run(context: Context, request: Request, owner: str) -> LiveSource:
-    """Queues a run of the request in a thread and returns the run. If the client disconnects, stops
-    the run."""
+    """Queues a run of the request in a thread and returns the run. If the client disconnects
+    meanwhile, stops the run."""
     return await in_thread(lambda: context.hub.start(request, owner), LiveSource.cancel)
 
 
 async def start_study(begin: Callable[[], None], conductor: Conductor, study_id: str) -> None:
-    """Calls `begin`, which begins or resumes the study, in a thread. If the client disconnects,
-    stops the study."""
+    """Calls `begin`, which begins or resumes the study, in a thread. If the client disconnects
+    meanwhile, stops the study."""
     await in_thread(begin, lambda _: conductor.stop(study_id))

@@ -102,7 +102,7 @@ def _configurations(
 ) -> tuple[Configuration, ...]:
     """Plain decoding, then the requested configurations that draft. As on the page, no alternatives
     are recorded (`record_top_k` is 0). `entries`: a list of arguments for `configuration_from`, or
-    None for the page's preset. Raises ConfigError for other entries, and unless 1 to
+    None for `Context.drafting_preset`. Raises ConfigError for other entries, and unless 1 to
     MOST_CONFIGURATIONS of them draft."""
     if entries is None:
         entries = [context.drafting_preset]

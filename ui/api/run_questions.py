@@ -85,8 +85,8 @@ def _regret(context: Context) -> Callable[..., Any]:
 async def _run_question(
     context: Context, request: gr.Request, run_id: str, question: Question
 ) -> tuple[TabSession, Any]:
-    """A tab session that has the answer to the question, and the run's summary. Raises StoreError
-    if the run has not ended."""
+    """A tab session with the answer to the question, or with `trouble` if there is none, and the
+    run's summary. Raises StoreError if the run has not ended."""
     text("run_id", run_id)
     summary = allowed_run(context, rights_of(context, request, ""), run_id)
     if summary.status == "running":

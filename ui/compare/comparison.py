@@ -76,8 +76,8 @@ def _with_alternatives(speculation: SpeculationConfig) -> SpeculationConfig:
 
 
 def comparison_rows(study: Study, results: Results, events: Events) -> list[dict[str, Any]]:
-    """A row of plain figures for each configuration, in the study's order. A figure is None if it
-    is not measured yet. `/compare` returns the rows, and the table shows them."""
+    """A row of plain figures for each configuration, in the study's order. A figure is None if the
+    runs so far do not give it. `/compare` returns the rows, and the table shows them."""
     return [_row(study, results, row, events) for row in configuration_rows(study, results)]
 
 
@@ -173,8 +173,7 @@ def verdict(study: Study, results: Results) -> str:
 
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
     """The value of each picture by name. Rounds and texts are of one repeat (`repeat`) or, for the
-    configurations in `note`, of another. Stages are of each configuration's run of median speed,
-    which a click on the configuration's table row opens."""
+    configurations in `note`, of another. Stages are of the run that `_median_view` selects."""
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
@@ -281,8 +280,7 @@ def _stages(view: View | None) -> dict[str, float]:
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
-    # Tokens per second leave out the first round's prefill; the table shows it in a column of its
-    # own.
+    # Tokens per second leave out the first round's prefill, so it is left out here too.
     first_prefill = [span for span in view.rounds[0].spans if span.name == "prefill"]
     prefill_ms = union_ms((span.start_ms, span.end_ms) for span in first_prefill)
     # `busy`: the time in which any stage ran; the rest of `wall` is `other`.

@@ -108,9 +108,9 @@ def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], rea
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text in two parts: `same` is equal to plain decoding's text, and `rest` begins at the first
-    token that differs. `at`: the index of that token; -1 if both texts are equal; None if plain
-    decoding's text is unknown."""
+    """A text in two parts: `same` has the tokens that plain decoding's text begins with too, and
+    `rest` begins at the first token that differs. `at`: the index of that token; -1 if all tokens
+    are equal. If plain decoding's text is unknown, `at` is None and `same` has all tokens."""
 
     same: str
     rest: str

@@ -1,7 +1,7 @@
 """Whether the configurations of a comparison wrote plain decoding's text.
 
-The rules of ui/run/proof.py decide this from the recorded runs, without another run. The log is
-read through the argument `events`.
+The study's token ids show whether two texts are equal. If they differ, the rules of ui/run/proof.py
+say why, from the recorded runs; the log is read through the argument `events`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ ANSWERS = MappingProxyType(
 )
 """The table's words for each kind of answer."""
 WORST_FIRST = ("bug", "differs", "tie")
-"""The kinds of answers about texts that differ; `differs`: too little was recorded to say why."""
+"""The kinds of answers about texts that differ; `differs`: a run was deleted, or too little was
+recorded to say why."""
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:

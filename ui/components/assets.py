@@ -90,8 +90,8 @@ def _sender(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 def assets_head() -> str:
-    """For `launch(head=...)`: the stylesheets, preloads of all scripts, and the script for large
-    type."""
+    """For `launch(head=...)`: the stylesheets, preloads of all scripts except plotly.js, and the
+    script for large type."""
     base = f"specscope/{version()}"
     scripts = [name for name in asset_texts() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(

@@ -3,8 +3,8 @@
 Gradio's page wraps every object of a value in a proxy and copies, compares and serialises the whole
 value at each update. With 110 kB of live values on two shared cores, Gradio's part of an update
 took about 90 ms, and about 7 ms if dicts are sent as text. So each dict inside a value is sent as
-JSON text in chunks of neighbouring keys. An unchanged chunk is the same string, so the stream's
-diff sends changed chunks only. The inverse is `assets/packing.js`.
+JSON text, a large dict with number keys in chunks of neighbouring keys. An unchanged chunk is the
+same string, so the stream's diff sends changed chunks only. The inverse is `assets/packing.js`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 __all__ = ["CHUNK", "pack"]
 
 CHUNK = 32
-"""The most keys in one string of a large dict."""
+"""The most keys in one string of a large dict with number keys."""
 MARK = "~"
 """The beginning of each string's key."""
 

@@ -55,11 +55,11 @@ import(root + "/specscope/$version/main.js").then(
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One kind of picture: `name` is its script in `assets/`, `label` its title on the page.
+    """One kind of picture: `name` is its key in `assets/main.js`, `label` its title on the page.
 
     `min_height`: pixels reserved until the script has run, so that the layout does not shift.
-    `asks`: whether it has controls that trigger `submit`, to compute something about the run or to
-    play the run. `part`: the picture's `data-part` attribute on Live; elsewhere it has none.
+    `asks`: whether it has controls that trigger `submit`, for example to play the run. `part`: the
+    picture's `data-part` attribute on Live; elsewhere it has none.
     """
 
     name: str

@@ -335,7 +335,7 @@ def own_preset(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def validity(values: Sequence[Any]) -> str:
-    """Values of `Form.inputs` -> why a request with these values cannot run; empty if it can. The
+    """Values of `Form.inputs` -> why core.config refuses these values; empty if it does not. The
     prompt is not checked."""
     try:
         request_of(["x", *values[1:]])

@@ -155,7 +155,8 @@ def pipeline_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Cho
 
 
 def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
-    """Why this choice of `pipeline` has no effect; empty if it has an effect.
+    """Why this choice of `pipeline` has no effect (`auto`: none for a request by itself); empty if
+    it has an effect.
 
     The control is not greyed, since another choice may have an effect.
     """

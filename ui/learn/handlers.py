@@ -53,7 +53,7 @@ def open_lesson(
     learn: Learn, session: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
     """Opens lesson `number`; returns values of `learn.lesson_outputs`. The board shows the lesson's
-    last run again."""
+    displayed run again (`Evidence.last`)."""
     lesson = lesson_of(number)
     session.lecture.at = at = LESSONS.index(lesson) + 1
     follow(learn, session)

@@ -22,7 +22,7 @@ __all__ = ["lesson_value", "lesson_view", "runs_view"]
 
 def lesson_view(value: dict[str, Any]) -> gr.HTML:
     """All lessons by number, and the open lesson's title and text. Triggers `select` with
-    {"lesson": number}."""
+    {"lesson": number, "press": time of the click}."""
     return part("lesson.js", "learn-lesson", value)
 
 
@@ -61,7 +61,8 @@ def dock_of(lesson: Lesson) -> str:
 
 
 def finished_lessons(progress: Mapping[str, Any]) -> tuple[str, ...]:
-    """Keys of the finished lessons; anything else that the browser has stored is ignored."""
+    """Keys of the finished lessons, as the browser has stored them; values that are no texts are
+    ignored."""
     finished = progress.get("done") if isinstance(progress, dict) else None
     return (
         tuple(key for key in finished if isinstance(key, str)) if isinstance(finished, list) else ()

@@ -1,5 +1,5 @@
-"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table. If
-the lesson compares times, repeats the runs in turns."""
+"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table.
+Repeats the runs of a `timed` lesson in turns."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def runs(
     pace: Pace,
 ) -> Iterator[object]:
     """Plays the runs of `setups` one after another, until a run is not completed or the visitor
-    opens another run. After the last run, repeats the lesson's runs if the lesson compares times.
-    Raises ConfigError if the lesson cannot run."""
+    opens another run. After the last run, repeats the runs of a `timed` lesson. Raises ConfigError
+    if the lesson cannot run."""
     if reason := cannot_run(learn, lesson):
         raise ConfigError(reason)
     player = None
@@ -207,7 +207,8 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
 
 
 def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
-    """Plays a run and keeps the view of all requests in each round; no log contains these views."""
+    """Plays a run. With each frame until the engine has finished the run, keeps the view of all
+    requests, which no log contains."""
     for frame in play(session):
         if not player.source.is_done:
             value = requests_value(learn.board.context, owner)

@@ -173,12 +173,11 @@ def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
 
 
 def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
-    """Plays the opening run slowly, unless the tab shows a run or a message about something that
-    the visitor did."""
+    """Plays the opening run slowly, or shows its end if too many pages play it already. Does
+    nothing if the tab shows a run or a message about something that the visitor did."""
     opening = live.board.context.opening
     source = opening_run(live.board.context)
-    # Playing occupies a server thread. So if MOST_AT_ONCE pages play the opening run already, this
-    # page shows its end.
+    # Playing occupies a server thread, so at most MOST_AT_ONCE pages play at once.
     plays = opening.players.acquire(blocking=False)
     try:
         with session.drawing:  # a Run clicked meanwhile must not be replaced
@@ -193,7 +192,8 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
 
 
 def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """Runs the form's request: checks it, queues it, plays it to its end."""
+    """Runs the form's request: checks it, queues it, plays it to its end. With `press.race`, plain
+    decoding follows a completed run."""
     context = live.board.context
 
     def frames() -> Iterator[object]:
@@ -344,7 +344,8 @@ def left_notice(live: Live, session: TabSession, left: str | None, linked: str =
 
 def temperature_hint(live: Live, session: TabSession) -> Any:
     """The info text of the temperature control: the shares of drafts that were accepted in the
-    tab's runs. No change unless the displayed run was completed and had drafters."""
+    tab's runs. No change unless the displayed run was completed, had drafters and is not the
+    opening run."""
     player, asked = session.player, session.asked
     if (
         player is None

@@ -1,5 +1,6 @@
 """Run on change: editing a control runs the request again, and the previous run stays as a pale
-line. A preset chosen after a finished run of the same prompt runs even if this is switched off.
+line. A preset chosen after a finished run of the same prompt runs even if this is switched off,
+unless the settings are open.
 
 The browser waits until no control changes any more and all fields have their values
 (ui/shared/assets/changed.js), then clicks a hidden button, whose handler the caller sets.
@@ -36,8 +37,8 @@ PRESET_CHOSEN = """() => {
   window.specscopePreset = !document.documentElement.hasAttribute("data-settings");
   (%s)();
 }"""
-"""JavaScript for a preset that a visitor has chosen. If the settings are open, the preset fills in
-the fields and nothing runs."""
+"""JavaScript for a preset that a visitor has chosen. If the settings are open, the preset only
+fills in the fields, unless Run on change is switched on."""
 
 
 def build_rerun() -> tuple[gr.Checkbox, gr.Button]:

@@ -84,7 +84,7 @@ def wire_live(
         _race_handler(live), [visitor, live.stops], js=_with_stops("race"), **stream
     )
     # No `cancels`: a cancelled generator may leave a frame on its way, which would arrive after the
-    # last frame. The stream of a stopped run ends within a round and shows the run's end.
+    # last frame. The stream of a stopped run ends within a round.
     live.stop.click(
         _stop_handler(live),
         [live.stops],

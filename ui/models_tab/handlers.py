@@ -117,7 +117,7 @@ def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
 
 
 def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values]:
-    """Loads the form's pair; yields the state until the pair is loaded or loading has failed."""
+    """Loads the form's pair; yields the state until loading has ended."""
 
     def frames() -> Iterator[Values]:
         _require_may_load(may_load)

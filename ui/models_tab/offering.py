@@ -27,8 +27,8 @@ NOT_YOURS = (
 
 
 def offers_value(all_offers: Iterable[Offer], memory: MemoryNeed) -> dict[str, Any]:
-    """The table's value; its offers have numbers as keys. If several offers have the same models,
-    only the first is listed, so the loaded models are not listed twice."""
+    """The table's value; its offers have numbers as keys. Of offers with the same models as the
+    same dtype only the first is listed: the loaded pair, if it is among them."""
     rows: dict[tuple[Part, ...], Offer] = {}
     for offer in all_offers:
         rows.setdefault(tuple(replace(part, place="") for part in offer.parts), offer)
@@ -111,7 +111,7 @@ def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
     free = "unknown" if need.free is None else _size(need.free)
     where = "of memory free" if need.device == "cpu" else f"free on {need.device}"
     total = f"{_size(need.bytes)} together"
-    if need.fits:  # the table shows the free memory
+    if need.fits:  # `free_line` shows the free memory
         return [Line("good", f"It fits: {total}."), *lines]
     total += f", {free} {where}"
     if need.fits is False:

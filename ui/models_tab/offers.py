@@ -2,7 +2,8 @@
 SmolLM2, models in the local cache, known pairs.
 
 Everything is read anew at each call, since caches and free memory change. No network is used:
-models that are not downloaded yet have the catalog's figures. torch is imported at the first call.
+models that are not downloaded yet have the catalog's figures, or none. torch is imported at the
+first call.
 """
 
 from __future__ import annotations

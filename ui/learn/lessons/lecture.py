@@ -35,7 +35,8 @@ class Lecture:
     runs of these models are visible, since runs of different models cannot be compared. `at`: the
     number of the lesson opened last, 0 before the first. `may_schedule`: whether this visitor may
     choose the schedule of all requests. `requests`: run id -> round (from 1) -> the view of all
-    requests in that round, for runs that were decoded together with other requests.
+    requests in that round, for runs that a lesson decodes together with other requests. Some rounds
+    have no view.
     """
 
     models: Hashable = None
