@@ -26,8 +26,8 @@ from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-# An SSM has at least 1 / LEAST_SHARE of the LLM's parameters. SpecInfer's pair of 7 B and 68 M has
-# about that ratio. A smaller SSM would cost less than real SSMs do.
+# A grown SSM has at least 1 / LEAST_SHARE of the LLM's parameters. SpecInfer's pair of 7 B and 68 M
+# has about that ratio. A smaller SSM would cost less than real SSMs do.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12
 
