@@ -29,7 +29,8 @@ ALL_DRAWN = """() => !document.querySelector("[data-pending]")
 
 @contextmanager
 def chromium(suite: str) -> Iterator[Any]:
-    """A running Chromium. Raises ConfigError, naming the suite, if there is none."""
+    """A running Chromium. Raises ConfigError, naming the suite, if there is none or playwright is
+    missing."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
@@ -156,7 +157,7 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
 
 
 def choose(page: Any, preset: str, tokens: int) -> None:
-    """Choose a preset, and the number of tokens."""
+    """Choose a preset and the number of tokens, and ignore the end-of-text token."""
     page.locator("#preset input").click()
     option = re.compile(rf"^{re.escape(preset)}( \(|$)")  # a description in brackets may follow
     page.locator("#preset").get_by_role("option", name=option).click()

@@ -33,7 +33,7 @@ LOOKUP_COUNTS = (3, 5, 10)
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Assisted generation by one SSM with a schedule (llama.cpp has none), or prompt lookup (no
-    SSM, no schedule). `count`: the number of drafted tokens."""
+    SSM, no schedule). `count`: the number of drafted tokens, which some schedules change."""
 
     family: str
     count: int

@@ -127,8 +127,7 @@ def _share(group: Group, part: str, total_field: str) -> float:
 
 
 def report_of(context: Context, rows: Sequence[PipelineRow]) -> Report:
-    """All tables for which there are samples; a failure for each contestant whose text differs from
-    serial decoding's."""
+    """All tables; a failure for each contestant whose text differs from serial decoding's."""
     texts: list[str] = []
     claims: list[list[str]] = []
     failures: list[str] = []
