@@ -1,5 +1,5 @@
 """`python -m bench grow`: writes grown models (see `bench.grown.module`) as folders that load like
-any other model. All sizes are decided from configurations, before any weight is read.
+any other model. All sizes are decided from configurations.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class GrownFamily:
 
 
 def family_of(request: GrowthRequest) -> GrownFamily:
-    """The models of `request`, with their plans. Reads configurations only, no weights. Raises
-    ConfigError, ModelLoadError, UnsupportedModelError."""
+    """The models of `request`, with their plans. Reads configurations only, no weights; but a GGUF
+    file is converted and a missing `smollm2` downloaded first. Raises ConfigError, ModelLoadError,
+    UnsupportedModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
     sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, request.of_ssms, "ssm-params", True) for name in sources)

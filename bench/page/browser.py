@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 
-WAIT_MS = 60_000  # limit of a step; long, since the machine may be busy
-LIMIT_MS = 120_000  # limit of a step that waits for a run
+WAIT_MS = 60_000  # limit of opening a page; long, since the machine may be busy
+LIMIT_MS = 120_000  # limit of each later step, which may wait for a run
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TWO_FRAMES = """() => new Promise((resolve) =>
   requestAnimationFrame(() => requestAnimationFrame(resolve)))"""

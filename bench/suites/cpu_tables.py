@@ -98,7 +98,7 @@ def fastest_of_each_drafter(
 class LoadedContestants:
     """The libraries to compare, all with the same LLM. `engines`: this project's engines, by a
     description of their SSMs (an empty text if there is only one engine). `assistants`: SSMs for
-    `transformers`, by name. `llama`: llama.cpp if it is installed; `llama_note`: its version, or
+    `transformers`, by name. `llama`: llama.cpp if it could be loaded; `llama_note`: its version, or
     why it is missing."""
 
     engines: Mapping[str, Engine]

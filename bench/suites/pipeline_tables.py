@@ -2,7 +2,7 @@
 each pipeline mode that fits the number of live requests; serial decoding is the first.
 
 Let f be the fraction of a serial round that is drafting, and h the fraction of drafts that were
-made during a verification and used. Then the gain is at most 1 / (1 - h f).
+made during a pass of the LLM and used. Then the gain is at most 1 / (1 - h f).
 """
 
 from __future__ import annotations
