@@ -172,8 +172,8 @@ class TransformersLlm:
         return [int(token_id) for token_id in output[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
-        """Runs a case. Returns the number of its new `tokens` and its `seconds`, prefill
-        included."""
+        """Runs a case, but does not read its `ignore_eos`. Returns the number of its new `tokens`
+        and its `seconds`, prefill included."""
         ids = self.prompt_ids(case.prompt)
         output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)

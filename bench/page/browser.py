@@ -174,6 +174,6 @@ def start_run(page: Any) -> None:
 
 
 def wait_for_end(page: Any, words: str = "Finished: ") -> None:
-    """Wait until the run has ended and every picture is drawn."""
+    """Wait until the run has ended and every visible picture is drawn."""
     page.locator("#live-notice").get_by_text(words).first.wait_for()
     at_rest(page)

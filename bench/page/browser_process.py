@@ -89,7 +89,7 @@ class _PageActions:
         page.click("#live-run")
 
     def wait_for_end(self) -> None:
-        """Wait until the run has ended and every picture is drawn."""
+        """Wait until the run has ended and every visible picture is drawn."""
         wait_for_end(self._tab.page)
 
     def problems(self) -> list[str]:
