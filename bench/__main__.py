@@ -2,7 +2,7 @@
 a chart as HTML next to the samples. `python -m bench grow` writes grown models instead.
 
 Exit codes: 0 success; 1 a check of the suite failed; 2 an error, described in one line on standard
-error; 130 interrupted (samples are stored; the same command continues).
+error; 130 interrupted (a suite's samples are stored; the same command continues).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A suite's report as one HTML page: its tables, each with its figures drawn as bars (see `bars`).
 Also `picture_command`, with which other commands write a plotly figure as SVG or HTML.
 
-The page is made from the report's Markdown, so both have the same figures. The page contains
-plotly.js and needs no network.
+The page is made from the report's Markdown, so both have the same figures. A page with bars
+contains plotly.js, so it needs no network.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _inline_html(text: str) -> str:
     return COMMAND.sub(r"<code>\1</code>", escape(text, quote=False))
 
 
-# Distinguishable with colour blindness (Okabe and Ito).
+# Distinguishable with colour blindness; all but the grey are of Okabe and Ito.
 COLOURS = ("#0072b2", "#e69f00", "#6b7280", "#009e73", "#cc79a7")
 WIDTH, HEIGHT = 1120, 640
 TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"

@@ -172,8 +172,8 @@ class TransformersLlm:
         return [int(token_id) for token_id in output[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
-        """Runs a case. Returns the number of its new `tokens` and its `seconds`, prefill
-        included."""
+        """Runs a case, but does not read its `ignore_eos`. Returns the number of its new `tokens`
+        and its `seconds`, prefill included."""
         ids = self.prompt_ids(case.prompt)
         output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
@@ -182,9 +182,9 @@ class TransformersLlm:
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
-        """A copy of an SSM, for one run. transformers adapts the assistant model's generation
-        config (such as its confidence threshold) during a run. A shared model would carry these
-        changes into the next run."""
+        """A copy of an SSM, for one contestant. transformers may change the assistant model's
+        generation config during a run. A shared model would carry these changes to other
+        contestants."""
         assistant = copy.deepcopy(module)
         assistant.generation_config.num_assistant_tokens = count
         assistant.generation_config.num_assistant_tokens_schedule = schedule

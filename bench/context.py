@@ -61,10 +61,10 @@ class Report:
 @dataclass(frozen=True)
 class Suite:
     """`about`: one line for `--list`. `defaults`: settings with which the suite finishes in 15
-    minutes on two cores; `laws` and the suites of SmolLM2 take longer. `one_dtype`: whether a run
-    takes only one dtype, because the tables have no column for the dtype or the suite loads one set
-    of models. `measures_time`: whether the suite measures time; if so, its work is not divided
-    among processes."""
+    minutes on two cores (`gpu-` suites: on a GPU); `laws` and the suites of SmolLM2 take longer.
+    `one_dtype`: whether a run takes only one dtype, because the tables have no column for the dtype
+    or the suite loads one set of models. `measures_time`: whether the suite measures time; if so,
+    its work is not divided among processes."""
 
     name: str
     about: str

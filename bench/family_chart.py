@@ -3,8 +3,8 @@ the SSMs were tuned.
 
 `python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: both files are results of the
 `acceptance` suite with the same LLM and settings. Each temperature has a panel. In a panel, each
-domain has a pair of bars for its best single SSM and a pair for each combine rule. The pale bar is
-before, the full bar after. Bars have 95 % intervals.
+domain (and OVERALL, all domains together) has a pair of bars for its best single SSM and a pair for
+each combine rule. The pale bar is before, the full bar after. Bars have 95 % intervals.
 """
 
 from __future__ import annotations

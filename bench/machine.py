@@ -30,13 +30,13 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Python and the libraries that do the arithmetic."""
+    """The versions of Python and of LIBRARIES."""
     libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {"python": platform.python_version(), **libraries}
 
 
 def load_average() -> float | None:
-    """The mean number of runnable processes over the last minute; None if unknown."""
+    """The system's load average over the last minute; None if unknown."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 

@@ -20,8 +20,8 @@ FORMAT = 1
 
 
 class Results:
-    """The samples so far; `add` writes them to disk. `header`: suite, settings, machine, versions
-    and code. `found`: how many samples the file had when it was opened."""
+    """The samples so far; `add` writes them to the file. `header`: suite, settings, machine,
+    versions and code. `found`: how many samples the file had when it was opened."""
 
     def __init__(self, path: Path, header: dict[str, Any], samples: list[dict[str, Any]]) -> None:
         self.path = path
@@ -65,7 +65,7 @@ class Results:
         return cls(path, stored, samples)
 
     def add(self, sample: dict[str, Any]) -> None:
-        """Adds a sample, which has JSON's types only. It is on disk when this returns."""
+        """Adds a sample, which has JSON's types only. It is in the file when this returns."""
         # Through JSON, so that a sample is the same whether its file was read again or not.
         self.samples.append(json.loads(json.dumps(sample, allow_nan=False)))
         self._write()

@@ -51,7 +51,7 @@ def per_pass(row: Row) -> float:
 
 
 def column(rows: Iterable[Row], value: Value) -> list[float]:
-    """The values of the rows that have a value."""
+    """The values of the rows; rows without the field `value` are left out."""
     if isinstance(value, str):
         return [row[value] for row in rows if row.get(value) is not None]
     return [value(row) for row in rows]

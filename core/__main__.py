@@ -138,7 +138,7 @@ def prompt_of(args: argparse.Namespace) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Loads the models, generates, writes to standard output. Raises SpecScopeError."""
-    # Wrong arguments are found before anything is loaded, torch included.
+    # These arguments are checked before anything is loaded, torch included.
     conversation = is_conversation(args)
     sampling, speculation = settings_of(args)
     request = None

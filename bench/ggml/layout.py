@@ -36,7 +36,8 @@ LAYER = "model.layers."
 
 def header_of(module: Any) -> dict[str, Any]:
     """The sizes and constants of a transformers module, named like GGUFWriter's `add_` methods.
-    Raises UnsupportedModelError if llama.cpp's architecture `llama` would compute other logits."""
+    Raises UnsupportedModelError for an architecture that is not in KINDS, and for a rotary
+    embedding, an activation or a sliding window that a plain Llama does not have."""
     kind, config = type(module).__name__, module.config
     if kind not in KINDS:
         raise UnsupportedModelError(
@@ -111,8 +112,8 @@ def _llama_cpp_name(name: str) -> str:
 
 
 def write_gguf(module: Any, path: Path) -> dict[str, Any]:
-    """Writes a transformers module in float32 or bfloat16, not quantized, and returns the file's
-    header. The file has the vocabulary's size but no tokens, since callers use token ids only.
+    """Writes a transformers module, not quantized, and returns the file's header. The file has the
+    vocabulary's size but no tokens, since callers use token ids only.
 
     Raises ImportError without the package, UnsupportedModelError for a model that is no plain
     Llama, OSError if the file cannot be written.

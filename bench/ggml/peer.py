@@ -22,7 +22,7 @@ from core.errors import SpecScopeError
 PACKAGES = ("llama_cpp", "gguf")
 COMMAND = "pip install llama-cpp-python gguf"
 
-# The number of tokens of the n-grams that are looked up; the package's default.
+# The most tokens of an n-gram that is looked up; the package's default.
 LONGEST_MATCH = 2
 Drafting = Callable[..., Any]
 """llama-cpp-python's draft model: token ids so far -> ids that may follow."""
@@ -91,7 +91,7 @@ class LlamaCpp:
         return ids
 
     def lookup(self, count: int) -> Drafting:
-        """llama.cpp's prompt lookup with `count` drafted tokens."""
+        """llama.cpp's prompt lookup with at most `count` drafted tokens."""
         speculative: Any = importlib.import_module("llama_cpp.llama_speculative")
         lookup: Drafting = speculative.LlamaPromptLookupDecoding(LONGEST_MATCH, count)
         return lookup

@@ -1,5 +1,5 @@
 """`python -m bench grow`: writes grown models (see `bench.grown.module`) as folders that load like
-any other model. All sizes are decided from configurations, before any weight is read.
+any other model. All sizes are decided from configurations.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-# An SSM has at least 1 / LEAST_SHARE of the LLM's parameters. SpecInfer's pair of 7 B and 68 M has
-# about that ratio. A smaller SSM would cost less than real SSMs do.
+# A grown SSM has at least 1 / LEAST_SHARE of the LLM's parameters. SpecInfer's pair of 7 B and 68 M
+# has about that ratio. A smaller SSM would cost less than real SSMs do.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12
 
@@ -96,8 +96,9 @@ class GrownFamily:
 
 
 def family_of(request: GrowthRequest) -> GrownFamily:
-    """The models of `request`, with their plans. Reads configurations only, no weights. Raises
-    ConfigError, ModelLoadError, UnsupportedModelError."""
+    """The models of `request`, with their plans. Reads configurations only, no weights; but a GGUF
+    file is converted and a missing `smollm2` downloaded first. Raises ConfigError, ModelLoadError,
+    UnsupportedModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
     sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, request.of_ssms, "ssm-params", True) for name in sources)

@@ -19,8 +19,9 @@ These invariants imply equal logits:
 6. Qwen3's QK-norms use the same eps as the other norms, now eps / factor. So the weights of old
    queries and keys are multiplied by sqrt(1 / factor) too; a QK-norm cancels this scale.
 
-All other values are random, so that every product is dense. The zeros are written to memory: pages
-that were never written are all mapped to one physical page, which would be read too fast.
+All other values of matrices are random, so that every product is dense. The zeros are written to
+memory: pages that were never written are all mapped to one physical page, which would be read too
+fast.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ OWNERS = ZERO | NORMS | HEAD_NORMS | RANDOM
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """Makes the tensors of a grown model on `device`. A tensor's random values depend only on
-    `seed` and its name, so a model written in parts equals a model made in memory (on the same kind
-    of device). `spread`: the standard deviation of random weights."""
+    """Makes the tensors of a grown model on `device`. A tensor's random values depend on `seed` and
+    its name, not on the tensors before it, so a model written in parts equals a model made in
+    memory (on the same kind of device). `spread`: the standard deviation of random weights."""
 
     plan: GrowthPlan
     seed: int

@@ -14,7 +14,7 @@ from core.plurals import number_of
 TOLERANCE = 0.1
 # Matrix kernels are fastest if the feed-forward size is a multiple of this.
 FFN_MULTIPLE = 32
-# Bounds of feed-forward size / hidden size; Qwen2.5's 5.4 is among the largest of known models.
+# Bounds of feed-forward size / hidden size; Qwen2.5 has up to 5.4.
 MAX_FFN_RATIO, MIN_FFN_RATIO = 5.5, 0.5
 # Bounds of the search (added layers, factor of the hidden size), above all known dense models.
 MAX_EXTRA_LAYERS = 128

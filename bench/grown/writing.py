@@ -1,5 +1,5 @@
-"""Writes a grown model as a folder that loads like any other model, with one shard in memory at a
-time."""
+"""Writes a grown model as a folder that loads like any other model. Its weights are made and
+written one shard at a time; then the whole model is loaded and compared with the small one."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
     return groups
 
 
-# -- checks of memory and disk, before anything is read or written --
+# -- checks of memory and disk, before anything is written --
 
 
 def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:

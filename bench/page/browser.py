@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 
-WAIT_MS = 60_000  # limit of a step; long, since the machine may be busy
-LIMIT_MS = 120_000  # limit of a step that waits for a run
+WAIT_MS = 60_000  # limit of opening a page; long, since the machine may be busy
+LIMIT_MS = 120_000  # limit of each later step, which may wait for a run
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TWO_FRAMES = """() => new Promise((resolve) =>
   requestAnimationFrame(() => requestAnimationFrame(resolve)))"""
@@ -29,7 +29,8 @@ ALL_DRAWN = """() => !document.querySelector("[data-pending]")
 
 @contextmanager
 def chromium(suite: str) -> Iterator[Any]:
-    """A running Chromium. Raises ConfigError, naming the suite, if there is none."""
+    """A running Chromium. Raises ConfigError, naming the suite, if there is none or playwright is
+    missing."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
@@ -156,7 +157,7 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
 
 
 def choose(page: Any, preset: str, tokens: int) -> None:
-    """Choose a preset, and the number of tokens."""
+    """Choose a preset and the number of tokens, and ignore the end-of-text token."""
     page.locator("#preset input").click()
     option = re.compile(rf"^{re.escape(preset)}( \(|$)")  # a description in brackets may follow
     page.locator("#preset").get_by_role("option", name=option).click()
@@ -173,6 +174,6 @@ def start_run(page: Any) -> None:
 
 
 def wait_for_end(page: Any, words: str = "Finished: ") -> None:
-    """Wait until the run has ended and every picture is drawn."""
+    """Wait until the run has ended and every visible picture is drawn."""
     page.locator("#live-notice").get_by_text(words).first.wait_for()
     at_rest(page)

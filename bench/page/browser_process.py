@@ -56,7 +56,8 @@ def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
 
 
 def _serve_calls(pipe: Connection, suite: str, url: str) -> None:
-    """Serves calls from the pipe until it is closed or a call fails; the error is sent back."""
+    """Serves calls from the pipe until it is closed or a call fails; a SpecScopeError is sent
+    back."""
     try:
         with chromium(suite) as browser:
             actions = _PageActions(Tab(browser), url)
@@ -76,7 +77,7 @@ class _PageActions:
         self._tab, self._url = tab, url
 
     def prepare(self, preset: str, tokens: int) -> None:
-        """Open the page and set a preset and the number of tokens."""
+        """Open the page, then `choose`."""
         page = open_page(self._tab, self._url)
         choose(page, preset, tokens)
 
@@ -88,7 +89,7 @@ class _PageActions:
         page.click("#live-run")
 
     def wait_for_end(self) -> None:
-        """Wait until the run has ended and every picture is drawn."""
+        """Wait until the run has ended and every visible picture is drawn."""
         wait_for_end(self._tab.page)
 
     def problems(self) -> list[str]:

@@ -90,7 +90,7 @@ def _set_affinity(thread: int, cores: set[int]) -> None:
 
 
 def _threads() -> Iterator[int]:
-    """The ids of the threads of this process and of its children."""
+    """The ids of the threads of this process, its children and their children in turn."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -42,7 +42,7 @@ class EventClock:
             self.cancelled[event.run_id] = now
 
     def last(self) -> str:
-        """The id of the latest run."""
+        """The id of the latest run that has a round."""
         return list(self.rounds)[-1]
 
 

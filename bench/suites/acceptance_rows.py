@@ -73,7 +73,7 @@ class AcceptanceRow:
 
     @property
     def most_nodes(self) -> int:
-        """The largest number of nodes that a round of this row can verify."""
+        """An upper bound of the nodes that a round of this row verifies."""
         config = self.speculation
         if config.combine == "vote_tree":
             return config.vote_nodes
@@ -125,7 +125,7 @@ def _combine_rows(
 
 
 def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
-    """The lookup drafters: without an SSM, and together with all SSMs."""
+    """The lookup drafters without an SSM, and two of them together with all SSMs."""
     alone: tuple[tuple[str, ...], ...] = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
     rows = [(" + ".join(each), each, LOOKUP_NODES) for each in alone]
     rows.append((f"SSMs + {SUFFIX} + {TABLE}", (*ssms, SUFFIX, TABLE), EQUAL_NODES))

@@ -1,8 +1,8 @@
 """The tables of the `acceptance` suite, from its samples.
 
 Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts, with a bootstrap interval
-over prompts. Continuations that repeat themselves are easy to draft, so tokens per pass leave them
-out, except in the column `looping`.
+over prompts. Continuations that repeat themselves are easy to draft, so they have a column of their
+own, `looping`; all other tokens per pass leave them out.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def prompts_by_row(results: Results, rows: Iterable[AcceptanceRow]) -> dict[Acce
 
 
 def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
-    """All tables for which there are samples."""
+    """All tables; rows without a sample are left out."""
     by_row, names = prompts_by_row(context.results, rows), domains(context.all_prompts)
     return (
         _by_row(by_row, names),

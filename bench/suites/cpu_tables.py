@@ -33,7 +33,7 @@ LOOKUP_COUNTS = (3, 5, 10)
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Assisted generation by one SSM with a schedule (llama.cpp has none), or prompt lookup (no
-    SSM, no schedule). `count`: the number of drafted tokens."""
+    SSM, no schedule). `count`: the number of drafted tokens, which some schedules change."""
 
     family: str
     count: int
@@ -98,7 +98,7 @@ def fastest_of_each_drafter(
 class LoadedContestants:
     """The libraries to compare, all with the same LLM. `engines`: this project's engines, by a
     description of their SSMs (an empty text if there is only one engine). `assistants`: SSMs for
-    `transformers`, by name. `llama`: llama.cpp if it is installed; `llama_note`: its version, or
+    `transformers`, by name. `llama`: llama.cpp if it could be loaded; `llama_note`: its version, or
     why it is missing."""
 
     engines: Mapping[str, Engine]

@@ -1,7 +1,7 @@
 """`gpu-bundled`: the bundled models on a GPU. The contestants are plain decoding, `best`, a fixed
 tree whose rounds run as captured graphs, and transformers' `generate`. The suite also reports the
-bytes per second that plain decoding reads, relative to the copy bandwidth measured in the same
-block. It also reports the fraction of a round in which no kernel runs.
+bytes per second that plain decoding reads, relative to the copy bandwidth, which is measured with
+each block. It also reports the fraction of a round in which no kernel runs.
 """
 
 from __future__ import annotations

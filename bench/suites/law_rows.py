@@ -9,10 +9,11 @@ Products, each at temperature 0 and above, with one request and with several at 
 6. routing rules x draft kinds, without drawn kinds, whose tokens cannot be compared
 7. prompt lookup without an SSM
 
-Rows that equal others are left out; rows that cannot be compared token by token are listed once.
+Most rows that equal others are left out. Rows that cannot be compared token by token are listed for
+few combinations.
 
-Products 2, 3 and 6 fill all other fields pairwise: every valid pair of values occurs at each
-temperature.
+Products 2 and 3 fill the fields of `open_fields` pairwise, product 6 those of ROUTED_FIELDS: every
+valid pair of values occurs at each temperature.
 
 The rows are built from the lists of `core.config`, so that a new rule is included without a change
 here.
@@ -91,7 +92,8 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """All rows of the products above; a few configurations are in two products."""
+    """All rows of the products in the module's docstring; a few configurations are in two
+    products."""
     return (
         *_preset_rows(),
         *_ngram_rows(),
@@ -113,13 +115,13 @@ def _preset_rows() -> Iterator[LawRow]:
             if not is_own_mode and (pipeline, together) == ("across", 1):
                 continue  # the same as off
             row = LawRow(name, temperature, replace(preset, pipeline=pipeline), together)
-            if row.is_compared or is_own_mode:  # rows that are not compared are listed once
+            if row.is_compared or is_own_mode:  # not compared: only the preset's own mode is listed
                 yield row
 
 
 def _scheduled_rows() -> Iterator[LawRow]:
-    """Each preset under every schedule except `each`, which the other rows use. Each pair is run
-    with the preset's own pipeline mode and without pipelining."""
+    """Each preset whose tokens can be compared, under every schedule except `each`, the schedule of
+    most other rows. Each pair is run with the preset's own pipeline mode and without pipelining."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         if schedule == "each" or preset.verify not in token_exact_rules():
@@ -188,7 +190,8 @@ def _crossed_rows() -> Iterator[LawRow]:
 
 
 def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
-    """Fields that are filled pairwise, defaults first. `shape` is an index into SHAPES."""
+    """Fields that are filled pairwise; the values to prefer come first. `shape` is an index into
+    SHAPES."""
     default = SpeculationConfig().resolve(temperature)
     # Fused drafts are one tree, so no combine rule applies; products 4 and 6 have their rows.
     drafts = [
@@ -236,7 +239,7 @@ def _draft_rows() -> Iterator[LawRow]:
             continue  # `SpeculationConfig.resolve` turns it into another row
         for verify in lossless_rules(draft, temperature):
             if verify not in token_exact_rules() and (together > 1 or drafters != ("all",)):
-                continue  # rows that are not compared are listed once
+                continue  # not compared: listed for one request and all SSMs only
             config = SpeculationConfig(drafters=drafters, draft=draft, verify=verify, **shape)
             yield LawRow("rules", temperature, config.resolve(temperature), together)
 

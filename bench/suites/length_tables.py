@@ -44,7 +44,8 @@ OTHERS = tuple(
 POLICIES = (GOODPUT, *OTHERS)
 # Node budget of all contestants, large enough not to cut depth.
 NODES = 64
-# `trend` changes the length by +1 or -2 every sixteen rounds, so it starts at a sensible length.
+# `trend` can change the length only every sixteen rounds, by +1 or -2, so it starts at a sensible
+# length.
 TREND_STARTS = 4
 
 

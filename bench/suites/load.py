@@ -262,7 +262,8 @@ def _by_load(
 
 
 def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
-    """One row per contestant and load, one column (a panel of the chart) per percentile."""
+    """One row per contestant and load, one column (a panel of the chart) per measure and
+    percentile."""
 
     columns: dict[str, Any] = {
         f"contestant at {head}": lambda group: f"{group['contestant']} at {group['load']:g}",

@@ -1,6 +1,7 @@
 """`nodes`: compares SSMs in other processes (nodes) with SSMs in this process, over loopback and
 over a relay that adds latency, with and without drafting ahead. Also predicts tokens per second
-over a relay, and simulates and measures the number of clients that can be served with nodes."""
+over a relay, simulates the number of clients that can be served with nodes, and measures the speed
+of several clients at once."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def tables(results: Results) -> Report:
 
 
 def _rows(results: Results) -> Iterator[Row]:
-    """Every measured figure with its target."""
+    """The figures of the facts, each with its target if it has one."""
     for fact in SPEEDS:
         engine = f"engine of {fact}"
         delays_by_run = [sorted(one["late_ms"]) for one in _figures(results, fact)]

@@ -2,7 +2,7 @@
 each pipeline mode that fits the number of live requests; serial decoding is the first.
 
 Let f be the fraction of a serial round that is drafting, and h the fraction of drafts that were
-made during a verification and used. Then the gain is at most 1 / (1 - h f).
+made during a pass of the LLM and used. Then the gain is at most 1 / (1 - h f).
 """
 
 from __future__ import annotations
@@ -127,8 +127,7 @@ def _share(group: Group, part: str, total_field: str) -> float:
 
 
 def report_of(context: Context, rows: Sequence[PipelineRow]) -> Report:
-    """All tables for which there are samples; a failure for each contestant whose text differs from
-    serial decoding's."""
+    """All tables; a failure for each contestant whose text differs from serial decoding's."""
     texts: list[str] = []
     claims: list[list[str]] = []
     failures: list[str] = []

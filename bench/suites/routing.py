@@ -74,7 +74,7 @@ FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
 # The largest allowed regrets on texts that change their domain, by the figure's name.
 MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
-# The development prompts reworded, with the same ids.
+# Development prompts reworded, with the same ids.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
 # Prompts that end in another domain than they begin in; `domain` is the domain of the end.
 TURNING = Path(__file__).parent.parent / "prompts-turning.jsonl"

@@ -93,8 +93,8 @@ class Calls:
     whole: int  # number of runs that are not thinned
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
-        """The id of a run of usual size or, with `large`, of one of the longest runs; a different
-        run for each repeat."""
+        """The id of a run of usual size or, with `large`, of one of the longest runs; each repeat
+        takes the next of these runs."""
         run_ids = self.log.large if large else self.log.usual[::-1]
         return run_ids[repeat % len(run_ids)]
 

@@ -3,10 +3,11 @@ many runs. It also measures the speed of a new process's first run relative to a
 (`first_runs`). `visitors` runs several clients of one application at once. It measures their total
 tokens per second, and checks that each client gets the same texts as a lone client.
 
-Both call the real application with the bundled models through its API. In `start`, `--repeats` is
-the number of processes to start, `--tokens` the number of new tokens of a request, and `runs` the
-number of requests to one further process. In `visitors`, each visitor sends `--prompts` requests,
-one after another. Only the first-run measurement uses `--threads`."""
+Both call the real application with the bundled models through its API; only the first-run
+measurement runs the engine without the application. In `start`, `--repeats` is the number of
+processes to start, `--tokens` the number of new tokens of a request, and `runs` the number of
+requests to one further process. In `visitors`, each visitor sends `--prompts` requests, one after
+another. Only the first-run measurement uses `--threads`."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class Start(Suite):
         client = Client(app.url, verbose=False)
         for number in range(1, self.runs + 1):
             prompt = context.prompts[number % len(context.prompts)]
-            # Presets and temperatures alternate, so that every code path is used.
+            # Presets and temperatures alternate.
             client.predict(
                 prompt=prompt.text,
                 preset=PRESETS[number % len(PRESETS)],
@@ -109,7 +110,7 @@ def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
     samples = [(s["runs"], s["runs_mb"]) for s in with_memory if s["pid"] == with_memory[-1]["pid"]]
     for runs, mb in samples:
         yield f"resident after {runs} runs, MB", f"{mb:.0f}", below, mb < RESIDENT_MB
-    if len(samples) > 1:  # within a fifth of the runs all code paths were used
+    if len(samples) > 1:  # within a fifth of the runs every preset was used
         grown = samples[-1][1] - next(mb for runs, mb in samples if runs >= samples[-1][0] / 5)
         name, bound = "growth from a fifth of the runs on, MB", f"at most {GROWTH_MB:g}"
         yield name, f"{grown:.0f}", bound, grown <= GROWTH_MB
@@ -148,7 +149,8 @@ class Visitors(Suite):
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
-    """Runs all visitors at once. Each visitor sends all prompts, starting at a different prompt."""
+    """Runs all visitors at once. Each visitor sends all prompts and starts one prompt later than
+    the visitor before."""
     visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
         by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))

@@ -43,7 +43,7 @@ PER_PASS = {
     (BUNDLED, EVERYTHING, False): 5.5,
     (BUNDLED, EVERYTHING, True): 4.5,
 }
-CLAIMED_KB = 65_536  # the size of tables that claims are about: 64 MB
+CLAIMED_KB = 65_536  # the size of the tables in claims about reads: 64 MB
 NO_DIFFERENCE = (
     "No difference in look-up time is expected to show: look-ups are 0.1 to 0.3 % of a round, "
     "whatever is done to them. What the drafter's tokens change is another matter."
