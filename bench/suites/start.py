@@ -69,13 +69,13 @@ class Start(Suite):
         client = Client(app.url, verbose=False)
         for number in range(1, self.runs + 1):
             prompt = context.prompts[number % len(context.prompts)]
-            # Presets and temperatures alternate.
+            # Each preset runs at both temperatures.
             client.predict(
                 prompt=prompt.text,
                 preset=PRESETS[number % len(PRESETS)],
                 max_new_tokens=context.settings.tokens,
                 seed=number,
-                temperature=0.8 * (number % 2),
+                temperature=0.8 * (number // len(PRESETS) % 2),
                 api_name="/generate",
             )
             # Also after the last run: a resumed suite sees by this sample that all runs were
