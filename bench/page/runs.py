@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from bench.application import BenchError
@@ -19,9 +20,6 @@ ENGINE = "engine"
 RUN_TIMEOUT_S = 120.0
 # Seconds between polls of the run's progress.
 POLL_S = 0.05
-# The cores that this process may use; read here, since a thread that `pin_thread` has moved may use
-# fewer.
-CORES = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def headless(site: Site, request: Request) -> float:
@@ -66,22 +64,29 @@ def pace(clock: EventClock) -> float:
     return (len(tokens) - num_first) / (rounds[-1] - rounds[0]) * 1000
 
 
+@cache
+def cores() -> tuple[int, ...]:
+    """The cores that this process may use; none if the system cannot pin threads. They are read
+    once, since a thread that `pin_thread` has moved may use fewer."""
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+
+
 def can_pin() -> bool:
     """Whether this system can pin threads to cores, and this process may use two or more."""
-    return len(CORES) > 1
+    return len(cores()) > 1
 
 
 def pin_thread(thread: int) -> None:
     """Pin the thread to a core of its own, and all other threads of this process and its children
     to the remaining cores."""
-    first, *rest = CORES
+    first, *rest = cores()
     for one in _threads():
         _set_affinity(one, {first} if one == thread else set(rest))
 
 
 def spread_threads() -> None:
     for one in _threads():
-        _set_affinity(one, set(CORES))
+        _set_affinity(one, set(cores()))
 
 
 def _set_affinity(thread: int, cores: set[int]) -> None:

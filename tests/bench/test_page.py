@@ -141,7 +141,7 @@ def test_a_pinned_thread_has_a_core_of_its_own_until_threads_are_spread(
 
 def test_only_cores_that_the_process_may_use_are_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
     assigned: dict[int, set[int]] = {}
-    monkeypatch.setattr(runs, "CORES", (5, 6, 7), raising=False)
+    monkeypatch.setattr(runs, "cores", lambda: (5, 6, 7))
     monkeypatch.setattr(runs, "_threads", lambda: iter((1, 2)))
     monkeypatch.setattr(runs, "_set_affinity", assigned.__setitem__)
     pin_thread(1)
