@@ -156,7 +156,7 @@ class CellInterruptedError(StudyError):
 # Errors that a model, a device, a request or a caller's callback is expected to raise now and then.
 EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
 # Errors of third-party code: a model's pass, a tokenizer, a chat template. An error in a drafter
-# drops that drafter, and the run goes on; an error in the LLM ends its request, and other requests
+# drops that drafter, and the run goes on. An error in the LLM ends its request, and other requests
 # go on. Any type occurs: a token outside the embedding is an IndexError, a deleted folder an
 # OSError, and the package `tokenizers` raises bare Exceptions.
 MODEL_FAULTS = (Exception,)

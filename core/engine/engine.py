@@ -203,7 +203,7 @@ class Engine:
         """Decodes several requests together; events are distinguished by `run_id`.
 
         Raises EngineBusyError if another call is running, ConfigError before any work. A model's
-        error in a round is raised if the round has only one request; otherwise it ends its request
+        error in a round is raised if no other request is running; otherwise it ends its request
         with RunFailed.
         """
         if not self.busy.acquire(blocking=False):
@@ -266,6 +266,7 @@ class Engine:
         if schedule is not self._steps.schedule:
             schedule.take_over(active, pool.states)
             self._steps.schedule = schedule
+        self._steps.num_live = len(active)
         # With `each`, `group` is all requests and `next_group` is None: the pool divides the
         # requests by their modes.
         group, next_group = schedule.plan(active, modes, num_queued, pool.states)

@@ -62,6 +62,9 @@ class RoundSteps:
         self.schedule = schedule
         self._costs = costs
         self._similarity = embedding_similarity(llm)
+        # The engine's requests, of which a round may verify only some. An error of a lone request
+        # is raised.
+        self.num_live = 1
 
     def draft(
         self, to_draft: Sequence[RoundState], states: Sequence[RoundState]
@@ -107,7 +110,7 @@ class RoundSteps:
         loads = stream.take_times() if stream else ()
         traffic = rank_traffic(self._llm)
         for state in with_verdict:
-            with _isolate_failure(state, states):
+            with self._isolate_failure(state):
                 # `states` are the requests of the pass, also those without a verdict.
                 result = self.commit_one(state, len(states))
             state.traffic = traffic
@@ -144,7 +147,7 @@ class RoundSteps:
             if state.error is not None:
                 continue
             start = time.perf_counter()
-            with _isolate_failure(state, states):
+            with self._isolate_failure(state):
                 state.verdict = _verdict(state)
             state.timings.append(Timed("verify", "verify", start, time.perf_counter()))
 
@@ -156,13 +159,13 @@ class RoundSteps:
             logits = self._llm.forward([_feed(state) for state in states])
         except MODEL_FAULTS:
             # There is no other request to save: the caller fails the run.
-            if len(states) == 1:
+            if self.num_live == 1:
                 raise
             logits = self._forward_alone(states)
             remaining = [state for state in states if state.error is None]
         for state, rows in zip(remaining, logits, strict=True):
             sequence = state.request.sequence
-            with _isolate_failure(state, states):
+            with self._isolate_failure(state):
                 tree_logits = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
                 # Target computes lazily: values that no rule and no event reads are never computed.
                 state.target = Target(tree_logits, sequence.sampling)
@@ -171,12 +174,23 @@ class RoundSteps:
             self._fill_target_tokens(remaining, verify_input)
         for state in remaining:
             if state.target_tokens is None:
-                with _isolate_failure(state, states):
+                with self._isolate_failure(state):
                     _ = state.target.argmax  # waits for the device, so the span covers the pass
         end = time.perf_counter()
         for state in remaining:
             # Each state gets the span of the whole pass, for which it had to wait.
             state.timings.append(Timed("llm", "forward", start, end))
+
+    @contextmanager
+    def _isolate_failure(self, state: RoundState) -> Iterator[None]:
+        """An error becomes the state's `error`, and the round continues for the other states. If
+        the engine has no other request, the error is raised."""
+        try:
+            yield
+        except MODEL_FAULTS as error:
+            if self.num_live == 1:
+                raise
+            state.error = error
 
     def _forward_alone(self, states: Sequence[RoundState]) -> list[torch.Tensor]:
         """Runs a pass for each request, after the pass over all requests has failed. Returns the
@@ -257,18 +271,6 @@ def run_round(
     yield from steps.combine(batch.states)
     yield from steps.verify(batch.states, overlapped_work)
     yield from steps.commit(batch.states)
-
-
-@contextmanager
-def _isolate_failure(state: RoundState, states: Sequence[RoundState]) -> Iterator[None]:
-    """An error becomes the state's `error`, and the round continues for the other states. If there
-    are no other states, the error is raised."""
-    try:
-        yield
-    except MODEL_FAULTS as error:
-        if len(states) == 1:
-            raise
-        state.error = error
 
 
 def count_event(state: RoundState, event: Event) -> Event:

@@ -2,6 +2,7 @@
 event."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -128,12 +129,17 @@ def test_a_pass_that_fails_once_changes_no_text(worker: Worker, llm: GatedModel)
     assert [ids(all_of(run)) for run in runs] == [alone, alone]
 
 
+@pytest.mark.parametrize("pipeline", ["off", "across"])
 @pytest.mark.parametrize("error", [IndexError, KeyError, RuntimeError, OSError, NameError, Fault])
-def test_an_error_in_the_pass_of_one_request_ends_only_this_request(worker, llm, error):
+def test_an_error_in_the_pass_of_one_request_ends_only_this_request(worker, llm, error, pipeline):
+    """With `across`, each pass verifies one of the two requests."""
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
-    unaffected = worker.submit(request("w1", tokens=30))
-    failing = worker.submit(request("w7", tokens=30))
+    config = replace(CONFIG, pipeline=pipeline)
+    unaffected, failing = (
+        worker.submit(replace(request(text, tokens=30), speculation=config))
+        for text in ("w1", "w7")
+    )
     until(lambda: both_running(worker, llm))
     llm.fails_at = (7, error("index out of range"))
     llm.open.set()
