@@ -141,7 +141,6 @@ def test_the_suite_measures_over_processes_and_a_relay(monkeypatch: pytest.Monke
     prompts = load_prompts()[:1]
     result = Results(Path("unused"), {}, [])
     monkeypatch.setattr(result, "add", result.samples.append)
-    monkeypatch.setattr("bench.suites.nodes.PARTS", 1)  # one node with all SSMs
     settings = Settings(1, 12, 1, ("float32",))
     context = Context(
         settings, prompts, prompts, result, lambda dtype: load_models(dtype=dtype), print

@@ -30,7 +30,7 @@ TIMEOUT_S = 3.0
 # For each signal: the seconds within which the run ends (docs/scale.md), and the error message.
 ENDS = {
     signal.SIGKILL: (2.0, r"rank {} of the LLM \(process \d+\) has ended by signal 9"),
-    signal.SIGSTOP: (TIMEOUT_S + 1.0, "a rank of the LLM among {} did not answer in time"),
+    signal.SIGSTOP: (TIMEOUT_S + 2.0, "a rank of the LLM among {} did not answer in time"),
 }
 LOOP = (3, 9, 27, 17, 3, 9, 27, 17, 3, 9)
 NODES = 12  # given, since measuring costs over ranks takes seconds
