@@ -176,7 +176,7 @@ def picture_command(
     options = vars(parser.parse_args(argv))
     path = options.pop("picture")
     try:
-        _write(path, draw(*map(Results.load, options.values())))
+        _write(path, draw(*(Results.load(file, name) for name, file in options.items())))
     except SpecScopeError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -21,7 +21,8 @@ FORMAT = 1
 
 class Results:
     """The samples so far; `add` writes them to the file. `header`: suite, settings, machine,
-    versions and code. `found`: how many samples the file had when it was opened."""
+    versions and code; after `load` also `format` and `written_utc`. `found`: how many samples the
+    file had when it was opened; 0 if it was begun anew."""
 
     def __init__(self, path: Path, header: dict[str, Any], samples: list[dict[str, Any]]) -> None:
         self.path = path
@@ -53,15 +54,15 @@ class Results:
         return results
 
     @classmethod
-    def load(cls, path: Path) -> Results:
-        """Reads a file of results with any header. Raises ConfigError if the file has other
-        contents or cannot be read."""
+    def load(cls, path: Path, field: str = "--out") -> Results:
+        """Reads a file of results with any header. Raises ConfigError, naming `field`, if the file
+        has other contents or cannot be read."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             samples = stored.pop("samples")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"a file of results ({error!r})"
-            raise ConfigError.of("--out", str(path), reason) from error
+            raise ConfigError.of(field, str(path), reason) from error
         return cls(path, stored, samples)
 
     def add(self, sample: dict[str, Any]) -> None:

@@ -115,7 +115,7 @@ class EngineError(SpecScopeError):
 
 
 class EngineBusyError(EngineError):
-    """The engine was called, or given to a worker, while another call uses it."""
+    """The engine was called, or given to a worker, while another call or a worker uses it."""
 
 
 class EngineClosedError(EngineError):

@@ -58,9 +58,10 @@ class TrainingTokens(NamedTuple):
 
 
 class Questions:
-    """Prompts in the LLM's chat template, each with the index of its kind; the LLM writes half of
-    the questions. The LLM's own questions that are in `left_out` are skipped. Raises ConfigError if
-    the LLM has no template."""
+    """Prompts in the LLM's chat template, each with the index of its kind; the LLM writes at most
+    half of the questions. The LLM's own questions that are in `left_out` are skipped. Raises
+    ConfigError if the LLM has no template, or if the template fails or puts no text before the
+    user's."""
 
     def __init__(
         self,
@@ -158,9 +159,9 @@ def own_answers(
 ) -> TrainingTokens:
     """Generates answers, batch by batch, until the deadline, but at least one batch.
 
-    Each batch is stored in the `checkpoint`. If it has batches already, they are loaded. Then the
-    time that was left when the last batch was stored replaces `deadline`. Raises ConfigError if no
-    question of the first batch is short enough."""
+    Each batch is stored in the `checkpoint`. If it has batches already, they are loaded, and the
+    deadline is now plus the time that was left when the last of them was stored. Raises ConfigError
+    if no question of the first batch is short enough."""
     parts: list[TrainingTokens] = []
     seconds_left = 0.0
     while checkpoint is not None and (stored := checkpoint.load(_batch_name(parts))) is not None:
@@ -176,8 +177,8 @@ def own_answers(
     while not parts or generator.clock() < deadline:
         batch = questions.batch(size)
         if not batch and not parts:
-            allowed = "more tokens: no question in the LLM's chat template is as short"
-            raise ConfigError.of("prompt", lengths.prompt, allowed)
+            allowed = "larger, since every question of the first batch, in the template, is longer"
+            raise ConfigError.must_be("prompt", lengths.prompt, allowed)
         if not batch:
             continue
         kinds, prompts = zip(*batch, strict=True)

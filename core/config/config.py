@@ -1,7 +1,8 @@
 """Request and its configuration: frozen, validated values, presets and the validity matrix.
 
-Independent of models and tensors. A request keeps its `auto` values. The engine resolves them when
-it admits the request, and records the results; only `pipeline=auto` is decided anew in every round.
+Independent of models and tensors. A request keeps its `auto` values. The engine resolves `draft`
+and `verify` in `prepare`, before the request is queued, and `max_tree_nodes` in `admit`; it records
+the results. `pipeline=auto` is decided anew in every round.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class SpeculationConfig:
     is at most 64 nodes, and at most the number that can be verified in the time of 1.5 plain
     passes. If the length policy finds the length itself, the second limit is the largest tree that
     was timed. No combined tree has more nodes than the budget; `node_shares` gives each drafter
-    its part.
+    that drafts in a round its part.
 
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or

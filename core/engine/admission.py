@@ -1,7 +1,7 @@
-"""Admission turns a request into a sequence: it tokenizes the prompt, checks the prompt's length,
-draws the seed, and finds the drafters' names.
+"""Turns a request into a sequence, before it is queued: tokenizes the prompt, checks the prompt's
+length, draws the seed, and finds the drafters' names.
 
-No model runs.
+No model runs. `Engine.admit` starts the sequence when it leaves the queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check(models: LoadedModels, request: Request) -> None:
 
 
 def prepare(models: LoadedModels, request: Request) -> TokenSequence:
-    """Returns a sequence that can be admitted. Its drafters are named, and its seed is drawn if the
+    """Returns a sequence for `Engine.admit`. Its drafters are named, and its seed is drawn if the
     request has none. Raises ConfigError, and ContextLengthError for a prompt that is too long."""
     llm = models.llm
     prompt_ids = _prompt_tokens(models, request)

@@ -1,5 +1,5 @@
-"""Batch scheduling (CoSine): one plan for all live requests of an engine. Rules are found by
-name."""
+"""Batch scheduling: which live requests of an engine share an LLM pass, and how far each may draft.
+Rules are found by name. The queue of waiting requests is in `core.engine`."""
 
 from __future__ import annotations
 

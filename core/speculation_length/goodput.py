@@ -1,11 +1,12 @@
-"""`goodput`: each draft takes as many steps as are expected to pay for their time, down to none.
+"""`goodput`: after its first step, a draft goes on while the next step is expected to pay for its
+time.
 
 One SSM drafts: the run's first SSM, until the text has a few tokens and an audition picks an SSM.
 Under a vote, a pool, fused drafts or a router several SSMs draft. Model-free drafters draft as
-well. A stop rule ends each draft (`StopRule`). Nodes not worth verifying are dropped. A drafter
-that falls behind plain decoding is switched off, then probed ever more rarely. `RoundCosts` has the
-times of rounds and the price of a millisecond in tokens. Scores are calibrated: each drafter fits
-its temperature online.
+well. A stop rule ends an SSM's draft (`StopRule`); of a lookup's draft it only decides whether it
+starts. Nodes not worth verifying are dropped. A drafter that falls behind plain decoding is
+switched off, then probed ever more rarely. `RoundCosts` has the times of rounds and the price of a
+millisecond in tokens. Scores are calibrated: each SSM fits its temperature online.
 """
 
 from __future__ import annotations

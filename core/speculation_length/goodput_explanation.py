@@ -86,8 +86,8 @@ def _limit_words(history: LengthHistory) -> str:
     # Each plan lowers the depth of the deepest recent tree by one level.
     if recorded and before - after == 1:
         return (
-            f": {DEEPER} more than the deepest tree of late, whose depth counts one less with "
-            "each new plan"
+            f": {DEEPER} more than the deepest recent tree, whose depth counts one less with each "
+            "new plan"
         )
     return ""
 
@@ -105,5 +105,5 @@ def _rise_words(history: LengthHistory, index: int) -> str:
     most = "" if deepest.depth + DEEPER == after else f", but no more than {after}"
     return (
         f": the tree of {round_name(deepest)} was {deepest.depth} deep, and a draft may go "
-        f"{DEEPER} deeper than the deepest of late{most}"
+        f"{DEEPER} steps deeper than the deepest recent tree{most}"
     )

@@ -75,3 +75,5 @@ def test_the_command_draws_a_picture_and_refuses_other_samples(
     other.add({"ms": 1.0})
     assert main([arguments[0], str(other.path)]) == 2
     assert "a file of the acceptance suite's samples" in capsys.readouterr().err
+    assert main([arguments[0], str(tmp_path / "none.json")]) == 2
+    assert capsys.readouterr().err.startswith("error: after is ")

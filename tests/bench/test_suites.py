@@ -228,6 +228,8 @@ CASES = (
             "| cosine, cosine |",
             "Latency, open loop",
             "`cosine, shared` against plain, the worst load",
+            "`best, shared` against `best, each`, 8 clients",
+            "plain's p99 per token over `best, shared`'s, the worst rate below capacity",
         ),
         tokens=4,
         prompts=2,

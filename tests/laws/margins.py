@@ -1,6 +1,6 @@
 """Two texts may differ only if the two tokens at their first difference nearly tie.
 
-The margin between these two tokens, computed in float64 with teacher forcing, must be under 1e-4.
+The margin between these two tokens, from a float64 pass with teacher forcing, must be under 1e-4.
 Of the prompts that one `Divergences` checks, at most one may have texts that differ.
 """
 
@@ -54,8 +54,9 @@ class Divergences:
     def margin(
         self, context: Sequence[int], one: int, other: int, sampling: SamplingParams
     ) -> float:
-        """The difference, in float64, between the two tokens' scores: their logits if greedy, else
-        their processed logits plus noise."""
+        """The difference between the two tokens' scores after a float64 pass: their logits if
+        greedy, else their processed logits plus noise; in both cases after the repetition penalty.
+        Processed and penalized logits are float32."""
         with torch.inference_mode():
             logits = _double(self._module)(input_ids=torch.tensor([list(context)])).logits[0, -1]
         scores = logits

@@ -174,7 +174,7 @@ def test_a_batch_without_a_short_enough_question_is_skipped_unless_it_is_the_fir
 ) -> None:
     generator, short = BatchGenerator(models, clock=TickingClock()), Lengths(2, 20, 12)
     batches_of_questions = Questions(models, generator, QUESTIONS, (), short, 0)
-    with pytest.raises(ConfigError, match="prompt is 2: more tokens: no question"):
+    with pytest.raises(ConfigError, match="prompt is 2: it must be larger, since every"):
         own_answers(generator, batches_of_questions, short, 4.0, [].append)
     batches = iter([[(0, (1, 4, 2, 3))], [], [(1, (1, 5, 2, 3))]])
     monkeypatch.setattr(Questions, "batch", lambda *_: next(batches, [(0, (1, 4, 2, 3))]))

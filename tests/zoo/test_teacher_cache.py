@@ -89,7 +89,7 @@ def test_the_teacher_reads_each_window_once(rows, make_cache):
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(cache.top_tokens, batches))
     num_windows = sum((len(row) - 1) // LENGTH for row in rows.values())
-    assert teacher.texts == num_windows == 2 * BLOCK + 3 + 4, "all passes have the same windows"
+    assert teacher.texts == num_windows == 2 * BLOCK + 3 + 4, "every epoch has the same windows"
     again = Counted(model(0))
     for batch, before in zip(batches, results, strict=True):
         after = make_cache(again).top_tokens(batch)

@@ -1,5 +1,5 @@
 """The mechanisms that a SpeculationConfig, or an engine's `schedule`, chooses from, each with its
-facts. Imports neither torch nor a model.
+facts. Imports neither torch nor a model. The settings themselves are in `core.config.config`.
 
 One record per combine rule, length policy, draft kind, verification rule, routing rule, schedule
 and pipeline mode. From these records the following are derived: the allowed names, the validity

@@ -1,1 +1,2 @@
-"""The pass of Llama-like models and the drafting loop, compiled by numba for CPUs."""
+"""The pass of Llama-like models and the drafting loop, compiled by numba for CPUs. The same pass in
+torch calls is `core.models.lean`."""

@@ -1,4 +1,6 @@
-"""Costs of passes and drafts, measured by the engine on its machine."""
+"""Costs of passes and drafts, measured by the engine on its machine, and two decisions from them:
+when a drafter that is switched off is probed (`backoff`), and whether pipelining is on (`switch`).
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ NOT_SERVED = [
     ("sampled_iid", TRUNCATED),
 ]  # fmt: skip
 # For each round and text, what is committed: a number of tokens of SSM `one`'s draft, along first
-# children, then the given tokens.
+# children, then the given tokens; token 3 if there are none at all.
 FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
     ((2, (4,)), (0, (5, 6))),
     ((1, (7, 8, 9)), (3, (1,))),
@@ -73,7 +73,7 @@ def two_pools(
 
 @pytest.fixture
 def native_rounds(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """The SSMs whose drafts the compiled kernel made, round by round."""
+    """The SSMs that NativeDrafting answered for, also with empty drafts, round by round."""
     return note_results(monkeypatch, NativeDrafting, "draft", set)
 
 
@@ -365,7 +365,8 @@ def test_vote_tree_and_a_fully_read_text_are_drafted_over_feeds(native_rounds: l
     open_all(pool, own)
     drafts = pool.draft(draft_requests(pool, own, [(2, 2), (2, 2)]))
     assert all(len(draft) for each in drafts.values() for draft in each)
-    # In the second call, with nothing committed since, the SSMs have read the full text.
+    # In the second of the two calls below, the SSMs have read the full text: nothing was committed
+    # in between.
     plain = texts(COLD)
     for sequence in plain:
         sequence.run_id += " again"

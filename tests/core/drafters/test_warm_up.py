@@ -1,4 +1,4 @@
-"""Warm-up compiles all functions that a run calls, for the same argument types."""
+"""Warm-up compiles all functions of the lookups, for the argument types of a run's calls."""
 
 from __future__ import annotations
 

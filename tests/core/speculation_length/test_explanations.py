@@ -121,6 +121,12 @@ EXPLAINED: Mapping[str, tuple[str, list[RoundLine], str]] = {
         "no SSM drafted. At most 0 since round 2, down from 9: no draft beats plain decoding at "
         "215 tokens a second; ssm-a stops drafting: it is 4 tokens behind.",
     ),
+    "no deep tree": (
+        "goodput",
+        rounds_of((9, "10 -> 9: a second step takes 0.50 ms, a token 4.00 ms"), (8, "")),
+        "no SSM drafted. At most 8, down from 9 in round 1: 8 more than the deepest recent tree, "
+        "whose depth counts one less with each new plan.",
+    ),
 }  # fmt: skip
 
 
@@ -169,7 +175,8 @@ def test_goodput_compares_the_next_tokens_worth_with_its_time() -> None:
     assert explain("goodput", LengthHistory(rounds, (draft,))) == (
         "ssm-a drafted 2 deep (3 in round 1): token 3 would be right with a chance of 8.0 %, worth "
         "0.32 ms at 4.00 ms a token, and would cost 0.50 ms. At most 10, up from 4 in round 1: the "
-        "tree of round 1 was 2 deep, and a draft may go 8 deeper than the deepest of late."
+        "tree of round 1 was 2 deep, and a draft may go 8 steps deeper than the deepest recent "
+        "tree."
     )
     probable = chain("ssm-a", 0.9, 0.9)  # a longer draft would have paid: another plan was used
     assert explain("goodput", LengthHistory(rounds, (probable,))).startswith(
