@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from gradio_client.exceptions import AppError
 
+from core.events import RunFailed
+from tests.synthetic import synthetic_run
 from tests.ui.api.sites import Site, wait
 from tests.ui.fakes import endless, script_of
 
@@ -166,6 +169,21 @@ def test_a_run_of_other_models_is_not_proved(fresh: Site) -> None:
     for name in ("/prove", "/baseline"):
         with pytest.raises(AppError, match="which is loaded; not of synthetic-llm float32 cpu"):
             fresh(name, run_id=run_id)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "refused"])
+def test_a_run_that_did_not_complete_is_not_compared_with_plain_decoding(
+    api: Site, end: str
+) -> None:
+    *events, last = synthetic_run(3, end="failed" if end == "refused" else end)
+    refused = replace(last, message=None) if isinstance(last, RunFailed) else last
+    for event in (*events, refused):
+        api.store.record(event, "")
+    assert api.store.flush()
+    status = "interrupted" if end == "refused" else end
+    with pytest.raises(AppError, match=f"run is {status}: only a completed run can be compared"):
+        api("/baseline", run_id="synthetic-0")
+    assert not api.worker.runs, "plain decoding is not run"
 
 
 def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
