@@ -9,7 +9,7 @@ from tests.ui.fakes import endless, request
 
 
 def test_off_loopback_others_requests_have_no_id(elsewhere: Site) -> None:
-    elsewhere.worker.set_script(endless, speed=20.0)
+    elsewhere.worker.set_script(endless, slowdown=20.0)
     elsewhere.context.hub.start(request("the secret of another"), "other")
     (run,) = elsewhere("/requests")["runs"]
     assert run["run_id"] is None and run["own"] is False and run["max_tokens"] > 0

@@ -74,7 +74,7 @@ def test_elsewhere_a_client_sees_changes_and_deletes_only_its_own_runs(elsewhere
 
 
 def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
-    api.worker.set_script(endless, speed=5.0)
+    api.worker.set_script(endless, slowdown=5.0)
     job = api.submit("/generate", prompt="long")
     wait(lambda: api.worker.runs)
     job.cancel()

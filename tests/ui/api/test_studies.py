@@ -17,7 +17,7 @@ from tests.ui.fakes import endless, script_of
 @pytest.fixture
 def slow(api: Site) -> Site:
     """A server whose runs take minutes unless they are stopped."""
-    api.worker.set_script(endless, speed=5.0)
+    api.worker.set_script(endless, slowdown=5.0)
     return api
 
 
@@ -43,7 +43,7 @@ def test_a_cancelled_call_stops_its_study_which_can_be_resumed(slow: Site) -> No
     study_id = conductor.progress().study_id
     job.cancel()
     assert conductor.wait(20) and conductor.progress().state == "stopped"
-    slow.worker.set_script(script_of(6), speed=0.0)
+    slow.worker.set_script(script_of(6), slowdown=0.0)
     result = slow("/resume_study", study_id=study_id)
     assert (result["state"], result["done"]) == ("completed", 2)
 
@@ -95,7 +95,7 @@ def test_tune_names_the_best_point_of_a_grid(api: Site) -> None:
 
 def test_a_second_study_is_refused_and_a_cancelled_one_stops(api: Site) -> None:
     conductor = api.context.conductor
-    api.worker.set_script(script_of(20), speed=100.0)  # a run takes minutes
+    api.worker.set_script(script_of(20), slowdown=100.0)  # a run takes minutes
     running = api("/tune", **GRID, wait=False)
     assert running["state"] == "running" and running["best"] is None
     with pytest.raises(AppError, match="one at a time"):
@@ -188,7 +188,7 @@ def test_a_run_that_did_not_complete_is_not_compared_with_plain_decoding(
 
 def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
     run_id = api("/generate", prompt="Once")["run_id"]
-    api.worker.set_script(endless, speed=5.0)
+    api.worker.set_script(endless, slowdown=5.0)
     job = api.submit("/prove", run_id=run_id)
     wait(lambda: len(api.worker.runs) > 1)
     job.cancel()
