@@ -33,8 +33,8 @@ MEASURING = (
 )
 
 NOT_YOURS_TO_SLOW = (
-    "This run would slow the engine down for everybody's requests, so only visitors of this "
-    "machine, or of a server with --auth, may start it."
+    "This run would slow the engine down for everybody's requests, so it is started only on a "
+    "server with --auth, or if only the server's machine reaches it, without a proxy."
 )
 
 
