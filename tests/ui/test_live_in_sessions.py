@@ -211,7 +211,7 @@ def test_a_run_of_another_server_is_followed_in_the_log(
     about = about_run(ctx, ALL, "synthetic-0")
     assert "another server" in notice_of(about) and about[3].visible is False
     refused = notice_of(delete_run(sessions, desk, ALL, "synthetic-0"), 0)
-    assert "still running: another server makes it" in refused
+    assert "still running: stop it on the server that makes it" in refused
     timer = threading.Timer(0.5, lambda: [ctx.store.record(one, "a") for one in events[9:]])
     timer.start()
     frames = list(follow_run(sessions, desk, ALL, "synthetic-0"))
