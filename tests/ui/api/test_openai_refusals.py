@@ -189,7 +189,7 @@ def test_a_prompt_that_is_being_tokenized_counts_as_waiting(
     assert complete(client).choices, "no prompt is being tokenized any more"
 
 
-def test_a_prompt_is_not_run_on_other_models_than_it_was_sent_to(
+def test_a_prompt_is_not_answered_by_other_models_than_it_was_sent_to(
     api: Site, client: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.worker.set_script(endless, slowdown=5.0)
