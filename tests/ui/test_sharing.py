@@ -169,5 +169,5 @@ def test_a_visitor_who_may_not_slow_down_others_is_refused(learn: Learn) -> None
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
     values = last_frame(run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL_SPEED))
-    assert "would slow the engine down" in notice_of(values, 0)
+    assert "or if only the server's machine reaches it, without a proxy" in notice_of(values, 0)
     assert host.worker.engine.stream_mbps == 0 and rows_of(values) == [IN_MEMORY]
