@@ -25,7 +25,6 @@ from ui.sessions.history import allowed_run, rights_of
 __all__ = ["ENDPOINTS"]
 
 UNFINISHED = "plain decoding did not finish"
-INCOMPLETE = "log lost events of this run: it cannot be compared"
 UNFINISHED_REGRET = "the SSMs did not read the text to its end"
 
 
@@ -34,11 +33,14 @@ def _baseline(context: Context) -> Callable[..., Any]:
         """Decode a completed run's request plainly, now, and compare the speeds: `speed_up`. The
         plain run is in Sessions too. A client that cancels stops it."""
         summary = _ended_run(context, gradio_request, run_id)
-        if summary.status != "completed":
-            raise ConfigError(f"run is {summary.status}: only a completed run can be compared")
+        state = summary.status
+        if state == "completed" and summary.num_lost_events:
+            state = "incomplete in the log"
+        if state != "completed":
+            raise ConfigError(f"run is {state}: only a completed run can be compared")
         session = await _run_question(context, gradio_request, run_id, race_plain)
         if session.baseline is None:
-            raise ConfigError(session.trouble or INCOMPLETE)
+            raise ConfigError(session.trouble or UNFINISHED)
         speed = summary.stats.tokens_per_second
         ratio = session.baseline.speed_up(speed)
         return {

@@ -171,17 +171,26 @@ def test_a_run_of_other_models_is_not_proved(fresh: Site) -> None:
             fresh(name, run_id=run_id)
 
 
-@pytest.mark.parametrize("end", ["cancelled", "refused"])
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        ("cancelled", "cancelled"),
+        ("refused", "interrupted"),
+        ("lost", "incomplete in the log"),
+    ],
+)
 def test_a_run_that_did_not_complete_is_not_compared_with_plain_decoding(
-    api: Site, end: str
+    api: Site, end: str, state: str
 ) -> None:
-    *events, last = synthetic_run(3, end="failed" if end == "refused" else end)
+    kinds = {"refused": "failed", "lost": "completed"}
+    *events, last = synthetic_run(3, end=kinds.get(end, end))
     refused = replace(last, message=None) if isinstance(last, RunFailed) else last
+    if end == "lost":
+        del events[-2]
     for event in (*events, refused):
         api.store.record(event, "")
     assert api.store.flush()
-    status = "interrupted" if end == "refused" else end
-    with pytest.raises(AppError, match=f"run is {status}: only a completed run can be compared"):
+    with pytest.raises(AppError, match=f"run is {state}: only a completed run can be compared"):
         api("/baseline", run_id="synthetic-0")
     assert not api.worker.runs, "plain decoding is not run"
 
