@@ -83,7 +83,7 @@ def closed_loop(
     """Runs `clients` clients; each sends its next request when its previous request has ended.
     Returns the tokens per second while all clients are busy, and every request. All clients start
     at the same time, so the measurement begins only when `clients` requests have ended: then the
-    clients are out of step."""
+    clients are out of step. So at least 2 x `clients` requests are required."""
     load = _Clients(engine, clients)
     start = 0.0
     try:

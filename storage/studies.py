@@ -259,8 +259,9 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
             connection.execute(
                 # Unless another process has resumed the study since its row was read.
                 "UPDATE studies SET state = 'interrupted'"
-                " WHERE id = ? AND state = 'running' AND pid = ? AND process_start = ?",
-                (row["id"], row["pid"], row["process_start"]),
+                " WHERE id = ? AND state = 'running'"
+                " AND host = ? AND pid = ? AND process_start = ?",
+                (row["id"], row["host"], row["pid"], row["process_start"]),
             )
 
 

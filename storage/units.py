@@ -108,7 +108,7 @@ BOUNDARIES = RunStarted | RoundCompleted | EndEvent | Measurement
 @dataclass(slots=True)
 class _Run:
     """An open run. `next_seq`: `seq` of the next event; `unwritten_seq`: `seq` of the first event
-    that is in no unit yet; `pending`: the events of the round so far."""
+    that is not written; `pending`: the events of the round so far."""
 
     next_seq: int
     unwritten_seq: int
@@ -118,7 +118,8 @@ class _Run:
 
 
 class UnitBuilder:
-    """Collects events by run. `dropped`: the number of events that will never be written."""
+    """Collects events by run. `dropped`: of the events that arrived here, the number that will
+    never be written."""
 
     def __init__(self) -> None:
         self.dropped = 0

@@ -1,6 +1,6 @@
 """How smoothly a long run is drawn: gaps between frames in a real browser while a run streams.
 
-    python -m bench.page.gaps [--rounds 500] [--speed 1.0]
+    python -m bench.page.gaps [--rounds 500] [--slowdown 1.0]
 
 PlaybackWorker replays a SYNTHETIC run of 500 rounds, 60 a second, to the page, which shows it as it
 shows a live one. Target: 95 % of the gaps at most 50 ms, on a machine that runs nothing else, since
@@ -36,12 +36,12 @@ def playback_worker(models: LoadedModels, rounds: int, rounds_a_second: float) -
     return PlaybackWorker(models.infos, playback(events))
 
 
-def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
-    """Measures a SYNTHETIC run of `rounds` rounds on a page in `browser`. `speed`: the factor on
+def measure(browser: Any, rounds: int, slowdown: float) -> dict[str, float]:
+    """Measures a SYNTHETIC run of `rounds` rounds on a page in `browser`. `slowdown`: the factor on
     the run's times. Returns `gaps_of` the run."""
     tab = Tab(browser)
     models = load_models(dtype="float32", device="cpu")
-    with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / speed)) as site:
+    with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / slowdown)) as site:
         figures = measure_gaps(tab, site)
         tab.leave()
     tab.page.context.close()
@@ -84,14 +84,14 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--rounds", type=int, default=500)
     p.add_argument(
-        "--speed",
+        "--slowdown",
         type=float,
         default=1.0,
         help="factor on the times of the recorded run; 2 plays half as fast",
     )
     args = p.parse_args()
     with chromium("page") as browser:
-        figures = measure(browser, args.rounds, args.speed)
+        figures = measure(browser, args.rounds, args.slowdown)
     print(", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
 
 

@@ -1,5 +1,5 @@
 """A fake Worker that replays recorded runs, to benchmark the page alone. It has the methods of
-core.engine.worker.Worker that the page uses.
+core.engine.worker.Worker that the page uses, except `chat_tokens`.
 """
 
 from __future__ import annotations
@@ -117,11 +117,11 @@ class PlaybackRun:
 
 
 class PlaybackWorker:
-    """Plays `script` for every request. The times of its events are multiplied by `speed`: 2 plays
-    half as fast, 0 without pauses. `infos`: the models to report as loaded, the LLM first."""
+    """Plays `script` for every request. The times of its events are multiplied by `slowdown`: 2
+    plays half as fast, 0 without pauses. `infos`: the models to report as loaded, the LLM first."""
 
     def __init__(
-        self, infos: Sequence[ModelInfo], script: Script, speed: float = 1.0, max_live: int = 4
+        self, infos: Sequence[ModelInfo], script: Script, slowdown: float = 1.0, max_live: int = 4
     ) -> None:
         llm, *ssms = infos
         names = tuple(info.name for info in ssms)
@@ -134,12 +134,12 @@ class PlaybackWorker:
         self._playing = 0
         self._lock = threading.Lock()
         self.closed = False
-        self.set_script(script, speed, max_live)
+        self.set_script(script, slowdown, max_live)
 
-    def set_script(self, script: Script, speed: float = 1.0, max_live: int = 4) -> None:
-        """Change the script, the speed and `max_live`. Call it only while no run is being
+    def set_script(self, script: Script, slowdown: float = 1.0, max_live: int = 4) -> None:
+        """Change the script, the slowdown and `max_live`. Call it only while no run is being
         played."""
-        self.script, self.speed = script, speed
+        self.script, self.slowdown = script, slowdown
         self._slots, self.max_live = threading.Semaphore(max_live), max_live
 
     def clear(self) -> None:
@@ -219,10 +219,11 @@ class PlaybackWorker:
         start = time.monotonic()
         for event in events:
             # Relative to the start, so that delays do not add up.
-            wait_s = event.at_ms / 1000 * self.speed - (time.monotonic() - start)
+            wait_s = event.at_ms / 1000 * self.slowdown - (time.monotonic() - start)
             if wait_s > 0:
                 run.pause(wait_s)
-            # Like the engine: RunStarted is emitted even if the run is stopped at once.
+            # RunStarted is emitted even if the run is stopped at once: like the engine for a run
+            # that it has admitted, unlike it for a run that is stopped in the queue.
             if run.is_cancelled and not isinstance(event, (*TERMINAL_EVENTS, RunStarted)):
                 stats = RunStats()
                 run.emit(RunCancelled(run.run_id, event.seq, event.at_ms, "", stats))

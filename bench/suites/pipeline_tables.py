@@ -157,7 +157,7 @@ def _contenders(context: Context, dtype: str, row: PipelineRow) -> Iterator[Cont
 
 def _comparison(contenders: Sequence[tuple[PipelineRow, Contender]], live: int, dtype: str) -> str:
     note = (
-        "f: drafting's share of a serial round; h: drafts that were made beside a verification, "
+        "f: drafting's share of a serial round; h: drafts that were made during a pass of the LLM, "
         "came true and were used; bound: 1 / (1 - h f). Saved and wasted milliseconds a round; on: "
         "share of the time in rounds whose drafts were made ahead. Texts: as serial decoding's, "
         "block by block."

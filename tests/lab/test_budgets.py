@@ -21,7 +21,7 @@ AUTO = SpeculationConfig.preset("specinfer")
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    opened = Lab(tmp_path / "log.db", speed=1.0)
+    opened = Lab(tmp_path / "log.db", slowdown=1.0)
     yield opened
     opened.close()
 

@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setattr("storage.studies.OPEN_TIMEOUT_S", 0.02)
     monkeypatch.setattr("lab.log_retries.RETRY_INTERVAL_S", 0.02)
-    opened = Lab(tmp_path / "log.db", speed=0.1)
+    opened = Lab(tmp_path / "log.db", slowdown=0.1)
     yield opened
     opened.close()
 

@@ -36,9 +36,9 @@ def study(**changes: object) -> Study:
 class Lab:
     """A conductor with its log, fake worker and hub."""
 
-    def __init__(self, path: Path, speed: float = 0.0, rounds: int = 4) -> None:
+    def __init__(self, path: Path, slowdown: float = 0.0, rounds: int = 4) -> None:
         self.store = RunStore(log_at(path))
-        self.worker = FakeWorker(script_of(rounds), speed=speed)
+        self.worker = FakeWorker(script_of(rounds), slowdown=slowdown)
         self.hub = Hub(self.worker, self.store)
         self.runs = StudyRuns(self.hub)
         self.conductor = Conductor(self.runs, self.store.studies)
@@ -105,7 +105,7 @@ def test_the_tables_have_the_measured_figures(lab: Lab) -> None:
 
 
 def test_a_stopped_study_continues_after_its_kept_cells(tmp_path: Path) -> None:
-    lab = Lab(tmp_path / "log.db", speed=0.3)
+    lab = Lab(tmp_path / "log.db", slowdown=0.3)
     lab.conductor.begin(study())
     until(lab, 3)
     lab.conductor.stop()
@@ -126,7 +126,7 @@ def test_a_stopped_study_continues_after_its_kept_cells(tmp_path: Path) -> None:
 
 def test_a_resumed_study_reports_its_kept_cells_at_once(tmp_path: Path) -> None:
     """A study also reports that it is warming up, which takes seconds with a large LLM."""
-    lab = Lab(tmp_path / "log.db", speed=0.3)
+    lab = Lab(tmp_path / "log.db", slowdown=0.3)
     lab.conductor.begin(study())
     assert lab.conductor.progress().is_warming_up
     until(lab, 3)
@@ -134,7 +134,7 @@ def test_a_resumed_study_reports_its_kept_cells_at_once(tmp_path: Path) -> None:
     lab.conductor.stop()
     assert lab.conductor.wait(20)
     num_results = len(lab.results())
-    lab.worker.set_script(endless, speed=5.0)
+    lab.worker.set_script(endless, slowdown=5.0)
     visit = lab.hub.start(Request("A visitor's, which goes first"), "visitor")
     lab.conductor.resume(study())
     progress = lab.conductor.progress()
@@ -146,7 +146,7 @@ def test_a_resumed_study_reports_its_kept_cells_at_once(tmp_path: Path) -> None:
 
 
 def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
-    lab = Lab(tmp_path / "log.db", speed=1.0, rounds=12)
+    lab = Lab(tmp_path / "log.db", slowdown=1.0, rounds=12)
     lab.conductor.begin(study(repeats=1))
     until(lab, 1)
     while lab.runs.busy() == 0:
@@ -187,7 +187,7 @@ def test_a_study_is_only_of_its_own_models(own: str, loaded: str, same: bool) ->
 def test_one_study_runs_at_a_time_and_only_on_its_models(lab: Lab) -> None:
     with pytest.raises(StudyError, match="but synthetic-llm .float32, cpu., ssm-code"):
         lab.conductor.begin(study(models=("other",)))
-    lab.worker.set_script(script_of(8), speed=0.5)
+    lab.worker.set_script(script_of(8), slowdown=0.5)
     lab.conductor.begin(study())
     with pytest.raises(StudyError, match="one at a time"):
         lab.conductor.begin(study(study_id="s2"))
@@ -196,7 +196,7 @@ def test_one_study_runs_at_a_time_and_only_on_its_models(lab: Lab) -> None:
 
 
 def test_a_failing_run_ends_the_study_with_its_reason(lab: Lab) -> None:
-    lab.worker.set_script(script_of(4, end="failed"), speed=0.0)
+    lab.worker.set_script(script_of(4, end="failed"), slowdown=0.0)
     lab.conductor.begin(study())
     lab.conductor.wait(20)
     end = lab.conductor.progress()
@@ -251,7 +251,7 @@ def test_an_invalid_study_is_refused() -> None:
 
 
 def test_a_change_of_the_loaded_models_ends_the_study(tmp_path: Path) -> None:
-    lab = Lab(tmp_path / "log.db", speed=0.3)
+    lab = Lab(tmp_path / "log.db", slowdown=0.3)
     lab.conductor.begin(study())
     until(lab, 2)
     lab.runs.models = lambda: ("other (bfloat16, cpu)",)  # type: ignore[method-assign]
@@ -264,7 +264,7 @@ def test_a_change_of_the_loaded_models_ends_the_study(tmp_path: Path) -> None:
 
 def test_a_short_run_during_a_cell_interrupts_it_too(tmp_path: Path) -> None:
     """The other run begins and ends between two polls, so that only `num_begun` shows it."""
-    lab = Lab(tmp_path / "log.db", speed=0.3)
+    lab = Lab(tmp_path / "log.db", slowdown=0.3)
     counts = iter([0, 2])
     begun = lab.runs.num_begun
 
@@ -281,7 +281,7 @@ def test_a_short_run_during_a_cell_interrupts_it_too(tmp_path: Path) -> None:
 
 def test_a_study_sends_heartbeats_while_it_runs_and_while_it_waits(tmp_path, monkeypatch):
     monkeypatch.setattr("lab.conductor.HEARTBEAT_S", 0.0)
-    lab = Lab(tmp_path / "log.db", speed=0.5)
+    lab = Lab(tmp_path / "log.db", slowdown=0.5)
     beats: list[tuple[str, str]] = []
     first_beat = threading.Event()
 

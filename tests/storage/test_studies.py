@@ -1,6 +1,7 @@
 """Studies in the log's file: kept, listed, interrupted, deleted."""
 
 import os
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.errors import StoreError, UnknownStudyError
-from storage import RunStore
+from storage import RunStore, studies
 from storage.process import HEARTBEAT_TIMEOUT_S, start_mark
 
 HOSTILE = "<b>${x}\x00\u202e half \ud800"
@@ -109,6 +110,23 @@ def test_a_study_is_claimed_by_one_process(path: Path, sql: Any) -> None:
         sql("UPDATE studies SET process_start = 'before'")
         assert not store.studies.study("a")[0].elsewhere
         assert store.studies.claim("b")
+
+
+def test_a_study_that_another_host_has_resumed_meanwhile_goes_on(
+    path: Path, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunStore(path) as store:
+        store.studies.save(study("a"), 1)
+        assert store.studies.claim("a")
+
+    def resumed_elsewhere(row: sqlite3.Row) -> bool:
+        """As if a process with the same id and start, of another host, resumed the study now."""
+        sql("UPDATE studies SET host = 'another', seen_at = ?", time.time())
+        return True
+
+    monkeypatch.setattr(studies, "_is_orphaned", resumed_elsewhere)
+    with RunStore(path) as store:
+        assert store.studies.study("a")[0].state == "running"
 
 
 def test_a_study_of_another_host_is_interrupted_when_its_heartbeat_is_old(path, sql):

@@ -26,13 +26,13 @@ ALL = CallerRights(None, True)
 
 
 def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
-    worker = FakeWorker(script_of(**{"rounds": 8, **script}), speed=0.2)
+    worker = FakeWorker(script_of(**{"rounds": 8, **script}), slowdown=0.2)
     return make_context(worker, store, Access(host), "specinfer", RunQuery, EXPORTS)
 
 
 def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
     """A context in which only these SSMs are loaded."""
-    worker = FakeWorker(script_of(8), speed=0.2)
+    worker = FakeWorker(script_of(8), slowdown=0.2)
     worker.engine.models.drafter_names = names
     return make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
 

@@ -216,7 +216,7 @@ def context(store: Any) -> Iterator[Any]:
     from tests.ui.boards import context
 
     made = context(store)
-    made.hub.worker.speed = 0.0
+    made.hub.worker.slowdown = 0.0
     yield made
     made.conductor.close()
     made.hub.worker.clear()
@@ -246,7 +246,7 @@ def stage(request: pytest.FixtureRequest, stages: Any) -> Any:
 
 @pytest.fixture
 def site(stage: Any) -> Callable[..., Any]:
-    """`site(script, speed=1.0, max_live=4)`: the address and the context of the stage, with an
+    """`site(script, slowdown=1.0, max_live=4)`: the address and the context of the stage, with an
     empty log and a worker that plays `script`."""
     stage.clear()
     return stage.play
@@ -265,7 +265,7 @@ def long(site: Callable[..., Any]) -> Any:
     """Like `short`, with a run that goes on for minutes unless it is stopped."""
     from tests.ui.fakes import recorded
 
-    return site(recorded(400), speed=20.0)
+    return site(recorded(400), slowdown=20.0)
 
 
 @pytest.fixture(scope="module")

@@ -51,10 +51,12 @@ def endless(request: Request, run_id: str) -> list[Event]:
 
 
 class FakeWorker(PlaybackWorker):
-    """Plays `script` for every request; `speed` 0 plays as fast as events can be handed out."""
+    """Plays `script` for every request; `slowdown` 0 plays as fast as events can be handed out."""
 
-    def __init__(self, script: Script | None = None, speed: float = 1.0, max_live: int = 4) -> None:
-        super().__init__(INFOS, script or script_of(), speed, max_live)
+    def __init__(
+        self, script: Script | None = None, slowdown: float = 1.0, max_live: int = 4
+    ) -> None:
+        super().__init__(INFOS, script or script_of(), slowdown, max_live)
 
 
 @dataclass

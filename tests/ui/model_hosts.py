@@ -18,11 +18,11 @@ from ui.server.model_swap import ModelPair, Say
 OTHER = ModelPair("other", ("small",))
 
 
-def other_worker(*names: str, speed: float = 0.1) -> FakeWorker:
+def other_worker(*names: str, slowdown: float = 0.1) -> FakeWorker:
     """A worker with other models: an LLM named `other`, and SSMs named `names`."""
     infos = [ModelInfo("other", "llm", 9, "None", 64, 64, "float32", "cpu")]
     infos += [ModelInfo(name, "ssm", 1, "None", 64, 64, "float32", "cpu") for name in names]
-    worker = FakeWorker(_with_llm(script_of(6), infos[0]), speed)
+    worker = FakeWorker(_with_llm(script_of(6), infos[0]), slowdown)
     worker.engine = SimpleNamespace(
         models=SimpleNamespace(infos=tuple(infos), drafter_names=tuple(names)), schedule="each"
     )

@@ -33,7 +33,7 @@ class Scene:
 @pytest.fixture
 def scene(context: Any, monkeypatch: pytest.MonkeyPatch) -> Scene:
     hub, worker = context.hub, context.hub.worker
-    worker.set_script(script_of(400), speed=20.0)
+    worker.set_script(script_of(400), slowdown=20.0)
     mine = hub.start(request("my <b>own</b>\nwords"), "me").run_id
     theirs = hub.start(request("the secret of another"), "other").run_id
     runs = (

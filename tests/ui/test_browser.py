@@ -193,7 +193,7 @@ def test_the_log_is_said_to_be_paused_as_long_as_it_is(
 def test_two_visitors_at_once_see_each_their_own_run(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
-    url, context = site(recorded(20), max_live=1, speed=20.0)
+    url, context = site(recorded(20), max_live=1, slowdown=20.0)
     one, two = sites.wait_ready(browser_page(url)), sites.wait_ready(browser_page(url))
     one.fill("#prompt textarea", "The first visitor")
     two.fill("#prompt textarea", "The second visitor")
@@ -201,7 +201,7 @@ def test_two_visitors_at_once_see_each_their_own_run(
     sites.wait_notice(one, "Writing: ")
     two.click("#live-run")
     sites.wait_notice(two, "In the queue: 1st in line.")
-    context.hub.worker.speed = 0.0
+    context.hub.worker.slowdown = 0.0
     for page in (one, two):
         sites.wait_notice(page, "Finished: ")
         sites.wait_drawn(page)

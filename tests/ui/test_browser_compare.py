@@ -108,7 +108,7 @@ def hostile_differing(request: Request, run_id: str) -> list[Event]:
 
 
 def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, axe: Any) -> None:
-    url, context = whole.play(script_of(8), speed=0.2)
+    url, context = whole.play(script_of(8), slowdown=0.2)
     page = compare_tab(sites.wait_ready(browser_page(url, forgiven=sites.LEAVING)))
     tick(page)
     page.click("#compare-begin")
@@ -156,7 +156,7 @@ def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, ax
 def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     lab: Stage, browser_page: OpenPage, axe: Any
 ) -> None:
-    url, context = lab.play(script_of(8), speed=0.0)
+    url, context = lab.play(script_of(8), slowdown=0.0)
     page = compare_tab(sites.wait_ready(browser_page(url, width=390, dark=True)))
     tick(page, "sequence", "specinfer")
     few_tokens(page)
@@ -168,7 +168,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     becomes(page, SPEED_UPS_CUT, 0)
     sites.shot(page, "compare-390-dark")
 
-    lab.worker.set_script(hostile_differing, speed=0.0)
+    lab.worker.set_script(hostile_differing, slowdown=0.0)
     page.fill("#compare-prompt textarea", "\n".join(HOSTILE_TEXTS)[:2000])
     page.click("#compare-begin")
     differing = [["plain decoding", "base"], ["sequence", "bug"], ["specinfer", "bug"]]
@@ -238,7 +238,7 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
         lives = request.sampling.max_new_tokens > 100
         return (endless if lives else script_of(4))(request, run_id)
 
-    url, context = lab.play(endless, speed=20.0)
+    url, context = lab.play(endless, slowdown=20.0)
     one = compare_tab(sites.wait_ready(browser_page(url, forgiven=sites.LEAVING)))
     one.click("#compare-begin")
     bar_says(one, "Running")
@@ -256,14 +256,14 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     sites.until(one, lambda: not context.conductor.progress().is_active)
     for page in (one, two):
         page.locator("#header .sp-state-ready", has_text="ready").wait_for()
-    lab.worker.set_script(script_of(4), speed=0.0)
+    lab.worker.set_script(script_of(4), slowdown=0.0)
     press(one, "Go on")
     bar_says(one, "Complete")
     bar_says(two, "Complete")  # a tab at rest polls seldom, but it polls
     two.locator("#compare-compared tbody tr").nth(3).wait_for()
     becomes(two, "() => document.querySelectorAll('#compare-compared tbody tr').length", 4)
 
-    lab.worker.set_script(script, speed=10.0)
+    lab.worker.set_script(script, slowdown=10.0)
     sites.wait_usable(one, one.locator("#compare-repeats input")).fill("50")
     one.click("#compare-begin")
     bar_says(one, "Running")

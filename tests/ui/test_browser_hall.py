@@ -420,7 +420,7 @@ NEWEST = "Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1)?.d
 def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    live.play(recorded(240), speed=25.0)  # a run of 1.5 minutes, for a busy machine
+    live.play(recorded(240), slowdown=25.0)  # a run of 1.5 minutes, for a busy machine
     page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")

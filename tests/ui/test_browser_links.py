@@ -82,7 +82,7 @@ def test_a_page_loaded_anew_says_what_became_of_its_run_and_opens_a_link_to_the_
 def a_page_loaded_anew_says_what_became_of_its_run(page: Any, whole: Stage) -> None:
     """First a run in the queue, then one that is being decoded. Rounds end faster than the page
     updates its address."""
-    whole.play(endless, max_live=1, speed=10.0)
+    whole.play(endless, max_live=1, slowdown=10.0)
     another = whole.context.hub.start(request(), "another")
     page.click("#live-run")
     sites.wait_notice(page, "In the queue: ")

@@ -245,7 +245,7 @@ SCROLLED = """(box) => {
 
 
 def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) -> None:
-    url, _ = site(script_of(6), speed=0.0)
+    url, _ = site(script_of(6), slowdown=0.0)
     page = wait_ready(browser_page(url))
     large_type(page, True)
     turn_to(page, "Compare")

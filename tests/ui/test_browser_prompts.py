@@ -53,7 +53,7 @@ GROUPS = """() => [...document.querySelectorAll("#prompts-table .ss-group th")]
 def lab(stage: Stage) -> Stage:
     """The page with an empty log and runs that take no time."""
     stage.clear()
-    stage.play(script_of(6), speed=0.0)
+    stage.play(script_of(6), slowdown=0.0)
     return stage
 
 

@@ -95,7 +95,7 @@ def a_double_click_is_one_run(page: Any, live: Stage) -> None:
 def test_stop_ends_a_race_and_the_key_of_run_begins_a_new_run(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    live.play(recorded(60), speed=20.0)
+    live.play(recorded(60), slowdown=20.0)
     page = sites.wait_ready(browser_page(live.url))
     run, stop = page.locator("#live-run"), page.locator("#live-stop")
     place = run.bounding_box()
@@ -103,17 +103,17 @@ def test_stop_ends_a_race_and_the_key_of_run_begins_a_new_run(
     sites.close_drawer(page).click("#live-run")
     sites.wait_notice(page, "Writing: ")
     desk = sites.desk_of(live.context)
-    live.worker.speed = 1.0
+    live.worker.slowdown = 1.0
     sites.until(page, lambda: desk.side is not None)
-    live.worker.speed = 20.0
+    live.worker.slowdown = 20.0
     raced = desk.player
     page.locator("[data-live-state=racing]").wait_for()
     assert stop.bounding_box() == place and not run.is_visible(), "nothing moves"
     page.keyboard.press("r")
     sites.until(page, lambda: desk.side is None and desk.player is not raced)
-    live.worker.speed = 1.0
+    live.worker.slowdown = 1.0
     sites.until(page, lambda: desk.side is not None)
-    live.worker.speed = 20.0
+    live.worker.slowdown = 20.0
     page.locator("[data-live-state=racing]").wait_for()
     stop.click()
     sites.until(page, lambda: desk.side is None)

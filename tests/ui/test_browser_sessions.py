@@ -191,7 +191,7 @@ def test_pages_that_do_not_exist_are_not_offered(
 def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
-    url, context = site(recorded(60), speed=0.01)
+    url, context = site(recorded(60), slowdown=0.01)
     run_id = record_run(context)
     context.store.annotate(run_id, "a \u202enote\u202c of mine")
     page = sites.wait_ready(browser_page(url))
@@ -299,7 +299,7 @@ def play_pauses_at_the_end_of_a_round(page: Any, player: Player) -> None:
 
 
 def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: OpenPage) -> None:
-    url, context = site(endless, speed=20.0)
+    url, context = site(endless, slowdown=20.0)
     source = context.hub.start(REQUEST, "")
     one = sites.wait_ready(browser_page(url))
     sites.until(one, lambda: run_ids(context) == [source.run_id])  # the page reads the list once
@@ -342,7 +342,7 @@ def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
 ) -> None:
     whole = stages(())  # with the tabs of studies
     whole.clear()
-    url, context = whole.play(recorded(8), speed=0.0)
+    url, context = whole.play(recorded(8), slowdown=0.0)
     grid = study(context, "tune", repeats=1)
     Studies(context, None, "me").begin(grid)
     assert context.conductor.wait(30)

@@ -60,7 +60,7 @@ makes a second press of the same key a different entry."""
 def tuning(stage: Stage) -> Stage:
     """The page with an empty log, no studies, and runs that take no time."""
     stage.clear()
-    stage.play(script_of(4), speed=0.0)
+    stage.play(script_of(4), slowdown=0.0)
     return stage
 
 
@@ -366,7 +366,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     page = tune_tab(browser_page(tuning.url, forgiven=sites.LEAVING))
     points_that_cannot_run_stay(page)
     refused_points_are_in_table_and_files(page)
-    tuning.play(fast_at_nine, speed=0.0)
+    tuning.play(fast_at_nine, slowdown=0.0)
     a_third_axis_opens_at_the_best_point(page)
     one_axis_is_a_line(page)
     keys_change_few_of_many_points(page)
@@ -398,7 +398,7 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     page.locator("#tune-file input[type=file]").set_input_files(evil)
     plan_says(page, "2 prompts")
 
-    tuning.play(slow_at_the_end, speed=2.0)
+    tuning.play(slow_at_the_end, slowdown=2.0)
     page.click("#tune-start")
     bar_says(page, re.compile(r"1\d of 20"))
     bar_says(page, "left")
@@ -409,7 +409,7 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     bar_says(page, "Stopped")
     assert 10 < tuning.context.conductor.progress().done < 20
     page.locator("#tune-found").get_by_text("Best so far").wait_for()
-    tuning.play(script_of(4), speed=0.0)
+    tuning.play(script_of(4), slowdown=0.0)
     press(page, "Go on")
     grid_shows(page, 20, measured=9, rows=10)
     page.locator("#tune-point").get_by_text("<img src=x").first.wait_for()

@@ -124,7 +124,7 @@ def test_repeats_that_are_stopped_leave_one_sample(learn: Learn) -> None:
     for values in frames:
         if "in turns" in notice_of(values, 0):
             break
-    worker_of(learn).speed = 5.0
+    worker_of(learn).slowdown = 5.0
     while desk.side is None:
         next(frames)
     stop_runs(learn, desk)
@@ -168,7 +168,7 @@ def test_a_run_of_the_table_can_be_shown_and_opened_in_live(learn: Learn, store:
 def test_a_run_in_progress_keeps_the_board(learn: Learn) -> None:
     desk = TabSession()
     last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
-    worker_of(learn).speed = 5.0
+    worker_of(learn).slowdown = 5.0
     frames = try_lesson(learn, desk, 3, "me", FULL_SPEED)
     next(frames)
     running_id = desk.frame().run_id
@@ -199,7 +199,7 @@ def lesson_being_written(
 ) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
     """Start a lesson's example with long runs; return while the first run is being written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
-    worker_of(learn).speed = 1.0
+    worker_of(learn).slowdown = 1.0
     frames = run_example(learn, desk, number, "me", FULL_SPEED)
     until_writing(frames, 0)
     return learn, desk, frames
@@ -297,9 +297,9 @@ def test_a_lesson_that_cannot_run_is_disabled_and_says_why(store: RunStore) -> N
     assert "Press “Run the example”" in str(values[learn.board.notice])
 
 
-def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
+def exchangeable(store: RunStore, slowdown: float = 0.2) -> Learn:
     """Learn with one SSM loaded, and a loader for two further sets of models."""
-    worker = other_worker("small", speed=speed)
+    worker = other_worker("small", slowdown=slowdown)
     outcomes = iter((FakeWorker(script_of(8), 0.2), other_worker("small")))
     model_host = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))
     return learn_of(make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery))
@@ -350,7 +350,7 @@ def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: Run
 
 
 def test_a_run_in_progress_keeps_the_board_and_its_models(store: RunStore) -> None:
-    learn, desk = exchangeable(store, speed=100.0), TabSession()
+    learn, desk = exchangeable(store, slowdown=100.0), TabSession()
     frames = run_example(learn, desk, 2, "me", FULL_SPEED)
     next(frames)
     player, model_host = desk.player, learn.board.context.model_host
@@ -359,7 +359,7 @@ def test_a_run_in_progress_keeps_the_board_and_its_models(store: RunStore) -> No
     wait_for_load(model_host)
     lesson_values(learn, desk, 2)
     assert desk.player is player and player is not None and not player.source.is_done
-    worker.speed = 0.0
+    worker.slowdown = 0.0
     last = last_frame(frames)
     assert rows_of(last) == [] and "left the table" in notice_of(last, -1)
     wait_settled(model_host)

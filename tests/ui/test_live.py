@@ -93,7 +93,7 @@ def test_a_bug_is_reported_in_a_line(store: RunStore, caplog: pytest.LogCaptureF
 
 def test_stop_cancels_the_run_and_reports_it(store: RunStore) -> None:
     ctx = context(store)
-    ctx.hub.worker.speed = 100.0  # a run takes minutes: it is stopped long before its end
+    ctx.hub.worker.slowdown = 100.0  # a run takes minutes: it is stopped long before its end
     live, desk = live_of(ctx), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)
@@ -104,13 +104,13 @@ def test_stop_cancels_the_run_and_reports_it(store: RunStore) -> None:
 
 def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore) -> None:
     ctx = context(store, rounds=60)
-    ctx.hub.worker.speed = 1.0
+    ctx.hub.worker.slowdown = 1.0
     live, desk = live_of(ctx), TabSession()
     overtaken = start_run(live, desk, press(stops=0))
     stop_run(live, desk, 1)
     assert "Stopped: " in notice_of(list(overtaken)[-1])
     assert "Stopped: " in notice_of(list(run_on_change(live, desk, press(True, 0, top_k=3)))[-1])
-    ctx.hub.worker.speed = 0.01
+    ctx.hub.worker.slowdown = 0.01
     assert "Finished: " in notice_of(list(start_run(live, desk, press(stops=1)))[-1])
 
 
@@ -230,7 +230,7 @@ def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: Run
     live, desk = live_of(ctx), TabSession()
     list(start_run(live, desk, replace(press(drafters=[]), race=True)))
     assert len(ctx.hub.worker.requests) == 1
-    ctx.hub.worker.speed = 100.0  # a run takes minutes: it is stopped long before its end
+    ctx.hub.worker.slowdown = 100.0  # a run takes minutes: it is stopped long before its end
     frames = start_run(live, desk, replace(press(), race=True))
     until_writing(frames)
     stop_run(live, desk)
@@ -258,10 +258,10 @@ def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
     """A finished run; every later run takes seconds."""
     ctx = context(store, rounds=30)
     worker: Any = ctx.hub.worker
-    worker.speed = 0.01
+    worker.slowdown = 0.01
     live, desk = live_of(ctx), TabSession()
     run(live, desk)
-    worker.speed = 10.0  # long enough to be stopped or left
+    worker.slowdown = 10.0  # long enough to be stopped or left
     return live, desk, worker
 
 
@@ -278,7 +278,7 @@ def test_a_run_started_during_a_proof_gets_none_of_its_results(store: RunStore) 
     proof = run_question(live, desk, ME, race_plain)
     next(proof)
     assert "is going on" in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
-    worker.speed = 0.01
+    worker.slowdown = 0.01
     run(live, desk, prompt="Another")
     list(proof)
     assert desk.answer is None and desk.baseline is None and desk.trouble == desk.doing == ""
@@ -293,7 +293,7 @@ def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
     assert worker.runs[-1].is_cancelled and desk.side is None and desk.answer is None
     assert "Plain decoding did not finish" in notice_of(last)
     assert "Plain decoding of the same request" not in notice_of(last)
-    worker.speed = 0.001
+    worker.slowdown = 0.001
     assert "did not finish" not in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
 
 
@@ -304,7 +304,7 @@ def test_an_early_stop_ends_its_question_and_no_other(store: RunStore) -> None:
     stop_run(live, desk, 1)
     assert "Plain decoding did not finish" in notice_of(list(overtaken)[-1])
     assert len(worker.runs) == 2 and worker.runs[-1].is_cancelled
-    worker.speed = 0.001
+    worker.slowdown = 0.001
     later = list(run_question(live, desk, replace(ME, stops=1), question))[-1]
     assert "did not finish" not in notice_of(later)
     assert not worker.runs[-1].is_cancelled
@@ -367,7 +367,7 @@ def test_a_preset_runs_only_where_a_finished_run_of_the_same_prompt_is_shown(
     assert "Finished" in notice_of(list(run_on_change(live, desk, press(**vote)))[-1])
     assert worker.requests[-1].speculation.combine == "vote"
     assert list(run_on_change(live, desk, press(**vote))) == [skipped], "it is the run shown"
-    worker.script, worker.speed = script_of(400), 1.0
+    worker.script, worker.slowdown = script_of(400), 1.0
     until_writing(running := start_run(live, desk, press()))
     assert list(run_on_change(live, desk, press(**vote))) == [skipped], "another run is under way"
     stop_run(live, desk, 1)
@@ -381,10 +381,10 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_not_compared_with(store: Run
     live, desk = live_of(ctx), TabSession()
     run(live, desk)
     finished_id = desk.frame().run_id
-    worker.script, worker.speed = script_of(400), 1.0
+    worker.script, worker.slowdown = script_of(400), 1.0
     cut = run_on_change(live, desk, press(True, top_k=3))
     until_writing(cut)
-    worker.script, worker.speed = script_of(8), 0.2
+    worker.script, worker.slowdown = script_of(8), 0.2
     list(run_on_change(live, desk, press(True, top_k=4)))
     assert worker.runs[1].is_cancelled and not worker.runs[2].is_cancelled
     assert desk.before is not None and desk.before.run_id == finished_id
@@ -423,7 +423,7 @@ def test_a_refusal_disappears_when_the_form_is_corrected_or_at_the_next_press(
 
 def test_a_race_before_the_end_of_a_run_is_refused(store: RunStore) -> None:
     ctx = context(store, rounds=30)
-    ctx.hub.worker.speed = 1.0
+    ctx.hub.worker.slowdown = 1.0
     live, desk = live_of(ctx), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)

@@ -43,12 +43,14 @@ def ctx(store: RunStore) -> Iterator[Context]:
     result.hub.worker.clear()
 
 
-def start_run(ctx: Context, speed: float = 1.0) -> LiveSource:
+def start_run(ctx: Context, slowdown: float = 1.0) -> LiveSource:
     """Start a run that takes seconds to minutes; return its source once two rounds have ended."""
-    ctx.hub.worker.speed = min(speed, 5.0)  # fast at first: every test waits for the first rounds
+    ctx.hub.worker.slowdown = min(
+        slowdown, 5.0
+    )  # fast at first: every test waits for the first rounds
     source = ctx.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
     source.wait(12, 20.0)
-    ctx.hub.worker.speed = speed
+    ctx.hub.worker.slowdown = slowdown
     return source
 
 
@@ -96,7 +98,7 @@ def test_a_run_that_ends_before_it_is_followed_is_shown_to_its_end(ctx: Context)
     opened = opened_run(sessions, desk, ALL, source.run_id)
     opened_run(live, other, ALL, source.run_id)
     assert "Writing: " in notice_of(opened, 0)
-    ctx.hub.worker.speed = 0.1
+    ctx.hub.worker.slowdown = 0.1
     source.wait_done(20.0)
     frames = list(follow_run(sessions, desk, ALL, source.run_id))
     assert "Finished: " in notice_of(frames[-2], 0)
@@ -209,7 +211,7 @@ def test_a_run_of_another_server_is_followed_in_the_log(
     about = about_run(ctx, ALL, "synthetic-0")
     assert "another server" in notice_of(about) and about[3].visible is False
     refused = notice_of(delete_run(sessions, desk, ALL, "synthetic-0"), 0)
-    assert "still running: another server makes it" in refused
+    assert "still running: stop it on the server that makes it" in refused
     timer = threading.Timer(0.5, lambda: [ctx.store.record(one, "a") for one in events[9:]])
     timer.start()
     frames = list(follow_run(sessions, desk, ALL, "synthetic-0"))

@@ -88,7 +88,7 @@ def test_a_page_opened_before_the_recording_exists_polls_until_then(store: RunSt
         return bool(live.board.current_notice(desk).get("again"))
 
     assert not polls(early), "nothing is recorded"
-    worker.speed = 1000.0
+    worker.slowdown = 1000.0
     record_opening(ctx)
     assert polls(early) and polls(busy) and list(play_opening(live, early)) == []
     list(start_run(live, busy, press(prompt=" ")))
@@ -98,7 +98,7 @@ def test_a_page_opened_before_the_recording_exists_polls_until_then(store: RunSt
     assert not polls(other) and polls(early), "the recording is stopped, and made anew later"
     frames.close()  # type: ignore[attr-defined]
     wait_until(lambda: ctx.hub.idle, ctx)
-    worker.speed = 0.2
+    worker.slowdown = 0.2
     assert list(play_opening(live, early)) == [] and polls(early)
     wait_for_opening(ctx)
     assert list(play_opening(live, busy)) == [], "the refusal stays"
@@ -136,7 +136,7 @@ def test_a_run_stops_the_recording_which_a_later_visit_starts_again(store: RunSt
     and would be measured as slow."""
     ctx = context(store)
     live, worker = live_of(ctx), ctx.hub.worker
-    worker.speed = 1000.0  # no run comes to its end
+    worker.slowdown = 1000.0  # no run comes to its end
     record_opening(ctx)
     frames = start_run(live, TabSession(), press())
     next(frames)
@@ -150,7 +150,7 @@ def test_a_run_stops_the_recording_which_a_later_visit_starts_again(store: RunSt
     frames.close()  # type: ignore[attr-defined]
     while not ctx.hub.idle:
         own.poll(0.01)
-    worker.speed = 0.2
+    worker.slowdown = 0.2
     assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 3
     wait_for_opening(ctx)
     assert "This is a recorded run" in notice_of(next(iter(play_opening(live, TabSession()))))

@@ -50,7 +50,7 @@ def test_the_loaded_pair_is_read_from_the_worker_and_the_first_pair_loaded_at_on
 
 
 def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models() -> None:
-    old, new = FakeWorker(script_of(40), speed=10.0), other_worker("small")
+    old, new = FakeWorker(script_of(40), slowdown=10.0), other_worker("small")
     loader = Loader(lambda: new, held=True)
     model_host = ModelHost(old, loader)
     hub = Hub(model_host, FakeStore())
@@ -68,7 +68,7 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     assert not old.closed and model_host.runs_on_old_models() == 2, "its runs have not ended"
     after = hub.start(request("for the new ones", "autoregressive"))
     assert len(new.requests) == 1 and len(old.requests) == 2
-    old.speed = 0.0
+    old.slowdown = 0.0
     for source in (running, between, after):
         assert isinstance(events_to_end(source)[-1], RunCompleted)
     wait_settled(model_host)
@@ -76,7 +76,7 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
 
 
 def test_the_source_of_a_past_run_does_not_keep_its_models() -> None:
-    source = Hub(ModelHost(FakeWorker(speed=0.0)), FakeStore()).start(request())
+    source = Hub(ModelHost(FakeWorker(slowdown=0.0)), FakeStore()).start(request())
     events_to_end(source)
     assert source._run is None and source.place == 0
     source.cancel()  # no effect
@@ -92,7 +92,7 @@ def test_the_source_of_a_past_run_does_not_keep_its_models() -> None:
     ],
 )
 def test_a_pair_that_cannot_be_loaded_leaves_the_loaded_one(error: Exception, words: str) -> None:
-    old = FakeWorker(script_of(4), speed=0.0)
+    old = FakeWorker(script_of(4), slowdown=0.0)
     model_host = ModelHost(old, Loader(failing_loader(error)))
     model_host.begin(OTHER)
     wait_settled(model_host)
@@ -172,7 +172,7 @@ def test_a_swap_cancelled_after_the_last_stage_closes_the_new_worker() -> None:
 
 
 def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
-    old = FakeWorker(script_of(10), speed=0.5, max_live=1)
+    old = FakeWorker(script_of(10), slowdown=0.5, max_live=1)
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))
     hub = Hub(model_host, FakeStore())
     sources = [hub.start(request(f"number {i}")) for i in range(4)]
@@ -186,7 +186,7 @@ def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
 
 
 def test_a_stopped_run_and_one_whose_tap_fails_release_their_models() -> None:
-    old = FakeWorker(script_of(400), speed=5.0)
+    old = FakeWorker(script_of(400), slowdown=5.0)
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))
     source = Hub(model_host, FakeStore()).start(request())
 
@@ -240,7 +240,7 @@ def test_a_page_with_drafters_that_were_swapped_out_is_asked_to_reload() -> None
 
 
 def test_close_ends_the_runs_of_both_workers_and_a_load() -> None:
-    old, new = FakeWorker(script_of(400), speed=5.0), other_worker("small", speed=5.0)
+    old, new = FakeWorker(script_of(400), slowdown=5.0), other_worker("small", slowdown=5.0)
     loader = Loader(lambda: new)
     model_host = ModelHost(old, loader)
     hub = Hub(model_host, FakeStore())
@@ -264,7 +264,7 @@ def test_close_ends_the_runs_of_both_workers_and_a_load() -> None:
 
 def test_no_submitted_run_is_lost_during_a_swap() -> None:
     model_host = ModelHost(
-        FakeWorker(script_of(1), speed=0.0), Loader(lambda: other_worker("s", speed=0.0))
+        FakeWorker(script_of(1), slowdown=0.0), Loader(lambda: other_worker("s", slowdown=0.0))
     )
     hub = Hub(model_host, FakeStore())
     ended: list[Any] = []

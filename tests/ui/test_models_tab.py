@@ -351,7 +351,7 @@ def test_a_loading_is_reported_stage_by_stage(store: RunStore) -> None:
 
 def test_runs_on_models_that_were_swapped_out_are_reported(store: RunStore) -> None:
     context = context_of(store, Loader(lambda: other_worker("small")))
-    context.model_host.worker.set_script(script_of(400), speed=5.0)
+    context.model_host.worker.set_script(script_of(400), slowdown=5.0)
     source, last = context.hub.start(request()), list(load_values(context, True, *FORM))[-1]
     assert "1 run still ends on the models of before" in notice_of(last, 0) and last[0]["again"]
     source.cancel()

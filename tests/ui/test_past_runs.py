@@ -209,7 +209,7 @@ def test_stop_ends_a_repeated_run(store: RunStore) -> None:
     ctx = context(store)
     run_id = make_run(ctx)
     worker: Any = ctx.hub.worker
-    worker.speed = 50.0
+    worker.slowdown = 50.0
     sessions, desk = sessions_of(ctx), TabSession()
     frames = repeat_run(sessions, desk, ALL, "me", run_id)
     next(frames)

@@ -190,7 +190,7 @@ def caption(temperature: float, **fields: Any) -> str:
 
 def test_the_numbers_of_each_rule_are_explained() -> None:
     greedy = caption(0.0)
-    assert greedy.startswith("Bars: every model at temperature 1; at 0 the LLM takes its longest")
+    assert greedy.startswith("Bars: every model at temperature 1; this run is greedy: the LLM ")
     assert greedy.endswith("is the probability that its bar shows, calibrated on committed tokens.")
     coupled = caption(0.8)
     assert coupled.startswith("Bars: the LLM at temperature 0.8; the SSMs always at temp")
@@ -198,10 +198,10 @@ def test_the_numbers_of_each_rule_are_explained() -> None:
         "at temperature 0.8 with the noise of this position" in coupled and "p / q" not in coupled
     )
     mss = caption(0.8, verify="mss")
-    assert "(an SSM's at temperature 0.8, with its earlier draws taken out)" in mss
+    assert "distribution at temperature 0.8, without the tokens it drew here before)" in mss
     assert mss.endswith("p is what earlier rejections left of the LLM's bar.")
     branch = caption(0.8, verify="traversal", draft="sampled_iid")
-    assert "earlier draws" not in branch
+    assert "drew here before" not in branch
     assert branch.endswith("times the chance that the branch up to here has left.")
     assert caption(0.8, drafters=()) == "Bars: the LLM at temperature 0.8."
     cut = {"sampling": {"temperature": 0.5, "top_k": 7, "top_p": 0.9}}

@@ -49,8 +49,8 @@ def test_a_run_is_played_to_its_end_and_recorded() -> None:
 
 
 def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
-    for rounds, speed in ((60, 1.0), (300, 0.2)):  # 60 rounds a second, then 300
-        desk = desk_with(Hub(FakeWorker(script_of(rounds), speed), FakeStore()))
+    for rounds, slowdown in ((60, 1.0), (300, 0.2)):  # 60 rounds a second, then 300
+        desk = desk_with(Hub(FakeWorker(script_of(rounds), slowdown), FakeStore()))
         times = [time.monotonic() for _ in play(desk)]
         gaps = sorted(after - before for before, after in pairwise(times))
         # The median: a busy machine may delay single frames, but not most of them.
@@ -246,5 +246,5 @@ def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:
 
 @pytest.mark.slow
 def test_95_percent_of_the_frame_gaps_of_2000_tokens_are_under_50_ms(chromium: Any) -> None:
-    figures = measure(chromium, rounds=500, speed=1.0)
+    figures = measure(chromium, rounds=500, slowdown=1.0)
     assert figures["under_50"] >= 0.95, figures

@@ -2,6 +2,7 @@
 LLM" and "An LLM that does not fit". The first lesson's figures must equal the recorded grants."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from ui.learn.lessons import LESSONS
 from ui.learn.lessons.fitting import FITTING, IN_MEMORY, MBPS, STREAMED
 from ui.learn.lessons.lecture import MOST_WATCHED, Lecture
 from ui.learn.lessons.sharing import EACH, SHARED, SHARING
+from ui.learn.lessons.wire import FAR, WIRE, WIRE_MS
+from ui.learn.runs import _environment
 from ui.server.context import make_context
 from ui.server.session import TabSession
 from ui.server.visitors import Access
@@ -119,11 +122,12 @@ def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore
 
     def run_and_watch() -> Iterator[list[Any]]:
         for frame in run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL_SPEED):
-            speeds.add(host.stream_mbps)
+            speeds.add(host.worker.engine.stream_mbps)
             yield frame
 
     assert rows_of(last_frame(run_and_watch())) == [IN_MEMORY, STREAMED]
-    assert speeds == {0.0, MBPS} and host.stream_mbps == 0, "the setting is restored"
+    assert speeds == {0.0, MBPS}
+    assert host.worker.engine.stream_mbps == 0, "the setting is restored"
     rows = desk.lecture.evidence("fitting").rows
     offloads = []
     for label in (IN_MEMORY, STREAMED):
@@ -132,6 +136,20 @@ def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore
         offloads.append(start.offload)
     assert offloads[0] is None and offloads[1] is not None
     assert rows[STREAMED].pass_ms > 0.9 * offloads[1].least_ms > rows[IN_MEMORY].pass_ms
+
+
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_the_slowing_stays_until_the_last_of_two_runs_ends(learn: Learn, first_to_end: int) -> None:
+    engine = learn.board.context.model_host.worker.engine
+    runs = [ExitStack(), ExitStack()]
+    for run, (lesson, label) in zip(runs, ((FITTING, STREAMED), (WIRE, FAR)), strict=True):
+        (setup,) = (one for one in lesson.setups if one.label == label)
+        run.enter_context(_environment(learn, TabSession(), setup, "me"))
+    assert (engine.stream_mbps, engine.wire_ms) == (MBPS, WIRE_MS)
+    runs.pop(first_to_end).close()
+    assert (engine.stream_mbps, engine.wire_ms) == (MBPS, WIRE_MS)
+    runs.pop().close()
+    assert (engine.stream_mbps, engine.wire_ms) == (0.0, 0.0)
 
 
 def test_a_lesson_that_cannot_stream_layers_is_refused_before_its_first_run(learn: Learn) -> None:
@@ -151,5 +169,5 @@ def test_a_visitor_who_may_not_slow_down_others_is_refused(learn: Learn) -> None
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
     values = last_frame(run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL_SPEED))
-    assert "would slow the engine down" in notice_of(values, 0)
-    assert host.stream_mbps == 0 and rows_of(values) == [IN_MEMORY]
+    assert "or if only the server's machine reaches it, without a proxy" in notice_of(values, 0)
+    assert host.worker.engine.stream_mbps == 0 and rows_of(values) == [IN_MEMORY]

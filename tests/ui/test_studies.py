@@ -58,7 +58,7 @@ def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> St
 
 def make_runs_slow(context: Context) -> None:
     """Makes every run take minutes, except short warm-up runs."""
-    context.hub.worker.set_script(endless, speed=5.0)
+    context.hub.worker.set_script(endless, slowdown=5.0)
 
 
 def mine(context: Context, owner: str | None = None, key: str = "me") -> Studies:
@@ -152,7 +152,7 @@ def test_a_running_study_cannot_be_deleted_and_a_complete_one_not_resumed(
         mine(context).delete(one.study_id)
     mine(context).stop(one.study_id)
     wait_for_end(context)
-    context.hub.worker.set_script(script_of(4), speed=0.0)
+    context.hub.worker.set_script(script_of(4), slowdown=0.0)
     mine(context).resume(one.study_id)
     wait_for_end(context)
     assert mine(context).rows()[0].done == 4
@@ -256,7 +256,7 @@ def test_another_tab_reattaches_and_stops(context: Context) -> None:
     wait_for_end(context)
     bar = other.look()[0]
     assert bar["state"] == "stopped" and bar["go"] and not bar["stop"] and bar["ask_ms"] == 5000
-    context.hub.worker.set_script(script_of(4), speed=0.0)
+    context.hub.worker.set_script(script_of(4), slowdown=0.0)
     other.press("go", one.study_id)
     wait_for_end(context)
     assert other.look()[0]["state"] == "completed"

@@ -84,13 +84,13 @@ def test_only_a_complete_run_with_drafts_is_shown_next_to_the_temperature(store:
     live, session = live_of(context(store)), TabSession()
     worker = live.board.context.hub.worker
     assert temperature_hint(live, session) == gr.skip(), "no run yet"
-    worker.speed = 1000.0  # the run lasts until it is stopped
+    worker.slowdown = 1000.0  # the run lasts until it is stopped
     frames = start_run(live, session, press())
     next(frames)
     frames.close()  # type: ignore[attr-defined]
     session.player.source.wait_done(10)  # type: ignore[union-attr]
     assert temperature_hint(live, session) == gr.skip(), "stopped"
-    worker.speed = 0.2
+    worker.slowdown = 0.2
     run(live, session)
     events = script_of(8)(request_at(0.0), "x")
     (end,) = (event for event in events if isinstance(event, RunCompleted))

@@ -64,7 +64,8 @@ def _load_models(context: Context) -> Callable[..., Any]:
     ) -> dict[str, Any]:
         """Load another LLM and its SSMs (bundled, smollm2, folders, GGUF files or hub ids), for
         everybody; returns the `loaded` models once that is done. Runs go on meanwhile; if the pair
-        cannot be loaded, the old one stays. Allowed on the server's own machine, or with its login.
+        cannot be loaded, the old one stays. Allowed on a server with a login, or if only its
+        machine reaches it, without a proxy.
         """
         if not context.access.may_change(gradio_request):
             raise ConfigError(NOT_YOURS)

@@ -19,11 +19,11 @@ __all__ = ["ENDPOINTS"]
 
 def _requests(context: Context) -> Callable[..., Any]:
     def requests(gradio_request: gr.Request) -> dict[str, Any]:
-        """The requests that are decoded now, with the nodes that each was granted, how many wait,
-        and how busy each model was in the last rounds.
+        """The requests that are decoded now, with the nodes that each was granted; also the number
+        of waiting requests, and how busy each model was in the last rounds.
 
-        `own`: whether a request is the caller's. The `run_id` of another's is null, except on
-        loopback.
+        `own`: whether a request is the caller's. The `run_id` of another's is null, unless only
+        the server's machine reaches it, without a proxy.
         """
         access = context.access
         key, sees_all = access.key(gradio_request), access.sees_all_runs(gradio_request)
@@ -40,7 +40,8 @@ def _requests(context: Context) -> Callable[..., Any]:
 def _schedule(context: Context) -> Callable[..., Any]:
     def schedule(gradio_request: gr.Request, name: str = "") -> dict[str, Any]:
         """The schedule of all requests, and those to choose from; `name` chooses one for
-        everybody, from the next round on. Allowed on the server's own machine, or with its login.
+        everybody, from the next round on. Choosing is allowed on a server with a login, or if only
+        its machine reaches it, without a proxy.
         """
         if name != "":
             choice("name", name, tuple(SCHEDULES))

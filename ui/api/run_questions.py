@@ -32,7 +32,13 @@ def _baseline(context: Context) -> Callable[..., Any]:
     async def baseline(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
         """Decode a completed run's request plainly, now, and compare the speeds: `speed_up`. The
         plain run is in Sessions too. A client that cancels stops it."""
-        session, summary = await _run_question(context, gradio_request, run_id, race_plain)
+        summary = _ended_run(context, gradio_request, run_id)
+        state = summary.status
+        if state == "completed" and summary.num_lost_events:
+            state = "incomplete in the log"
+        if state != "completed":
+            raise ConfigError(f"run is {state}: only a completed run can be compared")
+        session = await _run_question(context, gradio_request, run_id, race_plain)
         if session.baseline is None:
             raise ConfigError(session.trouble or UNFINISHED)
         speed = summary.stats.tokens_per_second
@@ -54,7 +60,7 @@ def _prove(context: Context) -> Callable[..., Any]:
         rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
         `words` say why, `at` is the index of the first token that differs, null if none does. A
         client that cancels stops it."""
-        session, _ = await _run_question(context, gradio_request, run_id, race_plain)
+        session = await _run_question(context, gradio_request, run_id, race_plain)
         if session.answer is None:
             raise ConfigError(session.trouble or UNFINISHED)
         return {
@@ -74,7 +80,7 @@ def _regret(context: Context) -> Callable[..., Any]:
         result counts the LLM passes that the text takes with each SSM alone (the best is
         `best_fixed`), with the best fixed group (`best_group`) and with the best SSM in each round
         (`oracle`); `words` is the result as a sentence. A client that cancels stops it."""
-        session, _ = await _run_question(context, gradio_request, run_id, measure_regret)
+        session = await _run_question(context, gradio_request, run_id, measure_regret)
         if session.regret is None:
             raise ConfigError(session.trouble or UNFINISHED_REGRET)
         return {"run_id": run_id, **regret_plain(session.regret)}
@@ -82,15 +88,21 @@ def _regret(context: Context) -> Callable[..., Any]:
     return regret
 
 
-async def _run_question(
-    context: Context, request: gr.Request, run_id: str, question: Question
-) -> tuple[TabSession, Any]:
-    """A tab session with the answer to the question, or with `trouble` if there is none, and the
-    run's summary. Raises StoreError if the run has not ended."""
+def _ended_run(context: Context, request: gr.Request, run_id: str) -> Any:
+    """The run's summary. Raises StoreError if the run has not ended."""
     text("run_id", run_id)
     summary = allowed_run(context, rights_of(context, request, ""), run_id)
     if summary.status == "running":
         raise StoreError("run is still running: wait for its end, or stop it")
+    return summary
+
+
+async def _run_question(
+    context: Context, request: gr.Request, run_id: str, question: Question
+) -> TabSession:
+    """A tab session with the answer to the question, or with `trouble` if there is none. Raises
+    StoreError if the run has not ended."""
+    _ended_run(context, request, run_id)
     # A session for this call only, so that it disturbs no tab.
     session = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, run_id)
@@ -103,7 +115,7 @@ async def _run_question(
     except asyncio.CancelledError:
         session.cancel()
         raise
-    return session, summary
+    return session
 
 
 def _step(steps: Iterator[object]) -> bool:

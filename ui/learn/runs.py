@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -33,8 +33,8 @@ MEASURING = (
 )
 
 NOT_YOURS_TO_SLOW = (
-    "This run would slow the engine down for everybody's requests, so only visitors of this "
-    "machine, or of a server with --auth, may start it."
+    "This run would slow the engine down for everybody's requests, so it is started only on a "
+    "server with --auth, or if only the server's machine reaches it, without a proxy."
 )
 
 
@@ -181,8 +181,9 @@ def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
 @contextmanager
 def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
     """Sets a run's schedule, streaming rate and round-trip time, and starts the requests that run
-    at the same time. All of this is undone at the end of the run. Raises ConfigError if the visitor
-    is not allowed to change these settings."""
+    at the same time. At the end of the run these requests are cancelled, and each setting is
+    restored unless another visitor's run still needs it. Raises ConfigError if the visitor is not
+    allowed to change these settings."""
     context = learn.board.context
     host, may_schedule = context.model_host, session.lecture.may_schedule
     request = request_of(setup, context.drafter_names)
@@ -190,20 +191,19 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
         raise ConfigError(NOT_YOURS_TO_SLOW)
     if setup.schedule and setup.schedule != host.schedule and not may_schedule:
         raise ConfigError(NOT_YOURS)
-    sets_schedule = setup.schedule and may_schedule
     sources: list[LiveSource] = []
-    with host.temporary_schedule(setup.schedule) if sets_schedule else nullcontext():
+    with ExitStack() as settings:
+        if setup.schedule and may_schedule:
+            settings.enter_context(host.temporary_schedule(setup.schedule))
+        if setup.slows:
+            settings.enter_context(host.temporary_slowing(setup.stream_mbps, setup.wire_ms))
         try:
-            if setup.slows:
-                host.stream_mbps, host.wire_ms = setup.stream_mbps, setup.wire_ms
             for prompt in setup.beside:
                 sources.append(context.hub.start(replace(request, prompt=prompt), owner))
             yield
         finally:
             for source in sources:
                 source.cancel()
-            if setup.slows:
-                host.stream_mbps = host.wire_ms = 0.0
 
 
 def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:

@@ -21,8 +21,8 @@ from ui.words.messages import Line
 __all__ = ["NOT_YOURS", "free_line", "need_lines", "offers_value", "stages_value", "state_lines"]
 
 NOT_YOURS = (
-    "You may look, not load: models are exchanged for everybody, so only visitors of this machine, "
-    "or of a server with --auth, may do it."
+    "You may look, not load: models are exchanged for everybody, so this is done only on a server "
+    "with --auth, or if only the server's machine reaches it, without a proxy."
 )
 
 

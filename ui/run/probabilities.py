@@ -35,7 +35,10 @@ def probability_words(config: Mapping[str, Any]) -> str:
     llm = f"the LLM at temperature {temperature:g}{_in_brackets(warper_words(sampling))}"
     bars = f"Bars: {llm}; the SSMs always at temperature 1."
     if not temperature:
-        bars = "Bars: every model at temperature 1; at 0 the LLM takes its longest bar."
+        bars = (
+            "Bars: every model at temperature 1; this run is greedy: the LLM takes the token with "
+            "its longest bar."
+        )
     if not speculation.get("drafters"):
         return f"Bars: {llm}." if temperature else bars
     parts = (bars, _score(sampling, speculation), _trial(sampling, speculation))
@@ -77,12 +80,13 @@ def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     # `sampled` draws siblings without replacement: a later sibling's q is its probability once the
     # earlier siblings' tokens are excluded.
     is_sampled = speculation.get("draft") == "sampled"
-    without = ", with its earlier draws taken out" if is_sampled else ""
+    without = ", without the tokens it drew here before" if is_sampled else ""
     branch = ""
     if speculation["verify"] == "traversal":
         branch = ", times the chance that the branch up to here has left"
+    warped = f"{sampling.get('temperature', 0):g}{_in_brackets(warper_words(sampling))}"
     return (
-        f"In p / q, q is the chance with which the token was drawn (an SSM's at temperature "
-        f"{sampling.get('temperature', 0):g}{_in_brackets(warper_words(sampling))}{without}); "
+        "In p / q, q is the chance with which the token was drawn (by an SSM: from its "
+        f"distribution at temperature {warped}{without}); "
         f"p is what earlier rejections left of the LLM's bar{branch}."
     )

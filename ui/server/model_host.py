@@ -53,6 +53,7 @@ class ModelHost:
         # The number of temporary schedules in use, and the schedule that is set again after the
         # last of them.
         self._num_temporary = 0
+        self._num_slowings = 0
         self._chosen_schedule = ""
         # Guards all that a swap or a new schedule changes, and wakes `wait`. A Condition's lock is
         # reentrant: `_set_swap` takes it again within `begin` and `cancel`.
@@ -146,30 +147,29 @@ class ModelHost:
 
     @property
     def can_stream(self) -> bool:
-        """Whether `stream_mbps` may be set."""
+        """Whether `Engine.stream_mbps` may be set."""
         return self._served.can_stream
 
-    @property
-    def stream_mbps(self) -> float:
-        """The rate in 10^6 bytes a second at which the LLM's layers are copied from memory in each
-        pass; 0: they are not copied. Models that were just swapped in begin with 0."""
-        return float(self._served.worker.engine.stream_mbps)
-
-    @stream_mbps.setter
-    def stream_mbps(self, mbps: float) -> None:
+    @contextmanager
+    def temporary_slowing(self, stream_mbps: float, wire_ms: float) -> Iterator[None]:
+        """Sets `Engine.stream_mbps` and `Engine.wire_ms`, unless 0. Both become 0 when the last of
+        overlapping slowings ends, or when the models are swapped."""
         with self._changed:
-            self._served.worker.engine.stream_mbps = mbps
-
-    @property
-    def wire_ms(self) -> float:
-        """The round trip in milliseconds that drafts wait for, as if the SSMs were on another
-        machine; 0: no wait. Models that were just swapped in begin with 0."""
-        return float(self._served.worker.engine.wire_ms)
-
-    @wire_ms.setter
-    def wire_ms(self, ms: float) -> None:
-        with self._changed:
-            self._served.worker.engine.wire_ms = ms
+            self._num_slowings += 1
+        try:
+            with self._changed:
+                engine = self._served.worker.engine
+                if stream_mbps:
+                    engine.stream_mbps = stream_mbps
+                if wire_ms:
+                    engine.wire_ms = wire_ms
+            yield
+        finally:
+            with self._changed:
+                self._num_slowings -= 1
+                if not self._num_slowings:
+                    engine = self._served.worker.engine
+                    engine.stream_mbps = engine.wire_ms = 0.0
 
     def names(self) -> tuple[str, ...]:
         """The models' names, the LLM's first."""

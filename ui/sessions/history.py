@@ -65,7 +65,7 @@ SINCE = MappingProxyType(
 HOW_TO_END = MappingProxyType(
     {
         "here": "stop it first, with Stop in Sessions",
-        "elsewhere": "another server makes it, so only that one can stop it; or wait for its end",
+        "elsewhere": "stop it on the server that makes it, or wait for its end",
     }
 )
 TOKENS_PER_PASS = GLOSSARY["mean_acceptance_length"]
@@ -84,7 +84,8 @@ def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRigh
 @dataclass(frozen=True, slots=True)
 class CallerRights:
     """What a caller may see. `owner`: the only owner whose runs are listed, None for all owners;
-    `paths`: whether the server's file paths may be shown."""
+    `paths`: whether the server's file paths may be shown; if not, the list says that it has only
+    this browser's runs."""
 
     owner: str | None
     paths: bool

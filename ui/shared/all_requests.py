@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 NOT_YOURS = (
-    "You may look, not choose: the schedule holds for everybody's requests, so only visitors of "
-    "this machine, or of a server with --auth, may change it."
+    "You may look, not choose: the schedule holds for everybody's requests, so it is changed only "
+    "on a server with --auth, or if only the server's machine reaches it, without a proxy."
 )
 # Milliseconds between updates: BUSY_MS while requests run or wait, PAST_MS while a past run is
 # shown, REST_MS otherwise.

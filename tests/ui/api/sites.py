@@ -68,7 +68,7 @@ class Site:
         loaded models stay."""
         self.context.conductor.close()
         self.worker.clear()
-        self.worker.set_script(script_of(rounds=6), speed=0.0)
+        self.worker.set_script(script_of(rounds=6), slowdown=0.0)
         for study in self.store.studies.studies(limit=1000):
             self.store.studies.delete(study.study_id)
         self.store.flush()

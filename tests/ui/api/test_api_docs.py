@@ -185,10 +185,10 @@ def call_study_endpoints(call: Caller, worker: FakeWorker) -> None:
         assert not mismatches(cells, "list[Cell]", "cells")
         assert call("/prompt_rows", study_id=study["study_id"])["rows"]
     call("/stop_study", study_id=comparison["study_id"])
-    worker.set_script(endless, speed=5.0)
+    worker.set_script(endless, slowdown=5.0)
     stopped = call("/prompts", prompts=["Once"], wait=False)
     assert call("/stop_study", study_id=stopped["study_id"])["state"] == "stopped"
-    worker.set_script(script_of(rounds=6), speed=0.0)
+    worker.set_script(script_of(rounds=6), slowdown=0.0)
     assert call("/resume_study", study_id=stopped["study_id"])["state"] == "completed"
     call("/delete_study", study_id=stopped["study_id"])
 

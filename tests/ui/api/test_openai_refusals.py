@@ -189,10 +189,10 @@ def test_a_prompt_that_is_being_tokenized_counts_as_waiting(
     assert complete(client).choices, "no prompt is being tokenized any more"
 
 
-def test_a_run_on_other_models_than_its_prompt_was_sent_to_is_cancelled(
+def test_a_prompt_is_not_answered_by_other_models_than_it_was_sent_to(
     api: Site, client: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.worker.set_script(endless, speed=5.0)
+    api.worker.set_script(endless, slowdown=5.0)
     hub, start = api.context.hub, api.context.hub.start
 
     def exchange_and_start(request: Any, owner: str) -> Any:
@@ -207,7 +207,7 @@ def test_a_run_on_other_models_than_its_prompt_was_sent_to_is_cancelled(
 
 
 def test_a_run_that_fails_is_an_error_of_the_server(api: Site, client: OpenAI) -> None:
-    api.worker.set_script(script_of(4, end="failed"), speed=0.0)
+    api.worker.set_script(script_of(4, end="failed"), slowdown=0.0)
     with pytest.raises(openai.InternalServerError) as caught:
         complete(client)
     assert caught.value.type == "server_error"
@@ -217,13 +217,13 @@ def test_a_run_that_fails_is_an_error_of_the_server(api: Site, client: OpenAI) -
 
 
 def test_a_run_that_is_stopped_elsewhere_is_aborted(api: Site, client: OpenAI) -> None:
-    api.worker.set_script(script_of(4, end="cancelled"), speed=0.0)
+    api.worker.set_script(script_of(4, end="cancelled"), slowdown=0.0)
     assert complete(client).choices[0].finish_reason == "abort"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_stops_its_run(api: Site, client: OpenAI, stream: bool) -> None:
-    api.worker.set_script(endless, speed=5.0)
+    api.worker.set_script(endless, slowdown=5.0)
     if stream:
         pieces = open_stream(client, max_tokens=400)
         assert next(iter(pieces)).choices

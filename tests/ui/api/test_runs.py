@@ -74,7 +74,7 @@ def test_elsewhere_a_client_sees_changes_and_deletes_only_its_own_runs(elsewhere
 
 
 def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
-    api.worker.set_script(endless, speed=5.0)
+    api.worker.set_script(endless, slowdown=5.0)
     job = api.submit("/generate", prompt="long")
     wait(lambda: api.worker.runs)
     job.cancel()
@@ -130,6 +130,7 @@ def test_elsewhere_models_are_loaded_with_a_login_only(elsewhere: Site, fresh_lo
     with pytest.raises(AppError) as caught:
         elsewhere("/load_models", llm="other")
     assert NOT_YOURS in str(caught.value)
+    assert NOT_YOURS.endswith("or if only the server's machine reaches it, without a proxy.")
     groups = {offer["group"]: offer for offer in elsewhere("/models")["offers"]}
     assert groups["loaded"]["llm"] == "" and "cached" not in groups
     assert elsewhere.context.model_host.version == 0

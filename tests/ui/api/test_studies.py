@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from gradio_client.exceptions import AppError
 
+from core.events import RunFailed
+from tests.synthetic import synthetic_run
 from tests.ui.api.sites import Site, wait
 from tests.ui.fakes import endless, script_of
 
@@ -14,7 +17,7 @@ from tests.ui.fakes import endless, script_of
 @pytest.fixture
 def slow(api: Site) -> Site:
     """A server whose runs take minutes unless they are stopped."""
-    api.worker.set_script(endless, speed=5.0)
+    api.worker.set_script(endless, slowdown=5.0)
     return api
 
 
@@ -40,7 +43,7 @@ def test_a_cancelled_call_stops_its_study_which_can_be_resumed(slow: Site) -> No
     study_id = conductor.progress().study_id
     job.cancel()
     assert conductor.wait(20) and conductor.progress().state == "stopped"
-    slow.worker.set_script(script_of(6), speed=0.0)
+    slow.worker.set_script(script_of(6), slowdown=0.0)
     result = slow("/resume_study", study_id=study_id)
     assert (result["state"], result["done"]) == ("completed", 2)
 
@@ -92,7 +95,7 @@ def test_tune_names_the_best_point_of_a_grid(api: Site) -> None:
 
 def test_a_second_study_is_refused_and_a_cancelled_one_stops(api: Site) -> None:
     conductor = api.context.conductor
-    api.worker.set_script(script_of(20), speed=100.0)  # a run takes minutes
+    api.worker.set_script(script_of(20), slowdown=100.0)  # a run takes minutes
     running = api("/tune", **GRID, wait=False)
     assert running["state"] == "running" and running["best"] is None
     with pytest.raises(AppError, match="one at a time"):
@@ -168,9 +171,33 @@ def test_a_run_of_other_models_is_not_proved(fresh: Site) -> None:
             fresh(name, run_id=run_id)
 
 
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        ("cancelled", "cancelled"),
+        ("refused", "interrupted"),
+        ("lost", "incomplete in the log"),
+    ],
+)
+def test_a_run_that_did_not_complete_is_not_compared_with_plain_decoding(
+    api: Site, end: str, state: str
+) -> None:
+    kinds = {"refused": "failed", "lost": "completed"}
+    *events, last = synthetic_run(3, end=kinds.get(end, end))
+    refused = replace(last, message=None) if isinstance(last, RunFailed) else last
+    if end == "lost":
+        del events[-2]
+    for event in (*events, refused):
+        api.store.record(event, "")
+    assert api.store.flush()
+    with pytest.raises(AppError, match=f"run is {state}: only a completed run can be compared"):
+        api("/baseline", run_id="synthetic-0")
+    assert not api.worker.runs, "plain decoding is not run"
+
+
 def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
     run_id = api("/generate", prompt="Once")["run_id"]
-    api.worker.set_script(endless, speed=5.0)
+    api.worker.set_script(endless, slowdown=5.0)
     job = api.submit("/prove", run_id=run_id)
     wait(lambda: len(api.worker.runs) > 1)
     job.cancel()
