@@ -312,7 +312,8 @@ class Feeder:
     def _clip_ids(self, tokens: list[int]) -> list[int]:
         """Replaces ids that this model's embedding lacks (the LLM's padding) by its last id. This
         can only make a draft worse: verification does not depend on the drafter."""
-        return [min(token_id, self.model.num_embeddings - 1) for token_id in tokens]
+        last_id = self.model.num_embeddings - 1
+        return [min(token_id, last_id) for token_id in tokens]
 
     def pad_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits padded to the LLM's vocabulary with -inf, or cut to it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -72,8 +73,9 @@ class HfModel:
     def vocab_size(self) -> int:
         return self._info.vocab_size
 
-    @property
+    @cached_property
     def num_embeddings(self) -> int:
+        # Each draft asks several times.
         return len(self.embeddings)
 
     @property
