@@ -92,7 +92,7 @@ def test_six_requests_fit_and_the_lesson_shows_the_pool(
     six_requests_fit(page, context, gate, axe)
     context.model_host.schedule = "each"
     page.goto(f"{url}?__theme=light&lesson=10")
-    the_lesson_shows_the_pool(page, context)
+    the_lesson_shows_the_pool(page, context, gate)
 
 
 def six_requests_fit(page: Any, context: Context, gate: PassGate, axe: Axe) -> None:
@@ -118,12 +118,15 @@ def all_end(page: Any, sources: Sequence[Any]) -> None:
     sites.until(page, lambda: all(source.is_done for source in sources))
 
 
-def the_lesson_shows_the_pool(page: Any, context: Context) -> None:
+def the_lesson_shows_the_pool(page: Any, context: Context, gate: PassGate) -> None:
     page.locator("#learn-lesson").get_by_text("10. Sharing one LLM").wait_for()
     page.evaluate(WATCH_PASS)
     page.click("#learn-run")
     sites.until(page, lambda: context.model_host.schedule == "shared")
-    page.locator("#learn-requests tr.sp-own").nth(1).wait_for()
+    gate.closed = True  # no request ends before all four are drawn
+    gate.step_until_drawn(page, "#learn-requests tbody tr:nth-child(4)")
+    gate.closed = False
+    assert page.locator("#learn-requests tr.sp-own").count() == 4
     page.wait_for_function("() => window.seenInPass")
     sites.shot_in_motion(page, "requests-lesson-1280")
     scrolls = "(one) => one.scrollWidth > one.clientWidth"
@@ -134,8 +137,6 @@ def the_lesson_shows_the_pool(page: Any, context: Context) -> None:
     page.locator("#learn-requests .sp-all-pool").get_by_text("The run shown, as it").wait_for()
     desk = sites.desk_of(context, "learn")
     kept = desk.lecture.requests[desk.player.source.run_id]
-    # Select the round with the most requests: on a busy machine some requests may have ended before
-    # the last round.
     full = max(kept, key=lambda number: len(kept[number]["rows"]))
     page.locator(f"#learn-scrubber [data-r='{full - 1}']").click()
     becomes(page, ROWS_IN_SIGHT, 4)
