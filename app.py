@@ -17,8 +17,7 @@ from ui.server.arguments import parse, server_name  # noqa: E402
 
 def main(argv: list[str] | None = None) -> int:
     """Serve the page. Returns the exit code: 0 when the server ends (Ctrl+C ends it), 130 after
-    Ctrl+C before the page is served, 2 after a SpecScopeError. The error's message goes to stderr
-    in one line."""
+    Ctrl+C before that, 2 after a SpecScopeError, whose message goes to stderr in one line."""
     try:
         serve(argv)
     except SpecScopeError as error:

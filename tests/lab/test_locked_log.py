@@ -57,10 +57,10 @@ def test_a_cell_waits_for_a_locked_log_and_reports_it(lab: Lab) -> None:
 
 
 def test_a_study_whose_end_cannot_be_written_has_ended_and_can_be_resumed(lab, monkeypatch):
-    monkeypatch.setattr("lab.log_retries.RETRY_TIMEOUT_S", 0.2)
     lab.conductor.begin(study())
     until(lab, 1)
-    with lock(lab.store.path):
+    with lock(lab.store.path), monkeypatch.context() as patch:
+        patch.setattr("lab.log_retries.RETRY_TIMEOUT_S", 0.2)
         assert lab.conductor.wait(30)
         end = lab.conductor.progress()
         assert end.state == "failed" and not end.is_active

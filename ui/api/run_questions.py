@@ -37,7 +37,7 @@ def _baseline(context: Context) -> Callable[..., Any]:
         if state == "completed" and summary.num_lost_events:
             state = "incomplete in the log"
         if state != "completed":
-            raise ConfigError(f"run is {state}: only a completed run can be compared")
+            raise ConfigError.of("run", state, "only a completed run can be compared")
         session = await _run_question(context, gradio_request, run_id, race_plain)
         if session.baseline is None:
             raise ConfigError(session.trouble or UNFINISHED)

@@ -190,7 +190,7 @@ def test_a_run_that_did_not_complete_is_not_compared_with_plain_decoding(
     for event in (*events, refused):
         api.store.record(event, "")
     assert api.store.flush()
-    with pytest.raises(AppError, match=f"run is {state}: only a completed run can be compared"):
+    with pytest.raises(AppError, match=f"run is '{state}': only a completed run can be compared"):
         api("/baseline", run_id="synthetic-0")
     assert not api.worker.runs, "plain decoding is not run"
 
