@@ -89,9 +89,9 @@ def spread_threads() -> None:
         _set_affinity(one, set(cores()))
 
 
-def _set_affinity(thread: int, cores: set[int]) -> None:
+def _set_affinity(thread: int, allowed: set[int]) -> None:
     with suppress(ProcessLookupError, OSError):  # the thread has ended meanwhile
-        os.sched_setaffinity(thread, cores)
+        os.sched_setaffinity(thread, allowed)
 
 
 def _threads() -> Iterator[int]:

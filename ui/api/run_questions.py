@@ -38,7 +38,7 @@ def _baseline(context: Context) -> Callable[..., Any]:
             state = "incomplete in the log"
         if state != "completed":
             raise ConfigError.of("run", state, "only a completed run can be compared")
-        session = await _run_question(context, gradio_request, run_id, race_plain)
+        session = await _run_question(context, gradio_request, summary, race_plain)
         if session.baseline is None:
             raise ConfigError(session.trouble or UNFINISHED)
         speed = summary.stats.tokens_per_second
@@ -60,7 +60,8 @@ def _prove(context: Context) -> Callable[..., Any]:
         rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
         `words` say why, `at` is the index of the first token that differs, null if none does. A
         client that cancels stops it."""
-        session = await _run_question(context, gradio_request, run_id, race_plain)
+        summary = _ended_run(context, gradio_request, run_id)
+        session = await _run_question(context, gradio_request, summary, race_plain)
         if session.answer is None:
             raise ConfigError(session.trouble or UNFINISHED)
         return {
@@ -80,7 +81,8 @@ def _regret(context: Context) -> Callable[..., Any]:
         result counts the LLM passes that the text takes with each SSM alone (the best is
         `best_fixed`), with the best fixed group (`best_group`) and with the best SSM in each round
         (`oracle`); `words` is the result as a sentence. A client that cancels stops it."""
-        session = await _run_question(context, gradio_request, run_id, measure_regret)
+        summary = _ended_run(context, gradio_request, run_id)
+        session = await _run_question(context, gradio_request, summary, measure_regret)
         if session.regret is None:
             raise ConfigError(session.trouble or UNFINISHED_REGRET)
         return {"run_id": run_id, **regret_plain(session.regret)}
@@ -98,14 +100,13 @@ def _ended_run(context: Context, request: gr.Request, run_id: str) -> Any:
 
 
 async def _run_question(
-    context: Context, request: gr.Request, run_id: str, question: Question
+    context: Context, request: gr.Request, summary: Any, question: Question
 ) -> TabSession:
-    """A tab session with the answer to the question, or with `trouble` if there is none. Raises
-    StoreError if the run has not ended."""
-    _ended_run(context, request, run_id)
+    """A tab session with the answer to the question about an ended run, or with `trouble` if there
+    is none."""
     # A session for this call only, so that it disturbs no tab.
     session = TabSession()
-    source = await asyncio.to_thread(StoredSource, context.store, run_id)
+    source = await asyncio.to_thread(StoredSource, context.store, summary.run_id)
     session.look_at(Player(source))
     steps = iter(question(context.hub, session, context.access.key(request)))
     try:
