@@ -129,11 +129,11 @@ def click_round(page: Any, number: int, where: str = "live") -> None:
     page.locator(css).first.click()
 
 
-def select_round(page: Any, number: int) -> None:
-    """Select a round by its text."""
-    click_round(page, number)
-    page.locator("#live-proposals").get_by_text(f"Round {number + 1}:").wait_for()
-    page.locator("#live-tree").get_by_text(f"Round {number + 1}", exact=True).wait_for()
+def select_round(page: Any, number: int, where: str = "live") -> None:
+    """Select a round by its text; wait until the pictures of that round are drawn."""
+    click_round(page, number, where)
+    page.locator(f"#{where}-proposals").get_by_text(f"Round {number + 1}:").wait_for()
+    page.locator(f"#{where}-tree").get_by_text(f"Round {number + 1}", exact=True).wait_for()
     wait_all_drawn(page)
 
 

@@ -93,6 +93,7 @@ def both_are_moved(page: Any) -> None:
         strip.locator(".ss-round[data-r='2'][aria-pressed=true]").first.wait_for()
     becomes(page, NUMBER, "3")
     assert last != "3"
+    page.locator("#pair-two-tree").get_by_text("Round 3", exact=True).wait_for()
     page.locator("#pair-two-tree .ss-stage[data-stage=combine]").click()
     for half in ("one", "two"):
         tree = page.locator(f"#pair-{half}-tree")
