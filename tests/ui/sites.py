@@ -53,6 +53,7 @@ LEAVING = (
     "ERR_INCOMPLETE_CHUNKED",
     "network error",
     "Unexpected client exception",
+    "Unexpected error 404",
 )
 OpenSite = Callable[..., Served]
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from core import Request, SamplingParams
+from core import Engine, Request, SamplingParams
 from core.config import SpeculationConfig
 from core.events import RoundCompleted
 from storage import RunQuery
 from tests.ui import decoded, sites
 from tests.ui.browser.looks import turn_to
 from tests.ui.decoded import check_columns, check_curve, check_lanes, check_lengths, round_times
+from tests.ui.gates import gated_passes
 from tests.ui.reading import becomes, read
 from ui.form.menus import pipeline_choices
 from ui.run.charts import choice_value
@@ -22,6 +23,7 @@ from ui.run.frame import Frame
 from ui.run.reasons import length_reason
 from ui.run.view import detail_of, reduce_all
 from ui.server.context import Context
+from ui.server.session import TabSession
 
 pytestmark = pytest.mark.browser
 
@@ -259,7 +261,7 @@ def length_said(context: Context, board: str = "live") -> str:
 
 
 def test_a_newcomer_takes_a_lesson_and_live_shows_the_events_of_its_runs(
-    real: sites.Served, browser_page: sites.OpenPage
+    real: sites.Served, bundled: Engine, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
     page = sites.wait_ready(browser_page(url))
@@ -287,7 +289,7 @@ def test_a_newcomer_takes_a_lesson_and_live_shows_the_events_of_its_runs(
     assert ", trend: " in length_said(context)
     becomes(page, LENGTH_SAID, [length_said(context), ""])
     votes_are_those_of_the_events(page, minions)
-    drafts_beside_other_requests_are_those_of_the_events(page, context)
+    drafts_beside_other_requests_are_those_of_the_events(page, context, bundled.models.llm)
 
 
 def drafts_ahead_are_those_of_the_events(page: Any, run: decoded.Recorded) -> None:
@@ -321,21 +323,38 @@ def votes_are_those_of_the_events(page: Any, run: decoded.Recorded) -> None:
     sites.shot(page, "minions-1280-light")
 
 
-def drafts_beside_other_requests_are_those_of_the_events(page: Any, context: Context) -> None:
+def drafts_beside_other_requests_are_those_of_the_events(
+    page: Any, context: Context, llm: Any
+) -> None:
     """The other request is long, and begins before the page's own request."""
     long = Request(
         "The old lighthouse keeper",
         SamplingParams(200, ignore_eos=True),
         SpeculationConfig.preset("minions"),
     )
-    other = context.hub.start(long, "")
-    both = run_by(page, context, lambda: page.click("#live-run"))
+    desk = sites.desk_of(context)
+    earlier = run_shown(desk)
+
+    def run_beside() -> None:
+        page.click("#live-run")
+        sites.until(page, lambda: run_shown(desk) != earlier)
+        gate.closed = False
+
+    with gated_passes(llm) as gate:
+        gate.closed = True  # or the other request may end before the page begins its own
+        other = context.hub.start(long, "")
+        both = run_by(page, context, run_beside)
     other.cancel()
     ahead = [completed.round for completed in both.completed if completed.ahead]
     assert ahead, "some drafts were made while another request was verified"
     check_sums(page, both)
     check_ahead(round_of(page, ahead[-1]), both, ahead[-1])
     sites.shot(page, "across-1280-light")
+
+
+def run_shown(desk: TabSession) -> str:
+    assert desk.player is not None
+    return desk.player.source.run_id
 
 
 # The cells of each run's row in the lesson's table, once there are `count` rows and all times are

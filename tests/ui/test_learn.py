@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -71,7 +72,11 @@ def worker_of(learn: Learn) -> Any:
 
 
 def last_frame(frames: Iterator[list[Any]]) -> list[Any]:
-    return list(frames)[-1]
+    """The values that the page shows after all frames; a notice is sent only if it is new."""
+    notice: Any = None
+    for values in frames:
+        notice = values[-1] if "lines" in values[-1] else notice
+    return [*values[:-1], notice]
 
 
 def rows_of(values: list[Any]) -> list[str]:
@@ -133,6 +138,13 @@ def test_repeats_that_are_stopped_leave_one_sample(learn: Learn) -> None:
     assert "one sample" in values[-2]["note"]
     assert not any(row["ranges"] for row in values[-2]["rows"].values())
     assert "…" not in str(values[-2]["rows"])
+
+
+def test_a_notice_is_sent_once_so_that_a_verdict_given_meanwhile_stays(learn: Learn) -> None:
+    notices = [values[-1] for values in run_example(learn, TabSession(), 3, "me", FULL_SPEED)]
+    sent = [notice for notice in notices if "lines" in notice]
+    assert sent and all(one != next_one for one, next_one in pairwise(sent))
+    assert notices[-1] == gr.skip(), "Gradio sends the last values again at the end"
 
 
 def test_the_attempt_adds_its_run(learn: Learn) -> None:

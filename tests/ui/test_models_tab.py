@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import gradio as gr
 import pytest
 import torch
 
@@ -281,13 +283,16 @@ def test_a_gguf_file_needs_what_its_header_says(tmp_path: Path) -> None:
 def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
     loader = Loader(lambda: other_worker())
     context = context_of(store, loader)
-    (filled,) = pick_values(context, True, {"llm": "a", "ssms": {"0": "b"}}, ("x", "y", *FORM[2:]))
+    pick = partial(pick_values, context)
+    filled, end = pick(True, {"llm": "a", "ssms": {"0": "b"}}, ("x", "y", *FORM[2:]))
     assert filled[:2] == ["a", "b"] and not loader.asked
+    assert end == [gr.skip()] * 6, "what Gradio sends again at the end changes nothing"
     offer = {"llm": SMOLLM2, "ssms": {"0": "ssm-chat"}, "load": True}
-    last = list(pick_values(context, True, offer, ("x", "y", "bfloat16", "cpu")))[-1]
-    assert last[:2] == [SMOLLM2, "ssm-chat"] and "Loaded in" in notice_of(last, 2)
+    filled, *_, last = pick(True, offer, ("x", "y", "bfloat16", "cpu"))
+    assert filled[:2] == [SMOLLM2, "ssm-chat"] and "Loaded in" in notice_of(last, 2)
+    assert last[:2] == [gr.skip()] * 2
     assert loader.asked == [ModelPair(SMOLLM2, ("ssm-chat",), "bfloat16", "cpu")]
-    last = list(pick_values(context, False, offer, ("x", "y", "bfloat16", "cpu")))[-1]
+    *_, last = pick(False, offer, ("x", "y", "bfloat16", "cpu"))
     assert NOT_YOURS in notice_of(last, 2) and len(loader.asked) == 1
 
 

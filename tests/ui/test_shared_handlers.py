@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import gradio as gr
 import pytest
@@ -17,9 +17,10 @@ from storage import RunQuery, RunStore
 from tests.ui.boards import context, live_of, notice_of, run
 from tests.ui.fakes import FakeWorker
 from tests.ui.model_hosts import other_worker
+from tests.ui.test_form import form_values
 from ui.form.fields import FIELD_NAMES
 from ui.form.form import OWN, preset_values
-from ui.live.tab import send_at_temperature
+from ui.live.tab import _settled_handler, send_at_temperature
 from ui.run.player import Pace
 from ui.server.context import Context, make_context
 from ui.server.session import TabSession
@@ -278,6 +279,28 @@ def test_a_temperature_set_before_a_presets_fields_arrive_keeps_that_preset(
         3 if name == "speculation_length" else v for name, v in zip(FIELD_NAMES, shown, strict=True)
     ]
     assert send_at_temperature(session, names, chosen, 0.0, edited) is None
+
+
+def test_the_menu_keeps_its_preset_while_the_presets_fields_arrive_one_by_one(
+    store: RunStore,
+) -> None:
+    live = live_of(context(store))
+    settle, names = _settled_handler(live), live.board.context.drafter_names
+    request = cast(gr.Request, SimpleNamespace(session_hash="x", client=None, headers={}))
+    session = live.board.session(request)
+    before, minions = (preset_values(name, 0.0, names) for name in ("specinfer", "minions"))
+    session.sent = PendingFields.of("minions", before, minions, time.monotonic())
+    sampling = form_values()[: -len(FIELD_NAMES)]
+    first = next(i for i, (a, b) in enumerate(zip(before, minions, strict=True)) if a != b)
+    partly = [*before[:first], minions[first], *before[first + 1 :]]
+
+    def answer(fields: list[Any]) -> tuple[Any, int]:
+        name, *_, arrived = settle(request, "minions", "minions", {}, *sampling, *fields)
+        return name, arrived
+
+    assert answer(partly) == (gr.skip(), 0)
+    assert answer(minions) == (gr.skip(), 1)
+    assert answer(partly) == (OWN, 1), "control: these are the visitor's own settings"
 
 
 OLD_SSMS = ("ssm-a", "ssm-b")

@@ -237,10 +237,14 @@ def try_lesson(
 def _stream(
     learn: Learn, session: TabSession, lesson: Lesson, work: Iterator[object]
 ) -> Iterator[Values]:
+    said = None
     for frame in learn.board.stream(session, work):
         # The visitor may have opened another lesson meanwhile.
         shown = lesson_of(session.lecture.at) if session.lecture.at else lesson
-        yield [*frame, *_runs_and_question(session, shown)]
+        table, notice = _runs_and_question(session, shown)
+        # A notice that is sent again would replace the verdict on an answer given meanwhile.
+        yield [*frame, table, gr.skip() if notice == said else notice]
+        said = notice
 
 
 def stop_runs(learn: Learn, session: TabSession) -> list[dict[str, Any]]:

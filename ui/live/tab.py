@@ -244,11 +244,11 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
     def settle(
         request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
     ) -> list[Any]:
-        name = menu_name(chosen, shown, own, context.drafter_names, values[-count:])
         session = live.board.session(request)
-        sent = session.sent
+        sent, name = session.sent, shown
         arrived = sent is None or sent.has_arrived(values[-count:], time.monotonic())
-        if arrived:
+        if arrived:  # else the fields are partly those of the preset before
+            name = menu_name(chosen, shown, own, context.drafter_names, values[-count:])
             session.sent = None
         header = header_for_form(live, session, values) if arrived else gr.skip()
         updates = [*check_form(values), clear_trouble(live, session, values), header, int(arrived)]

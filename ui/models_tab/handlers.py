@@ -149,15 +149,17 @@ def _require_may_load(may_load: bool) -> None:
 def pick_values(
     context: Context, may_load: bool, data: Any, form: Sequence[Any]
 ) -> Iterator[Values]:
-    """After an offer was chosen: if it is to be loaded at once, loads it and yields until it is
-    loaded or loading has failed; else yields once. Each yielded list has the form's LLM and SSMs,
-    then the values of `state_values` (unchanged if nothing is to be loaded)."""
+    """After an offer was chosen: fills the form, then loads the offer if it is to be loaded at
+    once. Each yielded list has the form's LLM and SSMs, then the values of `state_values`."""
     offer = pick_offer(data, *form[:2])
+    yield [*offer, *[gr.skip()] * 4]  # notice, stages and buttons do not change
+    # At the end of a stream Gradio sends its last values again. The offer is not among them, since
+    # it would replace what the visitor has written into the form meanwhile.
     if not (isinstance(data, dict) and data.get("load")):
-        yield [*offer, *[gr.skip()] * 4]  # notice, stages and buttons do not change
+        yield [gr.skip()] * 6
         return
     for values in load_values(context, may_load, *offer, *form[2:]):
-        yield [*offer, *values]
+        yield [gr.skip(), gr.skip(), *values]
 
 
 def quick_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values]:

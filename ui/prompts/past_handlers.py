@@ -167,7 +167,7 @@ def wire_past(
     (`drafter_choices`)."""
     context = board.context
     outputs = [board.progress, board.studies, table, past.status, past.more_button]
-    options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
+    options: dict[str, Any] = {"concurrency_limit": None, **QUIET}
 
     def find(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
         owner = rights_of(context, request, key).owner
@@ -191,5 +191,7 @@ def wire_past(
         return gr.Dropdown(choices=[ANY_DRAFTER, *drafting])
 
     tab.select(drafter_menu, [visitor], past.drafter, **LATEST)
-    past.search_button.click(find, [visitor, past.search, past.drafter], outputs, **options)
-    past.more_button.click(find_more, [visitor], outputs, **options)
+    inputs = [visitor, past.search, past.drafter]
+    # "multiple": a search ends the search before it (`past_updates`).
+    past.search_button.click(find, inputs, outputs, trigger_mode="multiple", **options)
+    past.more_button.click(find_more, [visitor], outputs, trigger_mode="once", **options)
