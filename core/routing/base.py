@@ -69,7 +69,7 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class DraftEvidence:
-    """The most probable path of one SSM's draft, as far as it is within the node budget.
+    """The most probable path of one SSM's draft within the node budget.
 
     `scores`: each token's calibrated score. `similarities`: the cosine similarity between the LLM's
     embeddings of the drafted and of the committed token, for each position that has both.

@@ -181,7 +181,7 @@ class CreditRouter:
         self._rounds += 1
         self._decode_ms += max(0.0, evidence.share_ms)
         self._since_audition += evidence.num_tokens
-        # A changed time needs no new audition, unless the text has changed since the last one.
+        # A changed time needs no new audition while the text is unchanged.
         self._times_changed |= self._times.update(self._names)
         if self._times_changed and self._is_steady and self._log_probs and not self._changed:
             self._choose(first=False)

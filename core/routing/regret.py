@@ -1,7 +1,8 @@
 """Regret: extra LLM passes of a choice of drafters, compared with choices known only in hindsight.
 
-Regret is counted on a finished text. An SSM's draft at a position consists of its tokens from there
-on that equal the text's, at most `depth` tokens. A round commits this draft and one more token.
+Regret is counted on a finished text. An SSM's draft at a position is its consecutive tokens from
+this position on that equal the text's, at most `depth` tokens. A round commits this draft and one
+more token.
 
 The longest draft of each round is also the best choice for the whole text: of two rounds, the round
 that begins earlier never ends later.

@@ -45,7 +45,7 @@ def trim_lengths(
 ) -> tuple[int, ...]:
     """Shortens drafts until all together have at most `most` nodes; returns their lengths. The
     largest draft is shortened first, of equally large drafts the last one. Ready drafts are never
-    shortened, so the nodes may still exceed `most`."""
+    shortened: the nodes may still exceed `most`."""
     nodes = sum(one.width * n for one, n in zip(group, lengths, strict=True))
     if round(nodes) <= most:
         return tuple(lengths)
@@ -98,15 +98,14 @@ def best_group(
 ) -> PassGroup:
     """The group of at most `largest` requests that minimises
 
-        (t_draft + t_verify) / |B| + weight x Gamma
+    (t_draft + t_verify) / |B| + weight x Gamma
 
     B is the group, Gamma the nodes of its drafts, weight NODE_WEIGHT times the time of a pass over
     one token. If all drafts are made during other requests' passes, the larger of the two times
-    replaces their sum. A group consists of requests adjacent in context length, since a batch is as
-    slow as its longest text. It includes the request that has waited longest, so that none waits
-    for ever. A group of several requests must take at most MOST_TIME and fit into memory, for which
-    drafts are shortened (see `trim_to_memory`). `candidates`: the indices to choose from, None for
-    all.
+    replaces their sum. A group consists of requests adjacent in context length: a batch is as slow
+    as its longest text. The group includes the request that has waited longest. A group of several
+    requests takes at most MOST_TIME and fits into memory. Drafts are shortened to MAX_PASS_NODES
+    and to the memory. `candidates`: the indices to choose from, None for all.
     """
     candidates = range(len(live)) if candidates is None else candidates
     by_context = sorted(candidates, key=lambda i: (live[i].context, i))

@@ -99,7 +99,7 @@ def mss(inputs: VerifyInput) -> Verdict:
     p."""
     children = inputs.tree.child_lists()
     path: list[int] = []
-    # In the keys of the noise: no two decisions of a round share a key.
+    # A part of the noise keys: no two decisions of a round share a key.
     draws: Draws = ()
     trials: list[TrialResult] = []
     node = ROOT
