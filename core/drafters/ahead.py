@@ -119,7 +119,6 @@ class AheadDrafting:
         return leads
 
     def _score_trees(self, name: str, members: list[int]) -> None:
-        """One pass of the SSM over the trees. Stores the most probable outcomes of each tree."""
         if not members:
             return
         ssm, plans = self._ssms[name], [self._plans[i] for i in members]
@@ -132,7 +131,6 @@ class AheadDrafting:
                 self._outcomes[i] = top_outcomes(plan.tree, scores, OUTCOMES, ends)
 
     def _begin_drafts(self, name: str) -> None:
-        """Begins a draft after each predicted outcome, if the draft is worth starting."""
         ssm, plans, members = self._ssms[name], [], []
         for i in self._members[name]:
             plan, by_outcome = self._plans[i], {}

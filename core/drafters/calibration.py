@@ -16,7 +16,7 @@ __all__ = ["Calibration", "updated_temperatures", "scores_of"]
 
 # Damping of a Newton step: one token is one sample of a noisy gradient.
 STEP = 0.05
-# Bounds of beta, the inverse temperature.
+# Bounds of beta.
 MIN_BETA, MAX_BETA = 0.25, 4.0
 # The least variance by which a step is divided: a row that is certain has variance 0.
 MIN_CURVATURE = 0.05

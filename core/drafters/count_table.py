@@ -74,7 +74,6 @@ def _find(table: np.ndarray, code: int, length: int) -> int:
 
 @jit
 def _weight(table: np.ndarray, row: int) -> int:
-    """A row's weight: the sum over its candidates."""
     total = 0
     for place in range(CANDIDATES):
         total += table[row, _WEIGHT + place] >> 2
@@ -281,7 +280,7 @@ def _add_row(
 
 @jit
 def _likeliest(candidates: _Candidates, count: int) -> int:
-    """The candidate of the greatest chance that has no place; -1: none is left."""
+    """The likeliest candidate that has no place; -1: none is left."""
     best = -1
     for node in range(count):
         if candidates.places[node] == _WAITING and (
@@ -314,7 +313,6 @@ def _exclude_siblings(candidates: _Candidates, count: int, node: int, place: int
 
 @jit
 def _may_extend(candidates: _Candidates, node: int, depth: int, ends: np.ndarray) -> bool:
-    """Whether `node` may have children."""
     if node < 0:
         return depth > 0
     for end in ends:

@@ -178,8 +178,6 @@ class LikelihoodWeights:
         return tokens.get(position)
 
     def _count(self, token: Token) -> None:
-        """Replaces the value counted for a token by the value from its current
-        log-probabilities."""
         log_probs = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
         average = sum(log_probs.values()) / len(log_probs) if log_probs else 0.0
         # The fraction of this token's value that remains: a correction counts as much.

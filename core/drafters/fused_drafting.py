@@ -42,7 +42,7 @@ class _FusedRequest:
     error: DrafterError | None = None
 
     def begin_step(self, depth: int) -> bool:
-        """Sets its SSMs' tips if the step to `depth` is made. Returns whether it is made."""
+        """Sets its SSMs' tips and returns True if the step to `depth` is made."""
         if self.error is not None or not self.members or not self._continues(depth):
             return False
         trunk = self.tree.trunk[-1] if self.tree.trunk else ROOT
@@ -67,7 +67,6 @@ class _FusedRequest:
         return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
     def end_step(self) -> None:
-        """Adds the best of its SSMs' proposals after the trunk to the trunk."""
         tree = self.tree
         best, best_score, highest, winner = ROOT, 0.0, 0.0, 0
         for member in self.members:
@@ -143,8 +142,7 @@ def _fused_request(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> _Fuse
 
 
 def _step(requests: Sequence[_FusedRequest], stage: str) -> None:
-    """One pass of each SSM over its tips of all requests; then each trunk takes the best
-    proposal."""
+    """One pass of each SSM over its tips of all requests."""
     by_ssm: dict[str, list[FusedSsm]] = {}
     for one in requests:
         for member in one.members:
@@ -182,7 +180,6 @@ def _next_logits(members: Sequence[FusedSsm]) -> Steps[list[torch.Tensor]]:
 
 
 def _propose(members: Sequence[FusedSsm]) -> None:
-    """Adds every SSM's proposals. Each kind of proposer is called once, for all its SSMs."""
     by_greedy: dict[bool, list[FusedSsm]] = {}
     for member in members:
         by_greedy.setdefault(member.request.sequence.sampling.greedy, []).append(member)

@@ -67,13 +67,12 @@ class FusedTree:
 @dataclass
 class FusedSsm:
     """One SSM's part of one request. `tree`: the tree of all SSMs of the request. `weight`: at most
-    1. `own`: the tip of its own chain, None once the chain has ended. `places`: by node of the
-    tree, the pending node of its model; `rows`: by node, the row of its logits after the node;
+    1. `own`: the tip of its own chain, None once the chain has ended. By node of the tree,
+    `places`: the pending node of its model; `rows`: the row of its logits after the node.
     `own_nodes`: nodes that it proposed.
 
-    In the current step: `tips`, the nodes after which it proposes (the trunk's tip, and its own
-    chain's); `frontier`, the proposer's input at the tips; `proposed`, for each tip the proposed
-    node with its score, or ROOT and 0 without a proposal.
+    In the current step, `tips`: the nodes after which it proposes; `proposed`: for each tip the
+    proposed node with its score, or ROOT and 0 without a proposal.
     """
 
     drafter: SsmDrafter
@@ -99,7 +98,7 @@ class FusedSsm:
         return self.drafter.state(self.request), token_ids, parents
 
     def make_frontier(self, logits: torch.Tensor) -> Frontier:
-        """The proposer's input for the logits (tips, V) after the tips."""
+        """The proposer's input for the logits (tips, V)."""
         sequence = self.request.sequence
         sampling = sequence.sampling
         if sampling.penalizes:

@@ -134,8 +134,8 @@ def has_children(draft: Draft, path: Sequence[int]) -> bool:
 
 
 def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
-    """The probabilities that the draft gave to `count` committed tokens, of which it proposed the
-    nodes `path`; 0 for the first token that it predicted wrongly, NaN for tokens without a
+    """The probabilities that the draft gave to `count` committed tokens. `path`: its accepted
+    nodes. 0 for the first token that the draft predicted wrongly, NaN for tokens without a
     prediction."""
     if draft is None:
         return [math.nan] * count

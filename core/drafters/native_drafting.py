@@ -76,8 +76,7 @@ class NativeDrafting:
 
 
 def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int, DraftSlot]] | None:
-    """(number, slot) of each request worth starting; None if the SSM's model is not compiled or one
-    of the requests does not start from text alone (`_starts_from_text`)."""
+    """(number, slot) of each request worth starting; None if the SSM cannot be served."""
     models = batched_models_of(ssm.model)
     if models is None or not all(ssm.has_state(request.sequence) for request in requests):
         return None
@@ -176,7 +175,6 @@ class _Draft:
 
     @property
     def rows(self) -> dict[int, int]:
-        """Row of `logits` after the root and after each fed node."""
         return {ROOT: 0} | {node: 1 + i for i, node in enumerate(self.fed)}
 
     def write_back(self) -> None:

@@ -113,7 +113,6 @@ def workspace_for(slots: Sequence[DraftSlot]) -> DraftLimits:
     lacking = sum(len(slot.request.sequence.tokens) - slot.num_read for slot in slots)
     # Nodes of each level: k1, k1 k2, ...
     levels = [list(accumulate(slot.shape, mul)) for slot in slots]
-    # Level l of the call is level l of every draft that is that deep.
     widest = max(map(sum, zip_longest(*levels, fillvalue=0)))
     # Nodes that get KV slots and rows of logits: all but the deepest level.
     input_sizes = [sum(sizes[:-1]) for sizes in levels]

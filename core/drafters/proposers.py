@@ -119,7 +119,6 @@ def proposer(kind: str, *, greedy: bool) -> Proposer:
 
 
 def _draw(frontier: Frontier, width: int, *, distinct: bool) -> Proposals:
-    """Up to `width` draws for each node; without replacement if `distinct`."""
     # Drawn from the processed distribution, scored by the unprocessed one.
     q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
     scores = frontier.calibration.scores(frontier.logits)
@@ -143,7 +142,6 @@ def _draw(frontier: Frontier, width: int, *, distinct: bool) -> Proposals:
 
 
 def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The parts concatenated; a single part is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 

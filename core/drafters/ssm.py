@@ -286,8 +286,6 @@ class SsmDrafter:
     def _read_text(
         self, states: Sequence[SsmState], sequences: Sequence[TokenSequence]
     ) -> Steps[None]:
-        """One pass over the committed tokens that the rows lack. Records likelihoods for runs that
-        need them."""
         feeds = []
         for state, sequence in zip(states, sequences, strict=True):
             last_only = not needs_likelihoods(sequence.speculation)
@@ -349,8 +347,6 @@ class SsmDrafter:
 
 
 def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...]) -> None:
-    """Updates the calibration by the committed tokens after the draft's nodes on the committed
-    path."""
     utilities = draft.utilities if draft.utilities is not None else draft.logits
     # The nodes on the committed path that have logits, each with the token committed after it.
     nodes = zip((ROOT, *draft.walk(token_ids)), token_ids, strict=False)
@@ -366,8 +362,7 @@ def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple
 
 
 def _chunk_ends(length: int, num_scored: int) -> list[int]:
-    """Ends of the chunks in which a prompt is read; the last `num_scored` tokens come in small
-    chunks, see SCORED_CHUNK."""
+    """Ends of the chunks in which a prompt is read, see SCORED_CHUNK."""
     first = max(0, length - num_scored)
     large = [min(end, first) for end in range(PREFILL_CHUNK, first + PREFILL_CHUNK, PREFILL_CHUNK)]
     return large + [

@@ -81,9 +81,9 @@ class SsmPool:
         stage: str = "prefill",
         window: int = AUDITION,
     ) -> tuple[dict[str, list[float]], list[Timed]]:
-        """Log-probabilities that each SSM gives the last tokens of a text (see
-        `SsmDrafter.audition`), by name, and the spans of its passes, named `stage`. Both are empty
-        for a text shorter than MIN_TOKENS. An SSM whose pass fails has no log-probabilities."""
+        """By SSM, the log-probabilities of `SsmDrafter.audition`; and the spans of the passes,
+        named `stage`. Both are empty for a text shorter than MIN_TOKENS. An SSM whose pass fails
+        has no log-probabilities."""
         to_score = names if len(token_ids) >= MIN_TOKENS else ()
         # The same tokens for all SSMs, even if one SSM's context is shorter than the window.
         window = min([window, *(self.ssms[name].context_length for name in to_score)])
@@ -96,8 +96,8 @@ class SsmPool:
     def first_choice_tokens(
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
-        """The token that each SSM would have drafted first at each position of a text, by name, see
-        `SsmDrafter.first_choice_tokens`. An SSM whose pass fails is left out."""
+        """By name, the tokens of `SsmDrafter.first_choice_tokens`. An SSM whose pass fails is left
+        out."""
         works = run_all(
             {
                 n: (

@@ -45,9 +45,8 @@ PRIOR_TOKENS = 2.0
 
 @dataclass(kw_only=True)
 class _SuffixState(LookupState):
-    """`own`: the index of this text; `indexed`: how many of its tokens are in it. `ends`:
-    end-of-text tokens. `prompt`: the prompt's hash. `match`: tokens of the last draft's longest
-    match. `hits`, `tries`: tokens accepted and tried, by `match_class`."""
+    """`indexed`: how many tokens of this text are in `own`. `match`: tokens of the last draft's
+    longest match. `hits`, `tries`: tokens accepted and tried, by `match_class`."""
 
     own: TextIndex
     ends: np.ndarray

@@ -39,9 +39,8 @@ DEEPEST = 32
 
 @dataclass(kw_only=True)
 class _TableState(LookupState):
-    """`table`: the table of its prompt's fold. `hits`: the number of accepted nodes; `predicted`:
-    the sum of the verified nodes' shares. Both are by the length of the context after which the
-    node was counted."""
+    """`hits`: the number of accepted nodes; `predicted`: the sum of the verified nodes' shares.
+    Both are by the length of the context after which the node was counted."""
 
     table: np.ndarray
     ends: np.ndarray

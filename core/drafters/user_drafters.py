@@ -250,7 +250,6 @@ def _copy_of(sequence: TokenSequence) -> _SequenceCopy:
 
 
 def _plain_copy(draft: Draft) -> Draft:
-    """A copy of a draft, without the fields that only SSMs fill in."""
     return Draft(
         token_ids=[*draft.token_ids],
         parents=[*draft.parents],

@@ -37,8 +37,7 @@ FLOOR = -6.9  # log 0.001
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 # A drop is more than this many standard errors. A false alarm costs only an audition.
 DROP = 2.5
-# An audition after a drop reads CHANGED_WINDOW tokens and compares the last CHANGED_TOKENS: tokens
-# before the change are no evidence.
+# An audition after a drop reads CHANGED_WINDOW tokens and compares the last CHANGED_TOKENS.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
 # A time is replaced once the measured time differs from it by more than this factor.
 ALIKE = 1.4

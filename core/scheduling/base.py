@@ -74,12 +74,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """Cost and result of one round of `requests` requests. `wall_ms`: from the round's start to its
-    last event; `llm_ms`: the LLM's pass; `between_ms`: time outside the models. `draft_ms`: the
-    drafting time; `open_ms`: the SSMs' prefills and auditions for `num_opened` requests. `nodes`:
-    verified nodes of all requests; `tokens`: committed tokens; `steps`: steps of the deepest draft,
-    0 without drafts; `context`: the mean number of cached tokens per request; `num_queued`:
-    requests in the queue."""
+    """Cost and result of one round. `wall_ms`: from the round's start to its last event;
+    `between_ms`: time outside the models; `open_ms`: the SSMs' prefills and auditions for
+    `num_opened` requests. `nodes`: verified nodes of all requests; `tokens`: committed tokens;
+    `steps`: steps of the deepest draft, 0 without drafts; `context`: the mean number of cached
+    tokens per request."""
 
     requests: int
     context: int

@@ -95,8 +95,7 @@ class SpeculationControl:
 def _reason(
     after: SpeculationLimit, before: SpeculationLimit, queue: int, busy: float | None
 ) -> str:
-    """Why the limit changed from `before` to `after`. `busy`: as in `observe`; None if the LLM was
-    not idle."""
+    """`busy`: as in `observe`; None if the LLM was not idle."""
     drafts = f"a draft has at most {number_of(after.length, 'token')}"
     drafts += f" by {number_of(after.drafters, 'SSM')}"
     if queue:

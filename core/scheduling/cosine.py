@@ -31,8 +31,7 @@ NODE_WEIGHT = 0.007
 @dataclass(frozen=True, slots=True)
 class PassGroup:
     """The requests of one LLM pass. `members`: their indices; `lengths`: the lengths of their
-    drafts; `nodes`: the nodes of all drafts together (Gamma); `cost`: the objective's value in ms
-    per request."""
+    drafts; `nodes`: of all drafts together; `cost`: the objective's value in ms per request."""
 
     members: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -203,7 +202,6 @@ class Cosine:
 
 
 def _reason(live: Sequence[LiveRequest], group: PassGroup, num_candidates: int) -> str:
-    """Why this group was chosen among `num_candidates` requests."""
     size, tokens = len(group.members), number_of(group.lengths[0], "token")
     if len(live) == 1:
         return f"one request is decoded: every pass is its own, and it may draft {tokens}"

@@ -62,7 +62,6 @@ class PlainGuard:
         reading of prompts, plus these tokens' share of their prompts' reading. `plain_ms`: the time
         of a token in plain rounds, which commit one token for each of `requests` requests."""
         self._drafting_rounds += 1
-        # The tokens that plain rounds would have committed in the same time.
         plain_tokens = ms / plain_ms
         if not (math.isfinite(plain_tokens) and plain_tokens > 0):
             return False

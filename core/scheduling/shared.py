@@ -76,10 +76,9 @@ class Shared:
         # request may generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
-        # The price of the planned round, see BatchLoad; 0: its trees have no common budget.
+        # See BatchLoad; 0: the planned round's trees have no common budget.
         self._price = 0.0
-        # The planned round: the number of live requests, whether the round is plain, and the
-        # requests' record.
+        # Of the planned round.
         self._num_live, self._plain = 0, False
         self._plan_record: _SizeRecord | None = None
 
@@ -152,7 +151,6 @@ class Shared:
         return self._records[size]
 
     def _load(self, count: int, context: int, record: _SizeRecord) -> BatchLoad:
-        """The load of a pass that `count` of the live requests share."""
         plain_ms = self._plain_ms(self._num_live, context)
         # The time of a node is averaged over the nodes of a recent round; before the first round
         # with drafts, over one node per request.

@@ -97,7 +97,7 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
     parents: list[int] = []
     proposals: list[list[Proposal]] = []
     sources: list[list[tuple[int, int]]] = []
-    # (parent in the trie, token) -> node of the trie.
+    # (parent, token) -> node of the trie.
     children: dict[tuple[int, int], int] = {}
     for drafter, draft in drafts.items():
         # Node of the draft -> node of the trie.
@@ -122,7 +122,7 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
 
 
 def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
-    # The parent's row: the distribution that the node was drawn from.
+    # The row that the node was drawn from.
     row = draft.rows[draft.parents[node]] if draft.q is not None else None
     return Proposal(drafter, draft.scores[node], draft.ranks[node], draft.qs[node], row)
 
