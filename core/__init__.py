@@ -1,6 +1,6 @@
 """SpecScope's engine. Imports neither the page (Gradio) nor the run log (SQLite).
 
-The public names are imported on first access, so that `import core.events` does not load torch.
+Public names are imported on first access: `import core.events` does not load torch.
 """
 
 from __future__ import annotations

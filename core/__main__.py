@@ -1,7 +1,6 @@
 """`python -m core`: the engine without a page.
 
-Exit codes: 0 success; 1 with one line for an EngineError; 2 with one line for any other
-SpecScopeError (a wrong argument, a model that cannot be loaded); 130 when interrupted.
+Exit codes: 1 for an EngineError, 2 for any other SpecScopeError, 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -95,8 +94,7 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
         min_p=args.min_p,
         repetition_penalty=args.repetition_penalty,
     )
-    # Without an SSM, here or on a node, only model-free drafters could draft, which does not always
-    # pay: so plain decoding is the default.
+    # Without an SSM drafting does not always pay.
     preset = args.preset or (
         DEFAULT_PRESET if ssms_of(args) or args.node or args.cluster else "autoregressive"
     )
@@ -110,9 +108,8 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
 
 
 def is_conversation(args: argparse.Namespace) -> bool:
-    """Whether to read the messages of a conversation from standard input: with `--chat` and without
-    a prompt. Raises ConfigError if there is neither a prompt nor `--chat`, or if a conversation is
-    to be printed as JSON."""
+    """Whether to hold a conversation: `--chat` without a prompt. Raises ConfigError without a
+    prompt and `--chat`, and for a conversation with `--json` or `--events`."""
     if args.prompt is not None or args.prompt_file is not None:
         return False
     if not args.chat:
@@ -137,8 +134,8 @@ def prompt_of(args: argparse.Namespace) -> str:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Loads the models, generates, writes to standard output. Raises SpecScopeError."""
-    # These arguments are checked before anything is loaded, torch included.
+    """Loads the models and generates. Raises SpecScopeError."""
+    # These arguments are checked before torch is loaded.
     conversation = is_conversation(args)
     sampling, speculation = settings_of(args)
     request = None
@@ -174,15 +171,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def print_events(events: Iterator[Event], out: TextIO) -> None:
-    """Writes every event when it is emitted, one JSON object a line."""
+    """Writes each event as one line of JSON."""
     for event in events:
         print(json.dumps(event_to_plain(event)), file=out, flush=True)
 
 
 def print_text(events: Iterator[Event], as_json: bool) -> None:
-    """Prints the text as it is generated, and then, on standard error, the rounds' notes (for
-    example that a node is missing) and a summary. `as_json`: prints one JSON object at the end
-    instead of the text and the summary."""
+    """Prints the text as it is generated; with `as_json` one JSON object at the end. Notes and,
+    without `as_json`, a summary go to standard error."""
     from core.events.outcome import Outcome
 
     outcome = Outcome()
@@ -215,8 +211,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Python flushes buffered output when it exits, which would fail again; so this discards the
-        # output.
+        # Python flushes buffered output when it exits, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except EngineError as error:

@@ -1,7 +1,4 @@
-"""A conversation in a terminal: each line is a message, each answer is streamed.
-
-The prompt of each turn is the whole conversation, in the LLM's chat template.
-"""
+"""A conversation in a terminal: each line is a message."""
 
 from __future__ import annotations
 
@@ -28,10 +25,9 @@ ASK = "> "
 def converse(
     engine: Engine, sampling: SamplingParams, speculation: SpeculationConfig, source: TextIO
 ) -> None:
-    """Answers each line of `source` as a message until `source` ends; the line `/new` begins a new
-    conversation instead. Writes answers to standard output, and hints, notes, speeds and errors to
-    standard error. Raises ConfigError if the LLM has no chat template, and for bytes that cannot be
-    decoded as text."""
+    """Answers the lines of `source` on standard output; the line `/new` begins a new conversation.
+    Raises ConfigError if the LLM has no chat template, and for bytes that cannot be decoded as
+    text."""
     models = engine.models
     # Messages of the user and of the assistant in turn, the user's first.
     messages: list[dict[str, str]] = []
@@ -40,7 +36,7 @@ def converse(
         ids = chat_tokens(models, [*messages, _message("user", line)])
         return Request(line, sampling, speculation, chat=True, prompt_token_ids=ids)
 
-    next_request("hello")  # without a chat template: raises before the first line is read
+    next_request("hello")  # raises without a chat template
     print(HINT.format(name=models.llm.info.name, new=NEW), file=sys.stderr, flush=True)
     for line in _lines(source):
         if line == NEW:
@@ -58,8 +54,8 @@ def _message(role: str, content: str) -> dict[str, str]:
 
 
 def _lines(source: TextIO) -> Iterator[str]:
-    """The lines of `source` that are not blank; a terminal shows `ASK` before each. Raises
-    ConfigError for bytes that cannot be decoded as text."""
+    """The lines of `source` that are not blank. Raises ConfigError for bytes that cannot be decoded
+    as text."""
     interactive = source is sys.stdin and source.isatty()
     if interactive:
         with suppress(ImportError):  # not every Python has readline
@@ -79,8 +75,8 @@ def _lines(source: TextIO) -> Iterator[str]:
 
 
 def _answer(engine: Engine, request: Request) -> str:
-    """Prints the answer as it is generated, then its notes and speed. Returns the answer. Ctrl-C
-    ends the answer early."""
+    """Prints the answer, its notes and its speed; returns the answer. Ctrl-C ends the answer
+    early."""
     outcome = Outcome()
     stream: Any = engine.generate(request)
     with closing(stream) as events:

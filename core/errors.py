@@ -1,6 +1,4 @@
-"""The exception tree under SpecScopeError. The message for a value that is not allowed names the
-field, the value and what is allowed (`SpecScopeError.of`).
-"""
+"""The exceptions under SpecScopeError, and `one_line` for texts in their messages."""
 
 from __future__ import annotations
 
@@ -36,12 +34,10 @@ LONGEST_SHOWN = 300
 
 
 def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
-    """Text from a file or another package as one line of a message. White space becomes single
-    spaces; other characters that cannot be printed are escaped. A text longer than `longest`
-    characters is cut at that length and gets three dots."""
+    """The text of `value` in one line: at most `longest` characters, then three dots if the text
+    was cut. White space is collapsed; other characters that cannot be printed are escaped."""
     text = str(value)
-    # Only the beginning of a long text is read. An escape has up to ten characters, so `line` may
-    # be longer than `words`.
+    # Only the beginning of a long text is read.
     words = " ".join(text[: 4 * longest].split())
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
     return line if len(line) <= longest and len(text) <= 4 * longest else f"{line[:longest]}..."
@@ -52,12 +48,12 @@ class SpecScopeError(Exception):
 
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> Self:
-        """The standard message: the field, its value, what is allowed."""
+        """An error that names the field, its value and what is allowed."""
         return cls(f"{field} is {_format_value(value)}: {allowed}")
 
     @classmethod
     def must_be(cls, field: str, value: object, allowed: str) -> Self:
-        """The standard message for a value out of range: `n is 0: it must be at least 1`."""
+        """As `of`, with "it must be" before `allowed`."""
         return cls.of(field, value, f"it must be {allowed}")
 
 
@@ -66,8 +62,7 @@ class ConfigError(SpecScopeError, ValueError):
 
 
 def _format_value(value: object) -> str:
-    # A message is one line: the value may be a very long text, or a number that is too long for
-    # Python to print.
+    # Python refuses to print very long numbers.
     if isinstance(value, int) and value.bit_length() > LONGEST_SHOWN:
         return f"a number of {value.bit_length()} bits"
     text = repr(value)
@@ -75,8 +70,7 @@ def _format_value(value: object) -> str:
 
 
 class ContextLengthError(ConfigError):
-    """The prompt, or the prompt with the requested number of tokens, does not fit the models'
-    context."""
+    """The prompt and the requested tokens do not fit the context."""
 
 
 class ModelError(SpecScopeError):
@@ -101,8 +95,7 @@ class RankError(ModelError):
 
 
 class OutOfMemoryError(ModelError):
-    """A model, its KV cache or its files do not fit; the message says how much is needed and how
-    much is free."""
+    """A model, its KV cache or its files do not fit."""
 
 
 class NodeError(ModelError):
@@ -123,8 +116,7 @@ class EngineClosedError(EngineError):
 
 
 class DrafterError(EngineError):
-    """A drafter failed; `name` says which. Its run goes on without the drafter. `place`: file and
-    line in a user-defined drafter."""
+    """A drafter failed. `place`: file and line in a user-defined drafter."""
 
     def __init__(self, name: str, cause: BaseException, place: str = "") -> None:
         reason = one_line(f"{type(cause).__name__}: {cause}")
@@ -153,10 +145,8 @@ class CellInterruptedError(StudyError):
     """One measurement of a study was cut short; it has to be repeated."""
 
 
-# Errors that a model, a device, a request or a caller's callback is expected to raise now and then.
+# Errors that a model, a device, a request or a callback may raise.
 EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
-# Errors of third-party code: a model's pass, a tokenizer, a chat template. An error in a drafter
-# drops that drafter, and the run goes on. An error in the LLM ends its request, and other requests
-# go on. Any type occurs: a token outside the embedding is an IndexError, a deleted folder an
-# OSError, and the package `tokenizers` raises bare Exceptions.
+# Errors of third-party code: a model's pass, a tokenizer, a chat template. Any type occurs: the
+# package `tokenizers` raises bare Exceptions.
 MODEL_FAULTS = (Exception,)

@@ -1,7 +1,4 @@
-"""RunStats as a fold over a run's events; most names and definitions are vLLM's or llama.cpp's.
-
-The engine folds each event when it is emitted; a replay folds the same events again.
-"""
+"""RunStats as a fold over a run's events; most names and definitions are vLLM's or llama.cpp's."""
 
 from __future__ import annotations
 
@@ -23,16 +20,14 @@ __all__ = [
     "union_ms",
 ]
 
-# Lanes that are not named after a drafter: the LLM's lane, and the lanes of stages that run no
-# model.
+# Lanes that are not named after a drafter. The stages of HOST_LANES run no model.
 LLM_LANE = "llm"
 HOST_LANES = ("combine", "verify", "commit")
 NOT_DRAFTING = (LLM_LANE, *HOST_LANES)
 
 
 class StatsFold:
-    """Accumulates rounds; `stats(now_ms)` gives the figures so far. O(longest acceptance)
-    memory."""
+    """Accumulates a run's events in O(longest acceptance) memory."""
 
     def __init__(self) -> None:
         self._queue_ms = 0.0
@@ -45,11 +40,11 @@ class StatsFold:
         self._tree_depth = self._tree_nodes = 0
 
     def observe(self, event: Event) -> None:
-        """Adds an event; only three kinds of events are counted."""
+        """Adds an event."""
         if isinstance(event, RunStarted):
             self._queue_ms = event.queue_ms
         elif isinstance(event, Combined):
-            # Counted with the round's last event, which says where the text was cut.
+            # Counted with RoundCompleted, which says where the text was cut.
             self._tree_depth = max(event.depths, default=0)
             self._tree_nodes = len(event.depths)
         elif isinstance(event, RoundCompleted):
@@ -61,7 +56,6 @@ class StatsFold:
         self._accepted += event.num_accepted
         self._drafted += max(0, self._tree_depth - event.num_cut)
         self._nodes += self._tree_nodes
-        # Grown to the longest acceptance so far.
         missing = event.num_accepted + 1 - len(self._histogram)
         self._histogram.extend([0] * max(0, missing))
         self._histogram[event.num_accepted] += 1
@@ -84,7 +78,7 @@ class StatsFold:
         self._verify_ms += sum(end - start for start, end in llm)
         self._llm_busy += union_ms(llm)
         self._draft_busy += union_ms(drafting)
-        # |A and B| = |A| + |B| - |A or B|: an intersection by unions, which are needed anyway.
+        # |A and B| = |A| + |B| - |A or B|.
         self._both_busy += union_ms(llm) + union_ms(drafting) - union_ms([*llm, *drafting])
 
     def stats(self, now_ms: float) -> RunStats:
@@ -115,15 +109,10 @@ class StatsFold:
 
     def _overlap_ratio(self) -> float:
         """The time in which drafting for this run overlaps LLM passes, divided by the time of this
-        run's LLM passes. The overlapped passes are this run's and, with `pipeline=across`, passes
-        for other requests, which are not in this run's events.
-
-        Concurrent drafters count once, and no drafting counts for two passes. Passes for other
-        requests may be longer than this run's, hence the bound of 1.
-        """
+        run's LLM passes; at most 1. Passes for other requests count too."""
         if not self._llm_busy:
             return 0.0
-        # `saved_ms` adds up concurrent drafters, so it is scaled down by how much they overlapped.
+        # `saved_ms` adds up concurrent drafters: it is scaled down by their overlap.
         at_once = self._draft_busy / self._draft_ms if self._draft_ms else 0.0
         others = min(self._saved_ms * at_once, self._draft_busy - self._both_busy)
         return min(1.0, (self._both_busy + max(0.0, others)) / self._llm_busy)
@@ -140,7 +129,6 @@ def stats_of(events: Sequence[Event]) -> RunStats:
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
     """Total length covered by the intervals (start, end), overlaps counted once."""
     covered, last_end = 0.0, float("-inf")
-    # In order of start, so everything before `last_end` is already counted.
     for start, end in sorted(intervals):
         covered += max(0.0, end - max(start, last_end))
         last_end = max(last_end, end)
@@ -158,12 +146,10 @@ def timings_union_ms(timings: Iterable[Timed]) -> float:
 
 
 def audition_ms(event: RoundCompleted) -> float:
-    """Milliseconds that auditions took in a routed round. In an audition SSMs score the text's last
-    tokens (in the first round, the prompt's)."""
+    """Milliseconds of a routed round's auditions, in which SSMs score the text's last tokens."""
     later_ms = sum(span.ms for span in event.spans if span.name == "audition")
-    # The prompt's audition is recorded as prefill spans. A waiting SSM reads the prompt only for
-    # the audition: so if a waiting SSM has a prefill span, each SSM's first prefill span is its
-    # audition.
+    # The prompt's audition is recorded as prefill. If a waiting SSM has a prefill span, each SSM's
+    # first prefill span is its audition.
     waiting = {one.drafter for one in event.routing if one.role == "waiting"}
     ssms = {one.drafter for one in event.routing}
     first: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """`python -m core.nodes`: SSMs that draft for engines elsewhere.
 
-Exit codes: 0; 2 with one line for any SpecScopeError; 130 when interrupted.
+Exit codes: 2 for a SpecScopeError, 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     check_encrypted("listen", host, args.key_file)
     keys = read_keys(args.key_file, "key_file")
     stop = threading.Event()
-    # `closing` below then ends the connections: engines notice at once, not by missing heartbeats.
+    # `closing` below then ends the connections: engines need not miss heartbeats first.
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     from core.models.loading.progress import StageLines
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
     node = open_node(args.listen, keys, args.ssm, args.dtype, args.device, lines)
     with closing(node):
         lines.end()
-        # One line, for which a program that started this process can wait.
+        # A program that started this process can wait for this line.
         print(f"node on {node.address} with {', '.join(node.names)}", flush=True)
         node.serve(stop.is_set)
 

@@ -6,7 +6,7 @@ __all__ = ["noun_of", "number_of"]
 
 
 def noun_of(count: int, noun: str) -> str:
-    """The noun, plural unless `count` is 1: adds `es` after a final s, else `s`."""
+    """The noun, in the plural unless `count` is 1."""
     return noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 

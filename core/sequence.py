@@ -1,7 +1,4 @@
-"""TokenSequence: the mutable state of one request, and the rules that end it.
-
-It has a run's tokens, text, counts and clock, but no model and no row of a KV cache.
-"""
+"""TokenSequence: the mutable state of one request, and the rules that end it."""
 
 from __future__ import annotations
 
@@ -21,11 +18,8 @@ __all__ = ["CommitResult", "TokenSequence"]
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The tokens that a round committed: the verdict's tokens, up to the token that ends the run.
-    `text_deltas`: the text that each of these tokens completed.
-
-    `finish_reason` is empty until the run ends, then `eos`, `stop`, `length` or `context`.
-    """
+    """The tokens that a round committed. `text_deltas`: the text that each token completed.
+    `finish_reason`: `eos`, `stop`, `length` or `context`; empty if the run goes on."""
 
     token_ids: tuple[int, ...]
     text_deltas: tuple[str, ...]
@@ -36,13 +30,10 @@ class CommitResult:
 class TokenSequence:
     """One request that is being decoded.
 
-    `tokens`: the prompt's tokens, then all committed tokens. The last token is the next round's
-    root, whose KV is not in the LLM's cache yet. In `speculation` every `auto` is resolved except
-    `pipeline=auto`; `Engine.admit` resolves `max_tree_nodes`. `eos_ids` is empty under
-    `ignore_eos`. `context_length` is the LLM's. `special_texts`: texts of special tokens by id, for
-    stop strings that name a special token. `warnings`: the request's warnings, for the run's first
-    event. `started`: time.perf_counter at which the run left the queue. `round`: the number of
-    rounds so far.
+    `tokens`: the prompt's tokens, then all committed tokens. Between rounds the LLM's cache lacks
+    the KV of the last token, the next round's root. `eos_ids` is empty under `ignore_eos`.
+    `context_length` is the LLM's. `special_texts`: texts of special tokens by id. `started`:
+    seconds of time.perf_counter.
     """
 
     run_id: str
@@ -69,40 +60,37 @@ class TokenSequence:
 
     @property
     def root_position(self) -> int:
-        """Position of the last committed token."""
+        """Index of the last token."""
         return len(self.tokens) - 1
 
     @property
     def num_new(self) -> int:
-        """Generated tokens."""
+        """The number of generated tokens."""
         return len(self.tokens) - len(self.prompt_ids)
 
     @property
     def room(self) -> int:
         """Depth of the deepest useful draft: its path and the LLM's own token must both fit."""
-        # A round commits depth + 1 tokens at most, hence the - 1 below.
         remaining = self.sampling.max_new_tokens - self.num_new
         return max(0, min(remaining, self.context_length - len(self.tokens)) - 1)
 
     def ms(self, at: float | None = None) -> float:
-        """Milliseconds from the start of the run to `at` (now, if not given)."""
+        """Milliseconds from `started` to `at` (seconds of time.perf_counter; None: now)."""
         return ((time.perf_counter() if at is None else at) - self.started) * 1000
 
     def next_seq(self) -> int:
-        """The next event's number."""
+        """The next event's number, from 0."""
         self._num_events += 1
         return self._num_events - 1
 
     def spans(self, timings: list[Timed]) -> tuple[Span, ...]:
-        """Converts timings (seconds of time.perf_counter) to spans (ms from the start of this
-        run)."""
+        """The timings as spans, in milliseconds from `started`."""
         return tuple(
             Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timings
         )
 
     def commit(self, token_ids: tuple[int, ...]) -> CommitResult:
-        """Appends tokens one by one until one of them ends the run; the rest is dropped."""
-        # One by one: plain decoding would have stopped at the same token.
+        """Appends tokens up to the first token that ends the run."""
         deltas: list[str] = []
         for token_id in token_ids:
             self.tokens.append(token_id)

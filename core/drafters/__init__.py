@@ -38,9 +38,8 @@ def make_drafters(
 
 
 def compile_lookups(sequence: TokenSequence) -> None:
-    """Compiles the functions of `suffix` and `table`, or loads them from numba's cache; otherwise
-    the first request would wait for seconds. The drafters that are made here are discarded."""
-    # A table with rows, so that their insertion is compiled, too.
+    """Compiles the functions of `suffix` and `table`, or loads them from numba's cache."""
+    # A table with rows: their insertion is compiled too.
     for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
         drafter.open(sequence)
         (draft,) = drafter.draft([DraftRequest(sequence, 0, "topk", (1,), 1)])
@@ -53,9 +52,8 @@ def resolve_drafters(
     entries: Sequence[str], ssms: Sequence[str], own: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Replaces `all` by the names of all SSMs, and `first` by the first SSM's name. If no SSM is
-    loaded, `all` stands for `suffix` and `table` (`ngram` next to `all` is then left out), and
-    `first` for `suffix`. Each name is returned once, in order. Raises ConfigError for an unknown
-    name."""
+    loaded, `all` stands for `suffix` and `table`, `first` for `suffix`, and `ngram` next to `all`
+    is left out. Each name is returned once, in order. Raises ConfigError for an unknown name."""
     names: list[str] = []
     every = tuple(ssms) or (SUFFIX, TABLE)
     available = (*ssms, *MODEL_FREE, *own)
@@ -70,5 +68,4 @@ def resolve_drafters(
             raise ConfigError.must_be(
                 "drafters", name, f"one of {', '.join(('all', 'first', *available))}"
             )
-    # A name that `all` contains and that the caller gave too is one drafter.
     return tuple(dict.fromkeys(names))

@@ -1,9 +1,7 @@
 """Drafting ahead within one request (`pipeline=ahead`).
 
-While the LLM verifies a tree, one SSM scores its nodes and predicts the outcome; then all SSMs
-begin the next round's drafts after the most probable outcomes, all drafts of one SSM in one pass.
-If one of these outcomes comes true, the next round uses its draft. This module is independent of
-the LLM and the round.
+While the LLM verifies a tree, one SSM scores its nodes and predicts the most probable outcomes.
+Then the SSMs draft after these outcomes. If an outcome comes true, the next round uses its draft.
 """
 
 from __future__ import annotations
@@ -26,13 +24,12 @@ from core.trees.tree import TokenTree
 
 __all__ = ["CancelSignal", "AheadDraft", "AheadDrafting", "AheadPlan", "AheadDraftsByName"]
 
-# More outcomes make every pass slower and add little: the fifth seldom has a probability of 3 %.
+# The most outcomes of a tree that are drafted for. More outcomes would make every pass slower.
 OUTCOMES = 4
 
 
 class CancelSignal(Protocol):
-    """Is set when the LLM's pass has ended, which ends drafting ahead; for example a
-    `threading.Event`."""
+    """Is set when the LLM's pass has ended; for example a `threading.Event`."""
 
     def is_set(self) -> bool: ...
 
@@ -70,9 +67,7 @@ AheadDraftsByName = dict[str, AheadDraft]
 class AheadDrafting:
     """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by SSM.
 
-    Stops between two of its passes once the LLM's pass has ended. An unfinished draft is continued
-    in the next round if its outcome came true. All noise is keyed by position, so a draft made
-    ahead reads the same noise as a draft made in the next round.
+    Noise is keyed by position: a draft made ahead reads the noise of a draft made in its own round.
     """
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:
@@ -80,7 +75,7 @@ class AheadDrafting:
         self.failed: dict[str, BaseException] = {}
         self._plans = plans
         self._ssms = ssms
-        # By plan index: what the lead SSM predicts serves the other SSMs of that plan too.
+        # By plan index: the lead SSM's predictions serve the plan's other SSMs too.
         self._outcomes: dict[int, list[PredictedOutcome]] = {}
         # By SSM: indices of the plans it drafts for; empty after it has failed.
         self._members = {
@@ -93,7 +88,6 @@ class AheadDrafting:
     def run(self, pass_ended: CancelSignal) -> None:
         """Scores the trees, begins drafts, then extends them level by level until they are complete
         or `pass_ended` is set."""
-        # Three phases, most useful first: the LLM's pass may end at any moment.
         leads = self._lead_ssms()
         for name in self._names():
             if pass_ended.is_set():
@@ -114,9 +108,7 @@ class AheadDrafting:
         return [name for name, members in self._members.items() if members]
 
     def _lead_ssms(self) -> dict[int, str]:
-        """For each plan, the SSM that predicts the outcome: the SSM of the greatest weight. A
-        prediction by a second SSM would take one more of the few passes that fit into the time of
-        the LLM's pass."""
+        """By plan, the SSM of the greatest weight. It predicts the outcome."""
         leads: dict[int, str] = {}
         for name, members in self._members.items():
             for i in members:
@@ -127,26 +119,22 @@ class AheadDrafting:
         return leads
 
     def _score_trees(self, name: str, members: list[int]) -> None:
-        """One pass of the SSM over the trees. Stores the most probable outcomes of each tree."""
         if not members:
             return
         ssm, plans = self._ssms[name], [self._plans[i] for i in members]
-        # One pass for all plans: each row's nodes that are not in its cache yet are fed.
         with self._pass(name, members, scoring=True):
             logits = ssm.tree_logits([(plan.sequence, plan.tree) for plan in plans])
             for i, plan, rows in zip(members, plans, logits, strict=True):
-                # Calibrated, so that the scores estimate P(the LLM chooses y), see `top_outcomes`.
+                # Calibrated scores estimate P(the LLM chooses y), see `top_outcomes`.
                 scores = ssm.calibration(plan.sequence).scores(_utilities(rows, plan))
                 ends = plan.sequence.eos_ids
                 self._outcomes[i] = top_outcomes(plan.tree, scores, OUTCOMES, ends)
 
     def _begin_drafts(self, name: str) -> None:
-        """Begins a draft after each predicted outcome, if the draft is worth starting."""
         ssm, plans, members = self._ssms[name], [], []
         for i in self._members[name]:
             plan, by_outcome = self._plans[i], {}
             for outcome in self._outcomes.get(i, ()):
-                # The draft's length is bounded by the room that the text has after these tokens.
                 request = plan.requests[len(outcome.token_ids) - 1].get(name)
                 if request is not None and (one := ssm.fit_context(request)).worth_starting:
                     by_outcome[outcome] = one
@@ -162,12 +150,10 @@ class AheadDrafting:
                 ssm.begin_ahead(plans)
 
     def _draft_of(self, i: int, name: str) -> AheadDraft:
-        """An SSM's work for the plan of this index; added if there was none."""
         return self.results[i].setdefault(name, AheadDraft())
 
     def _extend_drafts(self, name: str) -> bool:
-        """One more pass for all unfinished drafts; False if there are none. So the k-th drafting
-        pass of a request is the k-th level of each of its drafts."""
+        """One more pass for all unfinished drafts of an SSM; False if there are none."""
         ssm, plans = self._ssms[name], self._plans
         with_draft = [i for i in self._members[name] if name in self.results[i]]
         members = [i for i in with_draft if ssm.has_growing(plans[i].sequence)]
@@ -192,7 +178,7 @@ class AheadDrafting:
         span = Timed(name, "ahead", start, time.perf_counter())
         for i in members:
             draft = self._draft_of(i, name)
-            # Separate, since only drafting can save time in the next round.
+            # Separate: only drafting can save time in the next round.
             (draft.scoring_timings if scoring else draft.draft_timings).append(span)
 
 

@@ -1,7 +1,6 @@
 """The Drafter protocol: draft requests in, drafts out.
 
-A drafter serves many sequences and keeps a state for each sequence from `open` to `close`. It has
-no access to the engine, the LLM or the other drafters.
+A drafter serves many sequences and keeps a state for each sequence from `open` to `close`.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ class DraftRequest:
 
     `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1); the number of
     steps bounds the depth. The shape is already cut to `budget` nodes, unless the kind spends its
-    budget by score. `kind`: a draft kind of `core.config.DRAFTS`. `stop`: may end the draft of the
-    drafter `name` earlier. `beyond`: the distance from the text's last token to the draft's root,
-    in tokens; above 0 if the draft is made ahead.
+    budget by score. `kind`: a draft kind other than `auto`. `stop`: the length policy's rule, which
+    may end the draft earlier. `beyond`: the distance from the text's last token to the draft's
+    root, in tokens; above 0 if the draft is made ahead.
     """
 
     sequence: TokenSequence
@@ -61,7 +60,7 @@ class DraftRequest:
 
 
 Drafts = list[Draft] | BaseException
-"""One draft per request, or the error with which the drafter failed."""
+"""Drafts, or the error with which drafting failed."""
 
 
 class Drafter(Protocol):
@@ -73,20 +72,19 @@ class Drafter(Protocol):
         ...
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        """Makes the sequence's state; a model reads the tokens without the last (prefill). Returns
+        """Makes the sequence's state; a model prefills the tokens except the last token. Returns
         the time spans."""
         ...
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """One draft per request, in lock-step. A draft may be empty; it stays valid until
-        `commit`."""
+        """One draft per request; a draft may be empty."""
         ...
 
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Called when a round has committed `token_ids`. `draft`: the drafter's draft of that
-        round; None: it did not draft. Keeps the KV that stays valid and updates statistics."""
+        """Follows a round that committed `token_ids`. `draft`: this drafter's draft of the round;
+        None: it did not draft."""
         ...
 
     def close(self, sequence: TokenSequence) -> None:
@@ -94,13 +92,12 @@ class Drafter(Protocol):
         ...
 
     def temperature(self, sequence: TokenSequence) -> float:
-        """The calibration temperature of its scores; 1 if scores are not calibrated."""
+        """The calibration temperature of the drafter's scores; 1 if they are not calibrated."""
         ...
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
-        """The unprocessed, uncalibrated probabilities of the text's tokens since the last call, in
-        order; NaN for a token without a prediction. Kept only for runs whose weights or router need
-        them (`needs_likelihoods`)."""
+        """The probabilities that the drafter gave to the text's tokens since the last call, in
+        order; NaN for a token without a prediction. They are read only if `needs_likelihoods`."""
         ...
 
 
@@ -126,28 +123,26 @@ def top_outcomes(
     not a child of u, since a child would have been accepted. Outcomes with a token of `ends` are
     left out: no round follows them.
     """
-    # joint[u, y] becomes P(path to u) P(y | u): the outcome that ends at row u with the token y.
+    # joint[u, y] becomes P(path to u) P(y | u).
     joint = scores.clone()
-    # Rows of the parents: row 0 is the root's, row i + 1 node i's.
+    # Row 0 belongs to the root, row i + 1 to node i.
     parents = torch.tensor(tree.parents, dtype=torch.long, device=scores.device) + 1
     token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=scores.device)
     steps = scores[parents, token_ids].tolist()
     reached = [1.0]
     for token_id, parent, step in zip(tree.token_ids, tree.parents, steps, strict=True):
-        # P(path to each node): parents come first. After an end-of-text token there is no round.
+        # P(path to each row's node), 0 after an end of text.
         reached.append(0.0 if token_id in ends else reached[parent + 1] * step)
-    # A child's token under its parent would be accepted: that outcome ends at a deeper node.
     joint[parents, token_ids] = 0.0
     if ends:
         joint[:, list(ends)] = 0.0
     joint *= torch.tensor(reached, dtype=scores.dtype, device=scores.device)[:, None]
-    # Over all rows at once: outcomes that end at different nodes compete.
     values, indices = joint.flatten().topk(min(count, joint.numel()))
     outcomes = []
     for probability, index in zip(values.tolist(), indices.tolist(), strict=True):
         row, token_id = divmod(index, joint.shape[1])
         if probability >= MIN_OUTCOME_PROBABILITY:
-            # Row 0 is the root's, and ROOT is -1.
+            # Row 0 belongs to ROOT, which is -1.
             path = tree.tokens_to(row - 1)
             outcomes.append(PredictedOutcome((*path, token_id), probability))
     return outcomes

@@ -2,7 +2,7 @@
 
 A score is softmax(utilities / temperature). Each committed token of which the draft has a score
 above 0 gives one damped Newton step on beta = 1 / temperature for its log-likelihood. All steps of
-one draft are computed at the temperature with which the draft was made.
+one draft use the draft's temperature.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Calibration", "updated_temperatures", "scores_of"]
 
 # Damping of a Newton step: one token is one sample of a noisy gradient.
 STEP = 0.05
-# Bounds of beta, the inverse temperature.
+# Bounds of beta.
 MIN_BETA, MAX_BETA = 0.25, 4.0
 # The least variance by which a step is divided: a row that is certain has variance 0.
 MIN_CURVATURE = 0.05
@@ -49,8 +49,6 @@ class Calibration:
         # Beta is fitted: the log-likelihood is concave in beta, but not in the temperature.
         beta = 1 / self.temperature
         for one, (mean, variance) in zip(utilities, moments, strict=True):
-            # Newton, first derivative over second: if the token's utility is below the mean, beta
-            # falls and the scores become flatter.
             step = STEP * (mean - one) / max(variance, MIN_CURVATURE)
             if math.isfinite(step):  # infinite for a token of probability 0
                 beta -= step
@@ -68,7 +66,6 @@ def scores_of(utilities: torch.Tensor, calibrations: Sequence[Calibration]) -> t
     """`Calibration.scores` of utilities (n, V), with one calibration per row."""
     temperatures = [one.temperature for one in calibrations]
     if any(temperature != 1.0 for temperature in temperatures):
-        # One division for the whole batch; none if every temperature is still 1.
         each = torch.tensor(temperatures, dtype=utilities.dtype, device=utilities.device)
         utilities = utilities / each[:, None]
     return utilities.softmax(dim=-1)

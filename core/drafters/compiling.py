@@ -1,5 +1,4 @@
-"""`jit`: compiles plain loops over arrays if numba is installed. Otherwise the loops run in Python,
-slower and with the same results."""
+"""`jit`: compiles plain loops over arrays if numba is installed; otherwise they run in Python."""
 
 from __future__ import annotations
 

@@ -1,13 +1,10 @@
-"""Counts of the tokens that the LLM wrote after the same few tokens: a hash table of 64-byte rows.
+"""Counts of the tokens that the LLM wrote after a context of one to three tokens: a hash table.
 
-A row belongs to a context of one, two or three tokens and has its likeliest next tokens, the
-candidates. Candidates of shorter contexts are copied in when a row is written, instead of being
-looked up when it is read (compare MicroRec, arXiv 2010.05894, section 3.3). A candidate's origin is
-the length of the longest context after which it was counted. A candidate's children are looked up
-by a context that is at most one token longer than its origin.
+A row has the likeliest next tokens of one context, its candidates. Candidates of shorter contexts
+are copied into a row when it is written (compare MicroRec, arXiv 2010.05894, section 3.3). A
+candidate's origin is the length of the context after which it was counted.
 
-Memory is constant: if all rows of a hash's bucket are in use, one of them is overwritten, see
-`_make_room`. Plain loops over arrays, compiled by numba if it is installed.
+Memory is constant: if all rows of a hash's bucket are in use, one row is overwritten.
 """
 
 from __future__ import annotations
@@ -69,8 +66,7 @@ def _find(table: np.ndarray, code: int, length: int) -> int:
     """The row of a context; -1: there is none."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     for row in range(first, first + _WAYS):
-        # Compared by hash alone: contexts with the same hash share counts. This affects proposals
-        # only.
+        # Contexts of equal hash and length share counts.
         if table[row, _LENGTH] == length and table[row, _HASH] == code:
             return row
     return -1
@@ -78,7 +74,6 @@ def _find(table: np.ndarray, code: int, length: int) -> int:
 
 @jit
 def _weight(table: np.ndarray, row: int) -> int:
-    """A row's weight: the sum over its candidates."""
     total = 0
     for place in range(CANDIDATES):
         total += table[row, _WEIGHT + place] >> 2
@@ -88,16 +83,15 @@ def _weight(table: np.ndarray, row: int) -> int:
 @jit
 def _make_room(table: np.ndarray, code: int) -> int:
     """The row that a new context may overwrite: an empty row of its bucket, else the lightest row
-    that has a weight. If no row is empty, the bucket's other rows lose weight, so that unused rows
-    are overwritten sooner or later."""
+    of positive weight, else the first row. Without an empty row, the bucket's other rows lose
+    weight: unused rows are overwritten eventually."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     best, least = first, 0
     for row in range(first, first + _WAYS):
         if table[row, _LENGTH] == 0:
             return int(row)
         weight = _weight(table, row)
-        # A row of weight 0 may have just been made for a shorter context at the same position. So
-        # it is chosen only if all rows of the bucket have weight 0.
+        # A row of weight 0 may have just been made for a shorter context at the same position.
         if weight > 0 and (least == 0 or weight < least):
             best, least = row, weight
     for row in range(first, first + _WAYS):
@@ -111,8 +105,8 @@ def _make_room(table: np.ndarray, code: int) -> int:
 
 @jit
 def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
-    """Gives a row, as its prior, those candidates of a shorter context that the row lacks. Each
-    replaces the row's lightest candidate, if that is lighter."""
+    """Gives a row, as its prior, those candidates of a shorter context that the row lacks. A
+    candidate must be heavier than the row's lightest candidate, which it replaces."""
     total = max(1, _weight(table, shorter))
     for place in range(CANDIDATES):
         entry = table[shorter, _WEIGHT + place]
@@ -160,8 +154,7 @@ def count_tokens(
     table: np.ndarray, tokens: np.ndarray, first: int, ids: np.ndarray, weights: np.ndarray
 ) -> None:
     """At each position from `first` on, adds tokens `ids` (n, k) with `weights` (n, k) to the rows
-    of the position's contexts. These are either the position's own token with weight ONCE, or the
-    LLM's likeliest tokens with ONCE times their probabilities."""
+    of the position's contexts."""
     for at in range(first, tokens.shape[0]):
         shorter = -1
         # Shorter contexts first: each row inherits from the row before.
@@ -175,7 +168,7 @@ def count_tokens(
             if shorter >= 0:
                 _inherit(table, row, shorter)
             shorter = row
-        # In a second loop, so that no row inherits a count that it also gets itself.
+        # In a second loop: otherwise a row would inherit a count that it also gets itself.
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
             row = _find(table, _hash_of(tokens, at, length), length)
             # The row of a longer context overwrote this row in the first loop.
@@ -221,7 +214,6 @@ def _longest_context_row(
     """The row of the longest context, of at most `longest` tokens, at the end of `path[:end]` (-1:
     none), and the number of look-ups."""
     num_lookups = 0
-    # Mostly one look-up: a row has the shorter contexts' tokens as well.
     for length in range(min(longest, end), 0, -1):
         num_lookups += 1
         row = _find(table, _hash_of(path, end, length), length)
@@ -288,7 +280,7 @@ def _add_row(
 
 @jit
 def _likeliest(candidates: _Candidates, count: int) -> int:
-    """The candidate of the greatest chance that has no place; -1: none is left."""
+    """The likeliest candidate that has no place; -1: none is left."""
     best = -1
     for node in range(count):
         if candidates.places[node] == _WAITING and (
@@ -321,7 +313,6 @@ def _exclude_siblings(candidates: _Candidates, count: int, node: int, place: int
 
 @jit
 def _may_extend(candidates: _Candidates, node: int, depth: int, ends: np.ndarray) -> bool:
-    """Whether `node` may have children."""
     if node < 0:
         return depth > 0
     for end in ends:
@@ -344,9 +335,9 @@ def grow_tree(
     path: np.ndarray,
     nodes: np.ndarray,
 ) -> tuple[int, int]:
-    """The `budget` likeliest nodes after `tail`, the last LONGEST_CONTEXT tokens of a text;
-    parents first, at most `depth` deep, with `chain` one child each. A token of `ends` has no
-    children.
+    """The likeliest nodes after `tail`, the last LONGEST_CONTEXT tokens of a text: at most `budget`
+    nodes, at most `depth` deep, parents first, with `chain` one child each. A token of `ends` has
+    no children.
 
     Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share (the
     score divided by its rate). Returns the number of nodes and the number of look-ups. Scratch:

@@ -1,9 +1,5 @@
 """Drafter weights, by rule: how much each drafter counts in a vote, a pool or a `fused_credit`
-draft.
-
-Weights are new for each run, unless `carry_over` is set. They are plain numbers, independent of
-models and trees.
-"""
+draft."""
 
 from __future__ import annotations
 
@@ -87,11 +83,7 @@ class DrafterWeights(Protocol):
 class MinionsWeights:
     """See DrafterWeights. Minions' rewards (arXiv 2402.15678): the weight of a winner is multiplied
     by 1 + eta if its accepted share is above the running mean, and divided by 1 + eta if it is
-    below. Then all weights are scaled to a mean of 1 and clipped.
-
-    The running mean is over the shares of all winners; from the 64th share on it is an exponential
-    mean of rate 1/64.
-    """
+    below. Then all weights are scaled to a mean of 1 and clipped."""
 
     def __init__(self, config: SpeculationConfig, names: Iterable[str]) -> None:
         self._weights = dict.fromkeys(names, 1.0)
@@ -109,15 +101,13 @@ class MinionsWeights:
             by_winner.setdefault(name, []).append(share)
         if not by_winner:
             return
-        # Each winner is rewarded once a batch, by its mean share; then the running mean is updated.
+        # Each winner is rewarded once per batch, by its mean share.
         for name, shares in by_winner.items():
             self._reward(name, sum(shares) / len(shares))
         for shares in by_winner.values():
             for share in shares:
                 self._num_shares += 1
                 self._mean += (share - self._mean) / min(self._num_shares, SLOWEST_MEAN)
-        # Scaled after every update: only ratios of weights matter, and the bounds are relative to
-        # 1.
         average = sum(self._weights.values()) / len(self._weights)
         self._weights = {
             name: min(max(weight / average, self._low), self._high)
@@ -125,7 +115,7 @@ class MinionsWeights:
         }
 
     def _reward(self, name: str, share: float) -> None:
-        # Equal shares differ from their mean by rounding only.
+        # Rounding may make equal shares differ from their mean.
         if not self._num_shares or math.isclose(share, self._mean, abs_tol=1e-9):
             return
         factor = self._factor if share > self._mean else 1 / self._factor
@@ -138,11 +128,10 @@ class MinionsWeights:
 
 
 class LikelihoodWeights:
-    """See DrafterWeights. w <- w^0.95 P(token) for each committed token: every drafter is scored on
-    every token, even if it lost the vote.
+    """See DrafterWeights. w <- w^0.95 P(token) for each committed token.
 
-    A drafter without a prediction, or whose report is still missing, gets the others' mean
-    log-probability of that token; a later report replaces this value.
+    A drafter without a prediction, or whose report is missing, gets the others' mean
+    log-probability of the token. A later report replaces this value.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -150,7 +139,7 @@ class LikelihoodWeights:
         self._tokens = 0
 
     def values(self) -> dict[str, float]:
-        # Differences to the greatest: only ratios matter, and no exponential overflows.
+        # Relative to the greatest: no exponential overflows.
         top = max(self._logs.values(), default=0.0)
         shares = {name: math.exp(value - top) for name, value in self._logs.items()}
         mean = sum(shares.values()) / max(1, len(shares))
@@ -162,8 +151,7 @@ class LikelihoodWeights:
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        # A report ends at the position to which its drafter has read; a drafter that lags reports
-        # older positions.
+        # A report ends at the position to which its drafter has read.
         by_position: dict[int, dict[str, float]] = {}
         for name, likelihoods in probabilities.items():
             for position, probability in enumerate(
@@ -178,11 +166,10 @@ class LikelihoodWeights:
 
     def _token(self, tokens: dict[int, Token], position: int) -> Token | None:
         """The text's token at a position; None if it is too old to be corrected."""
-        # Insertion order is position order, so the last key is the newest token.
+        # Insertion order is position order: the last key is the newest token.
         newest = next(reversed(tokens), position - 1)
         for place in range(max(newest, position - CORRECTED) + 1, position + 1):
-            # One step of w <- w^0.95 for every token of the text, even one that no drafter has
-            # reported yet.
+            # One step of w <- w^0.95 for each token, even if no drafter has reported it yet.
             self._logs = {name: FORGETTING * value for name, value in self._logs.items()}
             self._tokens += 1
             tokens[place] = Token(self._tokens)
@@ -191,16 +178,12 @@ class LikelihoodWeights:
         return tokens.get(position)
 
     def _count(self, token: Token) -> None:
-        """Replaces the value counted for a token by the value from its current
-        log-probabilities."""
         log_probs = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
         average = sum(log_probs.values()) / len(log_probs) if log_probs else 0.0
-        # The fraction of this token's value that remains by now: a correction must count as much as
-        # the original value.
+        # The fraction of this token's value that remains: a correction counts as much.
         share = FORGETTING ** (self._tokens - token.at)
         for name in self._logs:
             log = log_probs.get(name, average)
-            # A drafter without a prediction gets the average: it is neither rewarded nor punished.
             self._logs[name] += share * (log - token.counted_logs.get(name, 0.0))
             token.counted_logs[name] = log
 

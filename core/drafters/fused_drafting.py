@@ -1,16 +1,14 @@
 """Fused drafts: confidence-based token fusion (CoSine). Several SSMs draft one chain, the trunk, in
-lock-step, for all live requests at once.
+lock-step.
 
-At each position every SSM proposes one token after the trunk, and one after its own chain unless
-that equals the trunk or has ended, in one batched pass. Of the proposals after the trunk, that of
-the highest calibrated score (ties: drafter order) continues the trunk and is fed to every SSM. The
-most probable paths of the tree of all proposals are kept. They have at most as many nodes as the
-node budget, and at most K (m + 1) nodes for m SSMs and K steps.
+At each step an SSM proposes a token after the trunk, and a token after its own chain if this
+differs from the trunk and has not ended. The proposal after the trunk with the highest calibrated
+score continues the trunk. The most probable nodes of the tree of all proposals are kept: at most
+the node budget, and at most K (m + 1) nodes for m SSMs and K steps.
 
-A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. With
-`fused_credit` (not in the paper) a score is multiplied by the ratio of the SSM's weight to the
-highest weight. This applies to the trunk and to the choice of the nodes that are kept, so a
-confident but wrong SSM determines neither.
+A fused token was not drawn from one SSM's q: only `greedy` and `match` are lossless. With
+`fused_credit` (not in the paper) a score is multiplied by the SSM's weight relative to the highest
+weight.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class _FusedRequest:
     error: DrafterError | None = None
 
     def begin_step(self, depth: int) -> bool:
-        """Sets its SSMs' tips if the step to `depth` is made. Returns whether it is made."""
+        """Sets its SSMs' tips and returns True if the step to `depth` is made."""
         if self.error is not None or not self.members or not self._continues(depth):
             return False
         trunk = self.tree.trunk[-1] if self.tree.trunk else ROOT
@@ -63,13 +61,12 @@ class _FusedRequest:
             return False
         if tree.token_ids[tree.trunk[-1]] in request.sequence.eos_ids:
             return False
-        # As in a chain (`Growth`): a token's own score decides whether it has children; its path's
-        # probability decides whether another pass is worth its time.
+        # As in `Growth`: a token's own score decides whether it has children, its path's
+        # probability whether another pass is worth its time.
         grows = request.grows(tree.trunk_scores[-1])
         return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
     def end_step(self) -> None:
-        """Adds the best of its SSMs' proposals after the trunk to the trunk."""
         tree = self.tree
         best, best_score, highest, winner = ROOT, 0.0, 0.0, 0
         for member in self.members:
@@ -78,17 +75,16 @@ class _FusedRequest:
             if score * member.weight > highest:
                 best, best_score, winner = fused, score, member.request.index
                 highest = score * member.weight
-            # An SSM's own chain is continued by its own proposal, even if the trunk took another
-            # proposal.
+            # An SSM's own chain is continued by its own proposal.
             own, own_score = member.proposed[-1]
             ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
             ended = ended or not member.request.grows(own_score)
-            # A chain that has ended stays ended: its SSM still proposes after the trunk.
+            # A chain that has ended stays ended.
             member.own = None if ended or member.own is None else own
         if best != ROOT:
             tree.trunk.append(best)
             tree.trunk_scores.append(best_score)
-            # Set here too, since rounding may make the path values of two proposals equal.
+            # Set here too: rounding may make the path values of two proposals equal.
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:
@@ -115,10 +111,10 @@ def draft_fused(
     ssms: Mapping[str, SsmDrafter], pools: Sequence[PooledRequest]
 ) -> list[list[Draft] | DrafterError]:
     """One draft per request and SSM: of the kept nodes, the trunk's and those that the SSM
-    proposed. `ssms`: the loaded SSMs, by name.
+    proposed. `ssms`: by name.
 
-    If an SSM fails, every request that it drafts for gets a DrafterError with the SSM's name
-    instead of drafts, and the other SSMs' states are restored.
+    If an SSM fails, every request that it drafts for gets a DrafterError instead of drafts, and the
+    states of these requests' SSMs are restored.
     """
     requests = [_fused_request(ssms, pool) for pool in pools]
     depth = 1
@@ -130,7 +126,7 @@ def draft_fused(
 
 def _fused_request(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> _FusedRequest:
     fitting = fitting_requests(pool, ssms)
-    # Relative to the highest, so that a weight is at most 1 and no value rises along a path.
+    # Weights are relative to the highest weight: no value rises along a path.
     highest = max((weight for _, weight in fitting), default=0.0) or 1.0
     tree = FusedTree()
     members = [
@@ -146,8 +142,7 @@ def _fused_request(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> _Fuse
 
 
 def _step(requests: Sequence[_FusedRequest], stage: str) -> None:
-    """One pass of each SSM over its tips of all requests; then each trunk takes the best
-    proposal."""
+    """One pass of each SSM over its tips of all requests."""
     by_ssm: dict[str, list[FusedSsm]] = {}
     for one in requests:
         for member in one.members:
@@ -185,7 +180,6 @@ def _next_logits(members: Sequence[FusedSsm]) -> Steps[list[torch.Tensor]]:
 
 
 def _propose(members: Sequence[FusedSsm]) -> None:
-    """Adds every SSM's proposals. Each kind of proposer is called once, for all its SSMs."""
     by_greedy: dict[bool, list[FusedSsm]] = {}
     for member in members:
         by_greedy.setdefault(member.request.sequence.sampling.greedy, []).append(member)
@@ -194,6 +188,6 @@ def _propose(members: Sequence[FusedSsm]) -> None:
         frontiers = [member.frontier for member in own if member.frontier is not None]
         proposed = proposer("fused", greedy=greedy)(frontiers, [1] * len(frontiers))
         proposals |= {id(member): one for member, one in zip(own, proposed, strict=True)}
-    # In drafter order: of equal proposals the first proposal's origin stays, see `FusedTree.add`.
+    # In drafter order: of equal proposals the first origin stays.
     for member in members:
         member.propose(proposals[id(member)])

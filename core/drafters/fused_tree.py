@@ -21,11 +21,9 @@ __all__ = ["FusedSsm", "FusedTree"]
 
 @dataclass
 class FusedTree:
-    """All proposals as a trie. `values`: for each node, the product of score x weight over the
-    tokens of its path. The weight is that of the SSM that proposed the token; if several SSMs
-    proposed a token, the highest product counts. `origins`: for each node, the drafter index of the
-    SSM whose proposal counts; for a trunk token, the index of the SSM that won the step.
-    `trunk_scores`: the scores of the trunk's tokens, without weights."""
+    """All proposals as a trie. `values`: by node, the product of score x weight along its path; if
+    several SSMs proposed a token, its highest product counts. `origins`: by node, the drafter index
+    of the SSM whose proposal counts. `trunk_scores`: without weights."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -46,7 +44,7 @@ class FusedTree:
             self.values.append(value)
             self.origins.append(origin)
         node = self._children[key]
-        # Strictly greater, so that of equal proposals the first one counts.
+        # Strictly greater: of equal proposals the first counts.
         if value > self.values[node]:
             self.values[node], self.origins[node] = value, origin
         return node
@@ -60,8 +58,8 @@ class FusedTree:
         return [self.token_ids[above] for above in path_of(self.parents, node)]
 
     def best(self, count: int) -> list[int]:
-        """The `count` nodes of the highest values. A child's value is at most its parent's, and
-        its number higher, so the set is closed under ancestors."""
+        """The `count` nodes of the highest values, ascending. The set is closed under ancestors: a
+        child's value is at most its parent's, a child's number is higher."""
         nodes = sorted(range(len(self.token_ids)), key=lambda node: (-self.values[node], node))
         return sorted(nodes[:count])
 
@@ -69,13 +67,12 @@ class FusedTree:
 @dataclass
 class FusedSsm:
     """One SSM's part of one request. `tree`: the tree of all SSMs of the request. `weight`: at most
-    1. `own`: the tip of its own chain, None once the chain has ended. `places`: by node of the
-    tree, the pending node of its model; `rows`: by node, the row of its logits after the node;
+    1. `own`: the tip of its own chain, None once the chain has ended. By node of the tree,
+    `places`: the pending node of its model; `rows`: the row of its logits after the node.
     `own_nodes`: nodes that it proposed.
 
-    In the current step: `tips`, the nodes after which it proposes (the trunk's tip, and its own
-    chain's); `frontier`, the proposer's input at the tips; `proposed`, for each tip the proposed
-    node with its score, or ROOT and 0 without a proposal.
+    In the current step, `tips`: the nodes after which it proposes; `proposed`: for each tip the
+    proposed node with its score, or ROOT and 0 without a proposal.
     """
 
     drafter: SsmDrafter
@@ -101,7 +98,7 @@ class FusedSsm:
         return self.drafter.state(self.request), token_ids, parents
 
     def make_frontier(self, logits: torch.Tensor) -> Frontier:
-        """The proposer's input for the logits (tips, V) after the tips."""
+        """The proposer's input for the logits (tips, V)."""
         sequence = self.request.sequence
         sampling = sequence.sampling
         if sampling.penalizes:
@@ -116,7 +113,7 @@ class FusedSsm:
     def propose(self, proposals: Proposals) -> None:
         """Adds its best token after each tip to the tree."""
         assert self.frontier is not None
-        # The row in the concatenation of `logits`: each step appends one row for each of its tips.
+        # A row in the concatenation of `logits`.
         for tip in self.tips:
             self.rows[tip] = len(self.rows)
         self.logits.append(self.frontier.logits)
@@ -133,8 +130,7 @@ class FusedSsm:
         """The SSM's draft, with its own scores. `node_ids`: the kept nodes, of which the draft has
         the trunk's nodes and the nodes that the SSM proposed."""
         tree = self.tree
-        # The trunk is included: its nodes are ancestors of proposals, and a draft has all
-        # ancestors.
+        # A draft has all ancestors of its nodes: the trunk is included.
         needed = self.own_nodes | {*tree.trunk}
         nodes = [node for node in node_ids if node in needed]
         number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
@@ -148,7 +144,7 @@ class FusedSsm:
             token_ids,
             [number[tree.parents[node]] for node in nodes],
             scores[rows, token_ids].tolist() if nodes else [],
-            # A fused token has no q; rules that read q refuse these drafts.
+            # A fused token has no q.
             [1.0] * len(nodes),
             # 0: the SSM proposed the token; 1: a trunk token that the SSM was only fed.
             [0 if node in self.own_nodes else 1 for node in nodes],

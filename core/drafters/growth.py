@@ -1,7 +1,6 @@
 """Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first.
 
-From the logits of its frontier a growth adds children and sets the next frontier. It is independent
-of the model: `SsmDrafter` makes the passes, for the growths of many sequences in lock-step.
+From the logits of its frontier a growth adds children and sets the next frontier.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Growth(ABC):
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
     so far. `places`: each fed node's index among the pending nodes of the model's row; for ROOT
-    CACHED, or in a draft made ahead such an index. `prefix`: see `new_growth`.
+    CACHED, in a draft made ahead the index of its root. `prefix`: see `new_growth`.
     """
 
     def __init__(
@@ -45,19 +44,18 @@ class Growth(ABC):
         self.depth_of = {ROOT: 0}
         # Cumulative score: the product of scores from the root down.
         self.cumulative_scores = {ROOT: 1.0}
-        # Each node's ranks from the root down. They are the key of the node's noise, so a draft
-        # made ahead draws the same tokens as a draft made in its round.
+        # Each node's ranks from the root down: a part of its noise key.
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
         self.propose = proposer(request.kind, greedy=request.sequence.sampling.greedy)
         self._logits: list[torch.Tensor] = []
         self._utilities: list[torch.Tensor] = []
         self._q: list[torch.Tensor] = []
-        # Rows of logits so far; the three lists are concatenated once, in `whole_draft`.
+        # Rows of logits so far.
         self._num_rows = 0
 
     @property
     def passes(self) -> int:
-        """Passes whose logits were absorbed; each has added a level."""
+        """Passes whose logits were absorbed."""
         return len(self._logits)
 
     @property
@@ -67,7 +65,7 @@ class Growth(ABC):
 
     @abstractmethod
     def draft(self) -> Draft:
-        """The finished draft."""
+        """The draft so far, within the request's limits."""
 
     @abstractmethod
     def _next(self) -> list[int]:
@@ -95,12 +93,12 @@ class Growth(ABC):
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
 
     def adopt(self, request: DraftRequest) -> bool:
-        """Continues for another request, by that request's budget and stop rule. Returns False,
-        with nothing changed, if the tree so far does not suit that request (`same_tree`)."""
+        """Continues for another request. Returns False, with nothing changed, if the tree so far
+        does not suit that request (`same_tree`)."""
         if not same_tree(self.request, request, self.passes):
             return False
         self.request = request
-        # Recomputed: the last level may now be, or no longer be, the deepest that is allowed.
+        # The request may allow another depth or budget.
         self.frontier = self._next()
         return True
 
@@ -108,7 +106,6 @@ class Growth(ABC):
         """Adds the frontier's children as nodes and sets the next frontier. `logits` (n, V): the
         rows from which they were chosen."""
         for i, node in enumerate(self.frontier):
-            # The verifier reads q of the node's children from this row.
             self.out.rows[node] = self._num_rows + i
         self._num_rows += len(self.frontier)
         self._logits.append(logits)
@@ -124,7 +121,6 @@ class Growth(ABC):
         self.frontier = self._next()
 
     def _add(self, parent: int, rank: int, child: Child) -> int:
-        """A new node; returns its number."""
         node = len(self.out)
         self.out.token_ids.append(child.token_id)
         self.out.parents.append(parent)
@@ -185,17 +181,16 @@ class Layered(Growth):
         depth = len(self.request.shape)
         if self.passes <= depth:
             return whole
-        # The growth was begun for a deeper shape: the levels beyond the present shape are cut.
+        # The growth was begun for a deeper shape.
         return restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
 class BestFirst(Growth):
-    """Best first by cumulative calibrated score, under a node budget and a depth bound
-    (as EAGLE-2, arXiv 2406.16858, expands and reranks its dynamic tree).
+    """Best first by cumulative calibrated score, under a node budget and a depth bound (after
+    EAGLE-2, arXiv 2406.16858).
 
     Each pass expands the best leaves of one depth; `draft` has the `budget` best nodes of all
-    depths. A child's cumulative score is at most its parent's, so these nodes include their
-    ancestors.
+    depths.
     """
 
     @property
@@ -226,7 +221,7 @@ def new_growth(
     request: DraftRequest, calibration: Calibration, prefix: tuple[int, ...] = ()
 ) -> Growth:
     """The growth for a request's draft kind. `prefix`: for a draft made ahead, the tokens that it
-    expects to be committed, of which the last is its root."""
+    expects to be committed; the last token is its root."""
     kind = BestFirst if request.kind == "best_first" else Layered
     return kind(request, calibration, prefix)
 
@@ -244,7 +239,7 @@ def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> boo
 
 
 def _best_first_width(request: DraftRequest) -> int:
-    # With one child a node the tree would be a chain, without leaves to choose among.
+    # With one child per node the tree would be a chain.
     return max(2, *request.shape)
 
 
@@ -264,12 +259,12 @@ def best_nodes(
     nodes: list[int], scores: Mapping[int, float] | Sequence[float], budget: int
 ) -> list[int]:
     """The `budget` nodes of the highest cumulative score, in ascending order."""
-    # The node number breaks ties, so that a parent comes before a child of equal score.
+    # The number breaks ties: a parent comes before a child of equal score.
     return sorted(sorted(nodes, key=lambda node: (-scores[node], node))[:budget])
 
 
 def restrict(draft: Draft, node_ids: list[int]) -> Draft:
-    """The draft with only `node_ids`, which are ascending and closed under ancestors."""
+    """The draft's tree with only `node_ids`, which are ascending and closed under ancestors."""
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(node_ids)}
     return Draft(
         [draft.token_ids[node] for node in node_ids],

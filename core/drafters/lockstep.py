@@ -1,7 +1,7 @@
 """Steps: a coroutine that needs several passes of a model and leaves the passes to its caller.
 
-A generator yields feeds and is sent their logits. So the work of several SSMs can run in lock-step,
-with their n-th passes batched (`core.models.stacking`).
+A generator yields feeds and is sent their logits. The work of several SSMs can run in lock-step,
+their n-th passes batched.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class StepsRun(Generic[T]):
         return self.charges[-1][1]
 
     def share(self, start: float, end: float) -> float:
-        """The fraction of the time from `start` to `end` that was spent on these steps."""
-        # Overlap of each charge with the span, times the charge's share.
+        """The fraction of the time from `start` to `end` that was spent on these steps; 1 for an
+        empty span."""
         shares = sum(
             share * max(0.0, min(end, until) - max(start, since))
             for since, until, share in self.charges
@@ -89,7 +89,7 @@ class StepsRun(Generic[T]):
             if passed is None:
                 self.next_feeds = next(self.steps)
             elif isinstance(passed, BaseException):
-                # Thrown into the generator, so that its `finally` blocks run where it waits.
+                # Thrown into the generator: its `finally` blocks run.
                 self.next_feeds = self.steps.throw(passed)
             else:
                 self.next_feeds = self.steps.send(passed)
@@ -104,7 +104,6 @@ class StepsRun(Generic[T]):
 def run_all(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
     """Runs the steps of several models: in lock-step if the models are stacked, else one after
     another."""
-    # Without a common stack there is nothing to batch.
     if len(works) > 1 and common_stack([model for model, _ in works.values()]):
         return run_in_lockstep(works)
     return {name: _run_one(model, steps) for name, (model, steps) in works.items()}
@@ -127,8 +126,7 @@ def run_in_lockstep(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict
         for work in runs.values():
             cleanup.enter_context(closing(work.steps))
             work.advance(None)
-        # Steps that need fewer passes end earlier; then the remaining models are only a part of a
-        # stack, and run one by one.
+        # Steps that need fewer passes end earlier.
         while unfinished := [work for work in runs.values() if work.next_feeds is not None]:
             passes = batched_forward([(work.model, work.next_feeds or ()) for work in unfinished])
             for work, result in zip(unfinished, passes, strict=True):

@@ -60,7 +60,6 @@ class LookupDrafter(ABC, Generic[State]):
         return ()
 
     def _new_state(self, sequence: TokenSequence) -> State:
-        """The state of a new run."""
         return cast(State, LookupState())
 
     def commit(
@@ -76,15 +75,14 @@ class LookupDrafter(ABC, Generic[State]):
             self._observe(state, draft, path, rejected=len(path) < len(token_ids))
 
     def _observe(self, state: State, draft: Draft, path: Sequence[int], *, rejected: bool) -> None:
-        """Updates the acceptance statistics. `path`: the accepted nodes; `rejected`: another token
-        was committed after them, so no child of the last accepted node was accepted."""
+        """Updates the acceptance statistics. `path`: the accepted nodes; `rejected`: whether
+        another token was committed after them."""
 
     def close(self, sequence: TokenSequence) -> None:
         self._states.pop(sequence.run_id, None)
 
     def learn(self, sequence: TokenSequence) -> None:
-        """Learns a finished run's text for later runs, even if this drafter was not used in the
-        run."""
+        """Learns a finished run's text for later runs."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         drafts = []
@@ -92,7 +90,6 @@ class LookupDrafter(ABC, Generic[State]):
             start = time.perf_counter()
             nodes = _as_rows(self.nodes_for(request) if request.worth_starting else ())
             timing = Timed(self._name, "draft", start, time.perf_counter())
-            # One call for all columns: the call itself takes as long as converting a column.
             token_ids, parents, _, ranks, *optional = nodes.astype(np.int64).T.tolist()
             drafts.append(
                 Draft(
@@ -109,7 +106,7 @@ class LookupDrafter(ABC, Generic[State]):
         return drafts
 
     def temperature(self, sequence: TokenSequence) -> float:
-        # Scores are meant to be acceptance rates, which need no calibration.
+        # Scores are meant to be acceptance rates.
         return 1.0
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
@@ -137,12 +134,12 @@ def has_children(draft: Draft, path: Sequence[int]) -> bool:
 
 
 def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
-    """The probabilities that the draft gave to `count` committed tokens, of which it proposed the
-    nodes `path`; 0 for the first token that it predicted wrongly, NaN for tokens without a
+    """The probabilities that the draft gave to `count` committed tokens. `path`: its accepted
+    nodes. 0 for the first token that the draft predicted wrongly, NaN for tokens without a
     prediction."""
     if draft is None:
         return [math.nan] * count
     scores = [draft.scores[node] for node in path]
-    # 0 only if the draft has nodes below the path: a draft that ended there predicted nothing.
+    # A draft that ended with the path predicted nothing.
     probabilities = (scores + ([0.0] if has_children(draft, path) else []))[:count]
     return probabilities + [math.nan] * (count - len(probabilities))

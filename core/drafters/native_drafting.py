@@ -1,10 +1,8 @@
 """Native drafting: one call of the compiled kernel drafts for all SSMs of a stack and all
 sequences, from the catch-up pass to the last level.
 
-The drafts equal those of `SsmDrafter.draft_steps`, except for ties (here the lowest id comes
-first), for tokens whose score is close to 0, and for the scores' last digits (float32). The kernel
-serves expansions of the most probable tokens, coupled or not, whose stop rule can be given as
-numbers (`core.drafters.native_inputs`). All other drafts are made in lock-step over feeds.
+The drafts equal those of `SsmDrafter.draft_steps`, except for ties, for tokens whose score is close
+to 0, and for the scores' last digits (float32).
 """
 
 from __future__ import annotations
@@ -50,9 +48,8 @@ class NativeDrafting:
         self._ssms = ssms
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
-        """One draft per request, by SSM; SSMs that cannot be served are left out. If a pass fails,
-        no state has changed and its SSMs are left out too: drafting them pass by pass then finds
-        the SSM that fails."""
+        """One draft per request, by SSM. SSMs that cannot be served, or whose call raises one of
+        EXPECTED_ERRORS, are left out with their states unchanged."""
         by_name: dict[str, list[Draft]] = {}
         stacks: dict[int, list[tuple[int, DraftSlot]]] = {}
         for name, requests in by_ssm.items():
@@ -79,8 +76,7 @@ class NativeDrafting:
 
 
 def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int, DraftSlot]] | None:
-    """(number, slot) of each request worth starting; None if the SSM's model is not compiled or one
-    of the requests does not start from text alone (`_starts_from_text`)."""
+    """(number, slot) of each request worth starting; None if the SSM cannot be served."""
     models = batched_models_of(ssm.model)
     if models is None or not all(ssm.has_state(request.sequence) for request in requests):
         return None
@@ -120,8 +116,7 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     # level.
     outputs = models.runner.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
     drafts = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
-    # Checked before `write_back`: lock-step can still serve the requests, and finds which SSM
-    # failed.
+    # Checked before any state changes: lock-step can still serve the requests.
     if not all(score > 0 for one in drafts for score in one.scores) or any(
         math.isnan(plain_sum) for one in drafts for *_, plain_sum in one.moments
     ):
@@ -129,7 +124,7 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     # A level ends when the next pass begins: its children are chosen in between.
     ends = [*(begin for begin, _ in outputs.passes[1:]), time.perf_counter()]
     times = _timings_by_member(drafts, ends, start)
-    # From here on nothing can fail.
+    # Rows and states change from here on.
     for one in drafts:
         one.write_back()
     return [one.draft(times[one.slot.member]) for one in drafts]
@@ -172,7 +167,6 @@ class _Draft:
         )  # fmt: skip
 
     def draft(self, timings: tuple[Timed, Timed]) -> Draft:
-        """As a `core.trees.draft.Draft`; every proposal is deterministic, so q is 1."""
         return Draft(
             self.token_ids, self.parents, self.scores, [1.0] * len(self.token_ids), self.ranks,
             self.rows, self.logits, self.utilities, timings=timings, passes=self.passes,
@@ -181,7 +175,6 @@ class _Draft:
 
     @property
     def rows(self) -> dict[int, int]:
-        """Row of `logits` after the root and after each fed node."""
         return {ROOT: 0} | {node: 1 + i for i, node in enumerate(self.fed)}
 
     def write_back(self) -> None:
@@ -195,8 +188,7 @@ class _Draft:
             pending.add([self.token_ids[node] for node in self.fed], parents, self.logits[1:])
         slot, sequence = self.slot, self.slot.request.sequence
         model = slot.models.members[slot.member]
-        # The kernel wrote the KV itself; the row's bookkeeping follows: text tokens committed,
-        # nodes pending.
+        # The kernel has written the KV; the row's bookkeeping follows.
         model.note(slot.state.row, len(sequence.tokens) - slot.num_read, parents)
         slot.state.pending = pending
 
@@ -204,9 +196,8 @@ class _Draft:
 def _timings_by_member(
     drafts: Sequence[_Draft], ends: Sequence[float], start: float
 ) -> dict[int, tuple[Timed, Timed]]:
-    """Catch-up and drafting span of each SSM (by member index), to the end of the last pass that it
-    took part in. `start`: start of the first pass; `ends`: the end of each pass. A pass of n SSMs
-    counts 1/n for each."""
+    """By member index, the catch-up span and the drafting span of each SSM. A pass of n SSMs counts
+    1/n for each. `ends`: the end of each pass."""
     passes: dict[int, int] = {}
     for one in drafts:
         member = one.slot.member
@@ -217,8 +208,7 @@ def _timings_by_member(
     for one in drafts:
         member, count = one.slot.member, passes[one.slot.member]
         drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, count))
-        # Only two spans per draft are recorded, so the shares of its passes are replaced by one
-        # share, their time-weighted mean.
+        # One share for all passes: the time-weighted mean of their shares.
         span = ends[count - 1] - ends[0]
         share = min(1.0, drafted / span) if span > 0 else 1.0
         name = one.slot.ssm.name

@@ -1,8 +1,5 @@
 """Packs draft requests into the flat arrays that the native drafting kernel reads, and sizes its
-workspace.
-
-Decides which requests the kernel can serve; `core.drafters.native_drafting` calls it.
-"""
+workspace."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ MOST_ROWS = 512
 @dataclass(frozen=True, slots=True)
 class DraftSlot:
     """One SSM's draft for one sequence. `member`: the SSM's index in the batched `models`;
-    `limits`: the length policy's stop rule as numbers, None if it has no such form."""
+    `limits`: see `stop_limits`."""
 
     ssm: SsmDrafter
     models: BatchedModels
@@ -102,7 +99,8 @@ def _is_packable(slot: DraftSlot) -> bool:
 
 
 def stop_limits(request: DraftRequest) -> StopLimits | None:
-    """The limits of the request's stop rule; unlimited without one."""
+    """The request's stop rule as numbers, unlimited without a rule; None for a rule without
+    numbers."""
     return StopLimits() if request.stop is None else request.stop.limits(request.name)
 
 
@@ -115,7 +113,6 @@ def workspace_for(slots: Sequence[DraftSlot]) -> DraftLimits:
     lacking = sum(len(slot.request.sequence.tokens) - slot.num_read for slot in slots)
     # Nodes of each level: k1, k1 k2, ...
     levels = [list(accumulate(slot.shape, mul)) for slot in slots]
-    # Levels run in lock-step: level l of the call is level l of every draft that is that deep.
     widest = max(map(sum, zip_longest(*levels, fillvalue=0)))
     # Nodes that get KV slots and rows of logits: all but the deepest level.
     input_sizes = [sum(sizes[:-1]) for sizes in levels]
@@ -169,7 +166,7 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
 
 class NoiseBuffer:
     """The Gumbel noise of all positions that children may have, in one array. It is computed level
-    by level, before the kernel reads it, since a draft may end early."""
+    by level: a draft may end early."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, int], int] = {}
@@ -186,7 +183,7 @@ class NoiseBuffer:
         if key not in self._at:
             self._at[key] = self._size
             self._levels.setdefault(level, []).append((request, self._size))
-            # (V,) float64 a position: a draft of depth m reads m of them.
+            # (V,) float64 for each position.
             self._size += slot.ssm.vocab_size
         return self._at[key]
 

@@ -1,8 +1,7 @@
 """Pooled drafts: several SSMs draft one tree together, in lock-step on one shared frontier.
 
 At each step a token's score is softmax(sum of w_i log score_i), the weighted geometric mean of the
-SSMs' probabilities (a logarithmic opinion pool). All SSMs are fed the same nodes. Each gets a draft
-of its own: the common tree with its own scores and logits.
+SSMs' probabilities (a logarithmic opinion pool). All SSMs are fed the same nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class PooledRequest:
     weights: tuple[float, ...]
 
     def failed_requests(self, error: BaseException) -> Sequence[DraftRequest]:
-        """The requests of the SSM that failed; all requests if the error names none."""
+        """The requests of the SSM that the error names; all requests if there are none."""
         name = error.name if isinstance(error, DrafterError) else None
         return [one for one in self.requests if one.name == name] or self.requests
 
@@ -76,7 +75,7 @@ class _PooledSsm:
 
 def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Draft]:
     """One draft per SSM: the same nodes with the SSM's own scores; empty for an SSM that cannot
-    take part. `ssms`: the loaded SSMs, by name.
+    take part. `ssms`: by name.
 
     Raises DrafterError with the name of an SSM that fails; the other SSMs' states are restored.
     """
@@ -89,8 +88,7 @@ def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Dr
     ]
     if not members:
         return [Draft() for _ in pool.requests]
-    # One tree for all SSMs, with the first member's request. The pooled logits are calibrated
-    # already.
+    # The pooled logits are calibrated already.
     growth = new_growth(members[0].request, Calibration())
     try:
         growth.absorb(_pooled_logits(members, None))
@@ -109,7 +107,7 @@ def fitting_requests(
     pool: PooledRequest, ssms: Mapping[str, SsmDrafter]
 ) -> list[tuple[DraftRequest, float]]:
     """The requests of SSMs that can take part, with their weights. All get the shortest of their
-    shapes, since all SSMs are fed the same nodes."""
+    shapes: all SSMs are fed the same nodes."""
     pairs = zip(pool.requests, pool.weights, strict=True)
     fitting = [(ssms[request.name].fit_context(request), weight) for request, weight in pairs]
     fitting = [(request, weight) for request, weight in fitting if request.worth_starting]
@@ -119,7 +117,6 @@ def fitting_requests(
 
 def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Tensor:
     """Pooled logits (n, V): sum of w_i log softmax(logits_i / temperature_i)."""
-    # One batched pass if the SSMs are stacked; every SSM is fed the same nodes.
     works = run_all({m.drafter.name: (m.drafter.model, m.next_logits(growth)) for m in members})
     stage = "catch_up" if growth is None else "draft"
     parts = []

@@ -1,7 +1,6 @@
 """Proposers choose children from a drafter's logits: topk, coupled, sampled, sampled_iid.
 
-A proposer turns the logits of a frontier, (n, V), into children for each frontier node. Sources:
-SpecInfer 3.1 (expansion), Gumbel-top-k (arXiv 1903.06059) for draws without replacement.
+Sources: SpecInfer 3.1 (expansion), Gumbel-top-k (arXiv 1903.06059) for draws without replacement.
 """
 
 from __future__ import annotations
@@ -73,15 +72,13 @@ children of a frontier do not depend on the other frontiers."""
 
 def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """The most probable tokens; deterministic, so q is one-hot."""
-    # One call over the frontiers of all growths, (sum of n, V).
     logits = _concat([one.logits for one in frontiers])
     return [Proposals(children) for children in _top_children(logits, frontiers, widths)]
 
 
 def coupled_top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Top-k of log q + G(position), where G is the LLM's own noise. Under `match` the LLM takes the
-    arg max of log p + G; so the closer q is to p, the likelier a child is the LLM's choice."""
-    # With the request's temperature, top-k, top-p and min-p, like the LLM's own scores.
+    arg max of log p + G: the closer q is to p, the likelier a child is the LLM's choice."""
     log_q = _log_processed(frontiers)
     sizes = [len(one.logits) for one in frontiers]
     noise = [
@@ -101,7 +98,7 @@ def draw_distinct(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[
 
 
 def draw_independent(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Independent draws from q; a token may be drawn, and will be tried, more than once."""
+    """Independent draws from q; a token may be drawn more than once."""
     return [_draw(*each, distinct=False) for each in zip(frontiers, widths, strict=True)]
 
 
@@ -122,7 +119,6 @@ def proposer(kind: str, *, greedy: bool) -> Proposer:
 
 
 def _draw(frontier: Frontier, width: int, *, distinct: bool) -> Proposals:
-    """Up to `width` draws for each node; without replacement if `distinct`."""
     # Drawn from the processed distribution, scored by the unprocessed one.
     q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
     scores = frontier.calibration.scores(frontier.logits)
@@ -146,7 +142,6 @@ def _draw(frontier: Frontier, width: int, *, distinct: bool) -> Proposals:
 
 
 def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The parts concatenated; a single part is not copied, since it may be large."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
@@ -171,8 +166,7 @@ def _top_children(
     calibrations = [
         one.calibration for one, size in zip(frontiers, sizes, strict=True) for _ in range(size)
     ]
-    # The softmax is monotone, so its top-k equals the utilities' top-k; the scores are needed
-    # anyway.
+    # The softmax is monotone: its top-k equals the utilities' top-k.
     values, ids = scores_of(utilities, calibrations).topk(
         min(max(widths), utilities.shape[-1]), dim=-1
     )
@@ -183,6 +177,5 @@ def _top_children(
             [Child(t, v) for t, v in zip(tokens[:width], scores[:width], strict=True) if v > 0.0]
             for tokens, scores in islice(rows, size)
         ]
-        # All rows have the widest frontier's k; each frontier takes its own width.
         for size, width in zip(sizes, widths, strict=True)
     ]

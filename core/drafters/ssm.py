@@ -1,10 +1,8 @@
 """SsmDrafter: a small speculative model (SSM) as a drafter.
 
-It follows the committed text without recomputing it: the KV of accepted nodes is kept, and missing
-tokens are fed in one catch-up pass at the next draft. The missing tokens are the SSM's own last
-token after full acceptance, tokens that the SSM did not propose, and the LLM's own token.
-`begin_ahead` and `extend_ahead` draft ahead, after tokens that are not committed yet; the draft
-whose outcome comes true begins the next round's draft.
+The KV of accepted nodes is kept. Committed tokens that the SSM has not read are fed in one catch-up
+pass at the next draft. `begin_ahead` and `extend_ahead` draft after tokens that are not committed
+yet; the draft whose outcome comes true begins the next round's draft.
 """
 
 from __future__ import annotations
@@ -34,20 +32,20 @@ __all__ = ["AUDITION", "NO_TOKEN", "PREFILL_CHUNK", "SsmDrafter"]
 
 T = TypeVar("T")
 PREFILL_CHUNK = 512
-"""The most tokens of a prompt that one pass of an SSM reads, and of an LLM that is not divided into
-pipeline stages."""
+"""The most tokens of a prompt that one pass of an SSM reads."""
 # How many of a prompt's last tokens have their likelihoods recorded. Weights decay by 0.95 a token:
 # earlier tokens would count for less than 4 %.
 SCORED_PROMPT = 64
-# The number of tokens that one pass scores; small, since the pass computes logits of all of them.
+# The number of tokens that one pass scores; small: the pass computes the logits of all these
+# tokens.
 SCORED_CHUNK = 32
 AUDITION = 24
-"""How many of a text's last tokens an audition reads."""
-# The draft kind by which an SSM's own choice is found: the likeliest token at temperature 0, the
-# likeliest token under the LLM's noise above 0.
+"""How many of a text's last tokens an audition reads by default."""
+# The draft kind of an SSM's own choice: the likeliest token at temperature 0, the likeliest token
+# under the LLM's noise above 0.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
-"""In place of a token that a tree lacks."""
+"""In place of a missing token."""
 
 
 class SsmDrafter:
@@ -82,7 +80,7 @@ class SsmDrafter:
         # A copy: concurrent runs must not change each other's scores.
         calibration = self._carried.copy() if sequence.speculation.carry_over else Calibration()
         row = self.feeder.model.open_row()
-        # Registered before anything can fail, so that `close` finds the row.
+        # Registered before the prefill can fail: `close` finds the row.
         state = SsmState(row, calibration, scored_until=len(sequence.tokens))
         self._states[sequence.run_id] = state
         start = time.perf_counter()
@@ -104,8 +102,7 @@ class SsmDrafter:
 
     def audition(self, token_ids: Sequence[int], window: int = AUDITION) -> Steps[list[float]]:
         """Log-probabilities of a text's last `window` tokens, except the first of these tokens,
-        computed in a temporary row. With 24 tokens, auditions find the domain of 50 of the 60
-        development prompts; with 48 tokens, the domain of 53."""
+        computed in a temporary row."""
         return self.feeder.score_tokens(token_ids[-window:])
 
     def first_choice_tokens(
@@ -178,8 +175,7 @@ class SsmDrafter:
         if state is None:
             return
         if needs_likelihoods(sequence.speculation):
-            # Before the commit, which drops the pending nodes' logits. Recording costs nothing: the
-            # drafting passes have computed these logits.
+            # Before the commit, which drops the pending nodes' logits.
             state.record_pending_likelihoods(token_ids, sequence.tokens)
         if draft is None:
             self.feeder.drop_pending(state)
@@ -207,7 +203,7 @@ class SsmDrafter:
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         state = self._states.get(sequence.run_id)
         probabilities = state.likelihoods if state else []
-        # A new list: each likelihood is reported once.
+        # Each likelihood is reported once.
         if state:
             state.likelihoods = []
         return probabilities
@@ -215,8 +211,7 @@ class SsmDrafter:
     # -- drafting ahead, before the round's tokens are committed --
 
     def is_caught_up(self, sequence: TokenSequence) -> bool:
-        """Whether the SSM has read the whole text. This is so if it drafted in this round, or if it
-        had drafted ahead for the tokens that were then committed."""
+        """Whether the SSM has read the whole text."""
         state = self._states.get(sequence.run_id)
         return state is not None and state.pending.root is not None
 
@@ -229,15 +224,15 @@ class SsmDrafter:
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
-        """Begins a draft after each outcome: the tokens that would be committed, and the draft
-        request after them. Makes one pass over those tokens that are not pending yet, if any."""
+        """Begins a draft after each outcome, by one pass over those of its tokens that are not
+        pending yet, if any. An outcome: the tokens that would be committed, and the draft request
+        after them."""
         to_begin, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]
             ids, parents, places = state.pending.nodes_to_feed([tokens for tokens, _ in outcomes])
             to_begin.append((state, ids, parents))
             ends.append(places)
-        # Usually only an outcome's last token is not pending: its path was fed with the tree.
         if fed := [one for one in to_begin if one[1]]:
             self._run_unbatched(self.feeder.feed_nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(to_begin, plans, ends, strict=True):
@@ -291,8 +286,6 @@ class SsmDrafter:
     def _read_text(
         self, states: Sequence[SsmState], sequences: Sequence[TokenSequence]
     ) -> Steps[None]:
-        """One pass over the committed tokens that the rows lack. Records likelihoods for runs that
-        need them."""
         feeds = []
         for state, sequence in zip(states, sequences, strict=True):
             last_only = not needs_likelihoods(sequence.speculation)
@@ -314,7 +307,7 @@ class SsmDrafter:
 
     def _growth_ahead(self, request: DraftRequest) -> Growth | None:
         """The draft made ahead for the outcome that came true; None if there is none. If it does
-        not fit the request's shape, a new draft from the same root logits."""
+        not suit the request, a new draft from the same root logits."""
         state = self.state(request)
         # Cleared in any case: a draft made ahead is valid in this round only.
         growth, state.ready = state.ready, None
@@ -354,8 +347,6 @@ class SsmDrafter:
 
 
 def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...]) -> None:
-    """Updates the calibration by the committed tokens after the draft's nodes on the committed
-    path."""
     utilities = draft.utilities if draft.utilities is not None else draft.logits
     # The nodes on the committed path that have logits, each with the token committed after it.
     nodes = zip((ROOT, *draft.walk(token_ids)), token_ids, strict=False)
@@ -363,7 +354,6 @@ def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple
     if utilities is None or not pairs:
         return
     rows, tokens = (list(part) for part in zip(*pairs, strict=True))
-    # The native kernel computes moments together with scores.
     by_kernel = draft.moments
     moments = [
         calibration.moments(utilities[r]) if by_kernel is None else by_kernel[r] for r in rows
@@ -372,8 +362,7 @@ def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple
 
 
 def _chunk_ends(length: int, num_scored: int) -> list[int]:
-    """Ends of the chunks in which a prompt is read; the last `num_scored` tokens come in small
-    chunks, see SCORED_CHUNK."""
+    """Ends of the chunks in which a prompt is read, see SCORED_CHUNK."""
     first = max(0, length - num_scored)
     large = [min(end, first) for end in range(PREFILL_CHUNK, first + PREFILL_CHUNK, PREFILL_CHUNK)]
     return large + [

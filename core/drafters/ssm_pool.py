@@ -36,8 +36,7 @@ class BatchedDrafting(Protocol):
 
 
 class SsmPool:
-    """One SsmDrafter per loaded SSM. `vocab_size` is the LLM's. `draft` tries `batched` first,
-    which can be replaced before the first draft."""
+    """One SsmDrafter per loaded SSM. `vocab_size` is the LLM's. `draft` tries `batched` first."""
 
     def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
@@ -47,8 +46,7 @@ class SsmPool:
         """Drafts of several SSMs, by name: batched if possible, else pass by pass, in lock-step if
         the models are stacked."""
         drafts = {**self.batched.draft(by_ssm)}
-        # The SSMs that were left out, for example because a batched pass failed. Pass by pass, the
-        # failing SSM is found.
+        # The SSMs that were left out: pass by pass, a failing SSM is found.
         steps = {
             name: (self.ssms[name].model, self.ssms[name].draft_steps(requests))
             for name, requests in by_ssm.items()
@@ -57,11 +55,9 @@ class SsmPool:
         return drafts | {name: _drafts_or_error(work) for name, work in run_all(steps).items()}
 
     def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
-        """One tree per request, drafted by several SSMs. If the draft kind is fused, `draft_fused`
-        drafts all such requests, which share the SSMs' passes; otherwise `draft_pooled` drafts the
-        request. Each result is a draft per SSM, or an error: a DrafterError if a single SSM
-        failed."""
-        # Fused requests together, since they share passes; results in the order of all requests.
+        """One tree per request, drafted by several SSMs. Each result is a draft per SSM, or an
+        error: a DrafterError if a single SSM failed."""
+        # Fused requests share passes.
         results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
         return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]
 
@@ -85,10 +81,9 @@ class SsmPool:
         stage: str = "prefill",
         window: int = AUDITION,
     ) -> tuple[dict[str, list[float]], list[Timed]]:
-        """Log-probabilities that each SSM gives the last tokens of a text (see
-        `SsmDrafter.audition`), by name, and the spans of its passes, named `stage`. Both are empty
-        for a text shorter than MIN_TOKENS. An SSM whose pass fails has no log-probabilities here;
-        if it fails again when it drafts, that error is reported."""
+        """By SSM, the log-probabilities of `SsmDrafter.audition`; and the spans of the passes,
+        named `stage`. Both are empty for a text shorter than MIN_TOKENS. An SSM whose pass fails
+        has no log-probabilities."""
         to_score = names if len(token_ids) >= MIN_TOKENS else ()
         # The same tokens for all SSMs, even if one SSM's context is shorter than the window.
         window = min([window, *(self.ssms[name].context_length for name in to_score)])
@@ -101,8 +96,8 @@ class SsmPool:
     def first_choice_tokens(
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
-        """The token that each SSM would have drafted first at each position of a text, by name, see
-        `SsmDrafter.first_choice_tokens`. An SSM whose pass fails is left out."""
+        """By name, the tokens of `SsmDrafter.first_choice_tokens`. An SSM whose pass fails is left
+        out."""
         works = run_all(
             {
                 n: (

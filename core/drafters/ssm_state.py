@@ -1,8 +1,6 @@
-"""An SsmDrafter's state of one sequence (SsmState), and Feeder, which feeds its model: first the
-committed text that the row lacks, then pending nodes.
+"""An SsmDrafter's state of one sequence (SsmState), and the Feeder of its model.
 
-A place is an index among the row's pending nodes, or CACHED, the last committed token: a drafter's
-row has the token tree's root in its cache.
+A place is an index among the row's pending nodes, or CACHED, the last committed token.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ __all__ = ["Feeder", "PendingTrie", "SsmState"]
 
 
 class PendingTrie:
-    """Trie of the nodes fed after the committed text, with their logits. `root`: the logits (V,)
-    after the last committed token."""
+    """Trie of the nodes fed after the committed text, with their logits."""
 
     def __init__(self, root: torch.Tensor | None = None) -> None:
         self.logits: dict[int, torch.Tensor] = {} if root is None else {CACHED: root}
@@ -71,7 +68,7 @@ class PendingTrie:
         token_ids: list[int] = []
         parents: list[int] = []
         ends = []
-        # Nodes that will be fed for earlier paths: paths share prefixes.
+        # Nodes that will be fed for earlier paths.
         planned: dict[tuple[int, int], int] = {}
         for path in paths:
             place = CACHED
@@ -89,7 +86,6 @@ class PendingTrie:
         """The subtree that stays when `path` is committed: the nodes under its last node. Returns
         the places that stay, a map from old to new places (the path's last place becomes CACHED),
         and the new trie."""
-        # Parents come first, so one pass over the nodes finds everything under the path's end.
         number = {path[-1]: CACHED}
         stay: list[int] = []
         for place, parent in enumerate(self._parents):
@@ -129,8 +125,7 @@ class SsmState:
     def record_likelihoods(self, logits: torch.Tensor, tokens: list[int], first: int) -> None:
         """Appends the probabilities of `tokens[first]`, `tokens[first + 1]`, ... by `logits`
         (n, V), each token once; NaN for tokens whose logits were not computed."""
-        # A gap: logits that were not computed. Every token has one entry, so that positions stay
-        # right.
+        # Every token has one entry, even if its logits were not computed.
         unknown = max(0, first - self.scored_until)
         self.likelihoods += [math.nan] * unknown
         self.scored_until += unknown
@@ -159,14 +154,13 @@ class SsmState:
 
 # Tokens of a pass over a text; bounds its logits, (READ_CHUNK, V).
 READ_CHUNK = 128
-# The least log-probability that is returned, for example for a token that a model's vocabulary
-# lacks. It is finite, so that one such token does not make the mean of a text -inf.
+# The least log-probability that is returned. It is finite: the mean of a text stays finite.
 UNKNOWN = -20.0
 
 
 class Feeder:
     """Feeds one SSM's model. `vocab_size` is the LLM's: logits are padded to it with -inf, or
-    cut. Methods that return Steps yield feeds and leave the pass to the caller."""
+    cut."""
 
     def __init__(self, model: LanguageModel, vocab_size: int) -> None:
         self.model = model
@@ -183,8 +177,7 @@ class Feeder:
         """One pass over committed tokens, one feed per state. Returns the tokens' logits (n, V)."""
         logits = [self.pad_logits(rows) for rows in (yield feeds)]
         for state, feed, rows in zip(states, feeds, logits, strict=True):
-            # The text is certain: what was fed becomes committed at once, and only the last logits
-            # are kept.
+            # The text is certain: what was fed is committed at once.
             self.model.commit(feed.row, range(len(feed.token_ids)))
             # rows (n, V); (1, V) with `last_only`.
             state.pending = PendingTrie(rows[-1])
@@ -201,8 +194,7 @@ class Feeder:
         outputs = []
         for (state, ids, parents), rows in zip(nodes_by_state, (yield feeds), strict=True):
             logits = self.pad_logits(rows)
-            # The model numbered its pending nodes in the same order, so places agree with its
-            # indices.
+            # The model numbers its pending nodes in the same order.
             outputs.append((state.pending.add(ids, parents, logits), logits))
         return outputs
 
@@ -220,8 +212,7 @@ class Feeder:
         for (_, growths), (places, _) in zip(groups, fed, strict=True):
             place = iter(places)
             for growth in growths:
-                # Not strict: several growths read from one iterator, each as many places as it has
-                # nodes.
+                # Not strict: several growths read from one iterator.
                 growth.places.update(zip(growth.frontier, place, strict=False))
         return [rows for _, rows in fed]
 
@@ -248,14 +239,13 @@ class Feeder:
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 
     def score_tokens(self, token_ids: Sequence[int]) -> Steps[list[float]]:
-        """Log-probabilities of these tokens, except the first token, computed in a temporary
-        row."""
+        """Log-probabilities of these tokens except the first token, at least UNKNOWN each, computed
+        in a temporary row."""
         row = self.model.open_row()
         try:
             (logits,) = yield [chain(row, self._clip_ids(list(token_ids[:-1])))]
         finally:
-            # In `finally`: if the pass fails, the generator ends at its `yield`, and the row must
-            # not stay open.
+            # If the pass fails, the generator ends at its `yield`.
             self.model.close_row(row)
         log_probs = self.pad_logits(logits).log_softmax(dim=-1)
         ids = torch.tensor(token_ids[1:], device=log_probs.device)
@@ -270,7 +260,7 @@ class Feeder:
         (n, V) that predict tokens from `first` on, and the index of the first token that they
         predict."""
         row = self.model.open_row()
-        # Nothing is predicted after the last token, so it is not fed.
+        # Nothing is predicted after the last token: it is not fed.
         ids = self._clip_ids(list(token_ids[:-1]))
         try:
             for start in range(0, len(ids), READ_CHUNK):
@@ -294,7 +284,7 @@ class Feeder:
 
     def commit(self, state: SsmState, token_ids: tuple[int, ...]) -> None:
         """Commits `token_ids`. Keeps the KV of the tokens that were fed, and the draft made ahead
-        that assumed exactly these tokens. Without such a draft the last token's KV is dropped."""
+        that assumed exactly these tokens. Without this draft the last token's KV is dropped."""
         path, pending = state.pending.walk(token_ids), state.pending
         state.ready, state.drafts_by_outcome = state.drafts_by_outcome.get(token_ids), {}
         if state.ready is None:
@@ -310,8 +300,7 @@ class Feeder:
         self.model.commit(state.row, path, stay)
 
     def _clip_ids(self, tokens: list[int]) -> list[int]:
-        """Replaces ids that this model's embedding lacks (the LLM's padding) by its last id. This
-        can only make a draft worse: verification does not depend on the drafter."""
+        """Replaces ids that this model's embedding lacks (the LLM's padding) by its last id."""
         last_id = self.model.num_embeddings - 1
         return [min(token_id, last_id) for token_id in tokens]
 

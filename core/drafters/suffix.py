@@ -1,11 +1,9 @@
 """SuffixDrafter: drafts what followed earlier occurrences of the text's end, as a tree; `ngram`
-searches this text alone (prompt lookup), `suffix` also earlier texts of the same models.
+searches this text alone (prompt lookup), `suffix` also earlier texts.
 
-Costs no model pass. An occurrence weighs more the longer it matches; a node's score is the
-acceptance rate measured after matches of that length, times its share of its parent's weight.
-Proposals are deterministic, so their q is one-hot.
-
-The method is SuffixDecoding (arXiv 2411.04975), but without suffix trees, see `text_index`.
+An occurrence weighs more the longer it matches. A node's score is the acceptance rate measured
+after matches of that length, times its share of its parent's weight. The method is SuffixDecoding
+(arXiv 2411.04975), but without suffix trees.
 """
 
 from __future__ import annotations
@@ -37,20 +35,18 @@ __all__ = ["EARLIER_TOKENS", "SuffixDrafter"]
 
 EARLIER_TOKENS = 1 << 18
 """Tokens of earlier texts that `suffix` keeps."""
-# The weight of a match grows by this factor with each of its tokens, up to BOUND tokens. Factors of
-# 2, 3 and 1 gave 2.73, 2.74 and 2.56 tokens per pass (docs/results.md, "Lookup in texts").
+# The weight of a match grows by this factor with each of its tokens, up to BOUND tokens.
 GROWTH, BOUND = 2.0, 12
 # Limit on the nodes of a tree before its likeliest nodes are chosen.
 MOST_NODES = 256
-# Prior of the acceptance rates: 2 tokens, one of them accepted.
+# Prior of the acceptance rates: of these tokens, half were accepted.
 PRIOR_TOKENS = 2.0
 
 
 @dataclass(kw_only=True)
 class _SuffixState(LookupState):
-    """`own`: the index of this text; `indexed`: how many of its tokens are in it. `ends`:
-    end-of-text tokens. `prompt`: the prompt's hash. `match`: tokens of the last draft's longest
-    match. `hits`, `tries`: tokens accepted and tried, by `match_class`."""
+    """`indexed`: how many tokens of this text are in `own`. `match`: tokens of the last draft's
+    longest match. `hits`, `tries`: tokens accepted and tried, by `match_class`."""
 
     own: TextIndex
     ends: np.ndarray
@@ -72,8 +68,8 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     """See Drafter. `earlier_tokens`: the number of tokens of earlier texts that are kept; the
     oldest texts are dropped first. Of several texts of one prompt, only the first is kept.
 
-    Matches in an earlier text of the same prompt are skipped. Otherwise a run that is repeated, to
-    be compared or shown again, would draft from its own result.
+    Matches in an earlier text of the same prompt are skipped. Otherwise a repeated run would draft
+    from its own result.
     """
 
     def __init__(self, name: str, earlier_tokens: int = 0) -> None:
@@ -98,7 +94,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
         tokens = request.sequence.tokens
-        # Indexed here and not at the commit: a round that does not draft costs nothing.
+        # Not indexed at the commit: a round that does not draft costs nothing.
         add_tokens(state.own, np.array(tokens[state.indexed :], np.int64))
         state.indexed = len(tokens)
         tail = np.array(tokens[-LONGEST_MATCH:], np.int64)

@@ -1,9 +1,5 @@
 """TableDrafter: a tree of the likeliest next tokens after a text's last one to three tokens, by
-counts over the LLM's texts, found by best-first search (`count_table`).
-
-The texts of completed runs are counted. Models may come with counts (`zoo tables`). Costs no
-model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is one-hot.
-"""
+counts over the LLM's texts (`count_table`)."""
 
 from __future__ import annotations
 
@@ -29,13 +25,11 @@ from core.trees.tree import ROOT
 
 __all__ = ["FOLDS", "TableDrafter", "fold_of"]
 
-# The number of folds into which prompts are divided by their hash. With four, a run reads three
-# quarters of the other prompts' texts, which costs 0.2 % of the tokens per pass (docs/results.md,
-# "Drafting without an SSM").
+# The number of folds into which prompts are divided by their hash.
 FOLDS = 4
 # Rows of a fold's table, of 64 bytes: 16 MiB.
 NUM_CONTEXTS = 1 << 18
-# Number of the latest texts whose hashes are kept: none of these is counted a second time.
+# The number of the latest texts whose hashes are kept: a text among them is not counted again.
 TEXTS = 1024
 # Prior of both `hits` and `predicted`, in tokens.
 PRIOR_TOKENS = 4.0
@@ -45,9 +39,8 @@ DEEPEST = 32
 
 @dataclass(kw_only=True)
 class _TableState(LookupState):
-    """`table`: the table of its prompt's fold. `hits`: the number of accepted nodes; `predicted`:
-    the sum of the verified nodes' shares. Both are by the length of the context after which the
-    node was counted."""
+    """`hits`: the number of accepted nodes; `predicted`: the sum of the verified nodes' shares.
+    Both are by the length of the context after which the node was counted."""
 
     table: np.ndarray
     ends: np.ndarray
@@ -67,10 +60,8 @@ class TableDrafter(LookupDrafter[_TableState]):
     """See Drafter. `rows`: the rows of a table of any size, with which the counts begin.
 
     A run reads the table of its prompt's fold, and a text is counted in the tables of all other
-    folds. So, as in cross-validation, no run reads what other runs wrote after its own prompt.
-    Otherwise a run that is repeated, to be compared or shown, would draft from its own result.
-    Subtracting a text's counts instead would not be exact, since rows inherit from shorter contexts
-    and overwrite one another.
+    folds. Otherwise a repeated run would draft from its own result. Subtracting a text's counts
+    would not be exact: rows inherit from shorter contexts and overwrite one another.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
@@ -87,9 +78,8 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """The tables by fold, (NUM_CONTEXTS, 16) each. Unless there are counts to begin with, the
-        tables are made when the first run opens this drafter or the first text is learned. Every
-        engine has this drafter, and many engines never use it."""
+        """The tables by fold, (NUM_CONTEXTS, 16) each, made on first access: many engines never use
+        them."""
         return tuple(new_table(NUM_CONTEXTS) for _ in range(FOLDS))
 
     def _new_state(self, sequence: TokenSequence) -> _TableState:
@@ -130,7 +120,7 @@ class TableDrafter(LookupDrafter[_TableState]):
         self._text_hashes[code] = None
         if len(self._text_hashes) > TEXTS:
             del self._text_hashes[next(iter(self._text_hashes))]
-        # Only what the LLM wrote is counted; the prompt's last tokens are the first contexts.
+        # Only what the LLM wrote is counted.
         begin = max(0, len(sequence.prompt_ids) - LONGEST_CONTEXT)
         text, own = np.array(sequence.tokens[begin:], np.int64), fold_of(sequence.prompt_ids)
         for fold, table in enumerate(self.tables):

@@ -1,12 +1,8 @@
 """Texts as flat arrays, and the search for earlier occurrences of a text's end in them.
 
 Chains of equal hashes, as in LZ77 compressors: each position links to the latest earlier position
-whose n-gram has the same hash. Memory is constant, since texts are in a ring buffer that overwrites
-its oldest tokens; matches are exact, since candidates are compared token by token. A suffix
-automaton would count all occurrences instead of only the latest MAX_CANDIDATES. But it takes ten
-times the memory per token, and cannot drop the oldest tokens.
-
-The functions are plain loops over arrays, compiled by numba if it is installed.
+in its hash bucket. Texts are in a ring buffer that overwrites its oldest tokens. Matches are exact:
+candidates are compared token by token.
 """
 
 from __future__ import annotations
@@ -116,11 +112,10 @@ def _find_matches(
             continue
         at = index.heads[order, _hash_of(tail, size - 1, ORDERS[order]) & mask]
         for _ in range(MAX_CANDIDATES):
-            # Positions before `count - capacity` are overwritten, and the chain leads only to
-            # earlier positions.
+            # Positions before `count - capacity` are overwritten.
             if at < 0 or at < count - capacity or found == ends.shape[0]:
                 break
-            # Compared backwards from the match's end, since a bucket may also hold other n-grams.
+            # Compared backwards from the match's end: a bucket may also hold other n-grams.
             length = 0
             while (
                 length < min(LONGEST_MATCH, size)
@@ -174,8 +169,7 @@ def find_tree(
         for step in range(depth):
             at = first + step
             if match < num_own:
-                # Near the text's end fewer than `depth` tokens follow the match; these tokens are
-                # assumed to repeat.
+                # Near the text's end, the tokens after the match are assumed to repeat.
                 at = first + step % (last - first)
             elif at >= last or index.tokens[at % capacity] == SEPARATOR:
                 break
@@ -231,7 +225,7 @@ def likeliest_nodes(
     """
     depths, places, children = int_scratch[0], int_scratch[1], int_scratch[2]
     chances, scores = float_scratch[0], float_scratch[1]
-    # `children` is indexed by parent + 1, since the root is parent -1.
+    # `children` is indexed by parent + 1: the root is parent -1.
     children[0] = 0
     for node in range(count):
         depths[node], places[node], children[node + 1] = 0, -1, 0
@@ -251,8 +245,7 @@ def likeliest_nodes(
         best = -1
         for node in range(count):
             parent = int(nodes[node, 1])
-            # No descendant is likelier than its ancestor, so leaving out an unlikely node loses no
-            # likely node.
+            # No descendant is likelier than its ancestor.
             if places[node] >= 0 or chances[node] < MIN_NODE_PROBABILITY:
                 continue
             if (parent >= 0 and places[parent] < 0) or (chain and children[parent + 1]):

@@ -1,7 +1,6 @@
 """A user's own drafters: classes by import path, and the guard around their calls.
 
-A class is instantiated with its import path, which is also the drafter's name. Classes are imported
-when the engine is made (`--drafter`), never for a request.
+A class is instantiated with its import path, which is also the drafter's name.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "
 DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
 # The stages that a drafter's time spans may have.
 STAGES = ("prefill", "catch_up", "draft")
-# Ranks, contexts and passes must be below this limit, since the log stores them and Python's
-# integers have no limit of their own.
+# Ranks, contexts and passes must be below this limit: the log stores them.
 NUMBER_LIMIT = 1 << 31
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _METHODS = ("open", "draft", "commit", "close", "temperature", "likelihoods")
@@ -46,7 +44,6 @@ _ALLOWED = "package.module:Class, a class with the methods of core.drafters.base
 def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
     """Imports the classes of these paths; returns each path once. Raises ConfigError."""
     distinct = tuple(dict.fromkeys(paths))
-    # The classes are only checked here; `make_user_drafter` instantiates them.
     for path in distinct:
         if not _PATH.fullmatch(path):
             raise _refusal(path)
@@ -80,10 +77,9 @@ def _refusal(path: str, reason: str = "") -> ConfigError:
 
 @dataclass(eq=False)
 class _SequenceCopy:
-    """The copy of a run's sequence that a drafter gets, so that the drafter cannot change the run's
-    sequence. `size`: the number of tokens that the copy should have. `num_likelihoods`: the number
-    of likelihoods that the drafter has reported. `temperature`: the temperature that the drafter
-    reported last."""
+    """The copy of a run's sequence that a drafter gets. `size`: the number of tokens that the copy
+    should have. `num_likelihoods`: how many likelihoods the drafter has reported. `temperature`:
+    the last temperature that it reported."""
 
     sequence: TokenSequence
     size: int = 0
@@ -127,7 +123,7 @@ class GuardedDrafter:
 
     def learn(self, sequence: TokenSequence) -> None:
         """See LookupDrafter."""
-        # A new copy, since the run's copy was dropped when the run was closed.
+        # The run's copy was dropped when the run was closed.
         copy = _copy_of(sequence)
         copy.follow(sequence)
         with self._guard():
@@ -206,7 +202,7 @@ class GuardedDrafter:
 
     def _checked_timings(self, timings: object, start: float) -> tuple[Timed, ...]:
         """Returns `timings`. Raises ValueError unless each span has this drafter's lane, a stage of
-        STAGES, a share up to 1, and a time within the call that began at `start`."""
+        STAGES, a share above 0 and up to 1, and a time within the call that began at `start`."""
         end = time.perf_counter()
         if type(timings) is not tuple or not all(type(one) is Timed for one in timings):
             raise ValueError(
@@ -240,8 +236,8 @@ def _place(drafter: Drafter, error: BaseException) -> str:
 def _copy_of(sequence: TokenSequence) -> _SequenceCopy:
     """A copy that has no tokens yet."""
     assert isinstance(sequence.noise, SeededNoise), "the noise of real runs"
-    # The copy has no statistics and no detokenizer, which only the engine updates. The noise is
-    # copied, since changing a cached Gumbel tensor in place would change what the LLM samples.
+    # The noise is copied: changing a cached Gumbel tensor in place would change what the LLM
+    # samples.
     own = replace(
         sequence,
         noise=sequence.noise.copy(),
@@ -254,7 +250,6 @@ def _copy_of(sequence: TokenSequence) -> _SequenceCopy:
 
 
 def _plain_copy(draft: Draft) -> Draft:
-    """A copy of a draft, without the fields that only SSMs fill in."""
     return Draft(
         token_ids=[*draft.token_ids],
         parents=[*draft.parents],
@@ -288,7 +283,7 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
         return "its lists are not of one length"
     if {len(draft.contexts), len(draft.shares)} - {0, count}:
         return "contexts or shares are not of its length"
-    # Exact types, since the log stores every draft as JSON, which has no form for numpy's numbers.
+    # Exact types: the log stores every draft as JSON.
     integers = (*draft.token_ids, *draft.parents, *draft.ranks, *draft.contexts, draft.passes)
     if any(type(n) is not int for n in integers):
         return "a token id, parent, rank, context or the number of passes is no int"
@@ -306,8 +301,7 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
         return f"a token id is not from 0 to {vocab_size - 1}"
     if not all(0 <= score <= 1 for score in (*draft.scores, *draft.shares)):
         return "a score or share is not from 0 to 1"
-    # The tokens of a user's drafter count as not drawn, so each q must be 1: with another q, `mss`
-    # and `traversal` would not be lossless.
+    # Proposals count as not drawn: with another q, `mss` and `traversal` would not be lossless.
     if draft.q is not None or set(draft.qs) - {1.0}:
         return "a q is not 1: its proposals are not drawn"
     if len({*zip(draft.parents, draft.token_ids, strict=True)}) < count:

@@ -1,6 +1,4 @@
-"""`audition`: one SSM drafts, the one that gave the prompt's last tokens the highest probability.
-If that SSM fails, the next best one drafts.
-"""
+"""`audition`: the SSM that gave the prompt's last tokens the highest probability drafts."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ __all__ = ["AuditionRouter"]
 
 
 class AuditionRouter:
-    """See Router. `names`: the run's SSMs in order. The first one drafts before the audition, and
-    after it if no SSM could be scored."""
+    """See Router. `names`: in the run's order. Without scores the first SSM drafts."""
 
     reads_drafts = False
     reads_times = False
@@ -25,7 +22,7 @@ class AuditionRouter:
         self.wants_audition = True
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        # The prompt decides for all rounds; only `credit` scores again.
+        # The prompt decides for all rounds.
         self.wants_audition = False
         for name in self._scores:
             # NaN: the probability is not known.

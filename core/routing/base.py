@@ -1,7 +1,6 @@
 """The Router protocol: which SSMs draft in the next round.
 
-A router works on numbers and names: it gets no model, tree or token. One router serves one
-run. Model-free drafters cost next to nothing and are never routed: they draft in every round.
+One router serves one run.
 """
 
 from __future__ import annotations
@@ -33,13 +32,10 @@ class RoundTime:
 
 
 AUDITION_WINDOW = 48
-"""An audition for a router usually reads this many of the text's last tokens. These are more than
-for a length policy, since a router may compare SSMs repeatedly: a longer window errs less often, at
-little cost (see `SsmDrafter.audition`)."""
+"""How many of the text's last tokens an audition for a router usually reads."""
 
 CHAIN_DEPTH = 4
-"""SSMs are compared by a chain of this depth, whatever the length policy. `credit` predicts how
-many of the chain's tokens are accepted, the engine predicts the chain's time."""
+"""SSMs are compared by a chain of this depth, whatever the length policy."""
 
 TimeOfRound = Callable[[str], RoundTime]
 """The name of the SSM that drafts -> the predicted time of the round."""
@@ -47,8 +43,8 @@ TimeOfRound = Callable[[str], RoundTime]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The SSMs that draft, in the run's order. `explored`: the SSMs among them that draft only to
-    be measured. `reason`: a sentence for the user."""
+    """The SSMs that draft, in the run's order. `explored`: the SSMs that draft only to be measured.
+    `reason`: a sentence for the user."""
 
     drafters: tuple[str, ...]
     explored: frozenset[str] = frozenset()
@@ -61,10 +57,9 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
     if len(route.drafters) <= most:
         return route
     explored = [name for name in route.drafters if name in route.explored]
-    # The sort below is stable: the run's order decides ties.
+    # The sort is stable: the run's order decides ties.
     others = [name for name in route.drafters if name not in route.explored]
     others.sort(key=lambda name: -scores[name])
-    # Rounded up: a single place goes to an explored SSM. Explored SSMs beyond this half come last.
     half = -(-most // 2)
     within = {*[*explored[:half], *others, *explored[half:]][:most]}
     drafters = tuple(name for name in route.drafters if name in within)
@@ -74,7 +69,7 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class DraftEvidence:
-    """The most probable path of one SSM's draft, as far as it is within the node budget.
+    """The most probable path of one SSM's draft within the node budget.
 
     `scores`: each token's calibrated score. `similarities`: the cosine similarity between the LLM's
     embeddings of the drafted and of the committed token, for each position that has both.
@@ -89,10 +84,8 @@ class RoundEvidence:
     """The outcome of a round. `num_accepted`: accepted tokens; `num_tokens`: committed tokens,
     including the LLM's own; `share_ms`: this request's share of the round's time. `routed`: the
     SSMs of the route within the scheduler's grant, even if they failed to draft; empty if no draft
-    was requested. `drafts`: by SSM; empty in a round without drafts, and unless
-    `Router.reads_drafts`. `log_probs`: by SSM, natural log-probabilities of the tokens committed
-    since the SSM's last report. They come from the SSM's catch-up pass; NaN if the pass did not
-    compute a token's probability."""
+    was requested. `drafts`: by SSM; empty unless `Router.reads_drafts`. `log_probs`: by SSM,
+    natural log-probabilities of the tokens committed since its last report; NaN if unknown."""
 
     num_accepted: int
     num_tokens: int
@@ -111,7 +104,7 @@ class Router(Protocol):
         ...
 
     def drafter_scores(self) -> dict[str, float]:
-        """Every SSM's current score, on the router's own scale."""
+        """Each SSM's current score, on the router's own scale."""
         ...
 
     def observe(self, evidence: RoundEvidence) -> None:
@@ -124,18 +117,17 @@ class Router(Protocol):
 
     @property
     def reads_drafts(self) -> bool:
-        """Whether `observe` needs `RoundEvidence.drafts`, for which the engine looks up
-        embeddings."""
+        """Whether `observe` reads `RoundEvidence.drafts`."""
         ...
 
     @property
     def reads_times(self) -> bool:
-        """Whether `route` depends on measured times, which the engine then records."""
+        """Whether `route` depends on measured times."""
         ...
 
     @property
     def wants_audition(self) -> bool:
-        """Whether all SSMs are to be scored on the text's last tokens before the next round."""
+        """Whether the SSMs are to be scored on the text's last tokens before the next round."""
         ...
 
     @property
@@ -145,6 +137,6 @@ class Router(Protocol):
         ...
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        """Adds an audition that took `ms` milliseconds. `log_probs`: each SSM's log-probabilities
-        of the text's last tokens, the newest last."""
+        """Adds an audition that took `ms` milliseconds. `log_probs`: by SSM, natural
+        log-probabilities of the text's last tokens, the newest last."""
         ...

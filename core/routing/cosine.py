@@ -1,13 +1,9 @@
 """`cosine`: CoSine's routing as published (section on adaptive request routing).
 
-Each SSM has a score M, which starts at 0.5 and is updated by M <- 0.7 M + 0.3 S. S is the harmonic
-mean of the drafted tokens' confidence and their similarity to the committed tokens. While few
-tokens are accepted, half of the places go to the SSMs that were routed least. The paper states
-neither the rate of M nor the threshold nor the share explored: 0.3, 2 tokens and one half are
-assumed.
-
-Confidence is the mean score of the draft's tokens within the node budget. A small budget cuts the
-uncertain end of a fused draft, so this mean is higher than the mean over all drafted tokens.
+Each SSM has a score M, updated by M <- 0.7 M + 0.3 S. S is the harmonic mean of the drafted tokens'
+confidence and their similarity to the committed tokens. While few tokens are accepted, half of the
+places go to the SSMs that were routed least. The paper states neither the rate of M nor the
+threshold nor the share explored: 0.3, 2 tokens and one half are assumed.
 """
 
 from __future__ import annotations
@@ -22,13 +18,13 @@ __all__ = ["START", "CosineRouter", "harmonic_score"]
 RATE = 0.3
 # M before the first draft.
 START = 0.5
-# SSMs are explored before the first draft, and if the last round accepted fewer tokens than this.
+# SSMs are explored before the first draft, and after a round that accepted fewer tokens.
 FEW_ACCEPTED = 2
 
 
 def harmonic_score(draft: DraftEvidence) -> float | None:
     """S = 2CA / (C + A). C is the mean score and A the mean similarity of a draft's tokens; a
-    negative A counts as 0. S is 0 if C and A are 0. None if the draft has no token to compare."""
+    negative A counts as 0. S is 0 if C and A are 0. None without a token to compare."""
     if not draft.scores or not draft.similarities:
         return None
     confidence = sum(draft.scores) / len(draft.scores)
@@ -38,8 +34,7 @@ def harmonic_score(draft: DraftEvidence) -> float | None:
 
 
 class CosineRouter:
-    """See Router. `names`: the run's SSMs in order; `count`: how many draft in a round. The
-    published rule ignores the SSMs' times."""
+    """See Router. `names`: in the run's order; `count`: how many draft in a round."""
 
     reads_drafts = True
     reads_times = False
@@ -74,7 +69,7 @@ class CosineRouter:
         count = min(self._count, len(names))
         accepted = self._accepted or 0
         exploring = accepted < FEW_ACCEPTED
-        # ceil(count / 2): while exploring, a single place goes to the SSM that was routed least.
+        # ceil(count / 2).
         num_explored = -(-count // 2) if exploring else 0
         # Sorting is stable: the run's order decides ties.
         least_routed = sorted(names, key=lambda name: self._num_routed[name])[:num_explored]
@@ -98,8 +93,7 @@ class CosineRouter:
         if not evidence.routed:
             return
         self._accepted = evidence.num_accepted
-        # SSMs that drafted nothing (no share of the node budget, a full context, a late drafter
-        # node) are counted too: else they would be explored for ever.
+        # SSMs that drafted nothing count too: else they would be explored for ever.
         for name in evidence.routed:
             if name in self._num_routed:
                 self._num_routed[name] += 1

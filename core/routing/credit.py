@@ -1,17 +1,11 @@
 """`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), repeated within a
 text.
 
-An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens (newer
-tokens count more). Its score is the expected number of committed tokens per second with it as the
-only drafter. The score depends on the SSM's credit and measured time, not on the length policy.
-SSMs that draft report log-probabilities from their catch-up pass at no cost. All SSMs are scored in
-an audition, one batched pass over the last tokens. The first audition is at the start. Further
-auditions take place as often as 2 % of the decoding time allows. If the routed SSMs suddenly
-predict the text worse (a change of domain), an audition takes place at once.
-
-Credits come from the last audition, in which all SSMs read the same tokens in the same context.
-Catch-up passes only decide when the next audition is due. They are not compared with auditions of
-other SSMs, which score other tokens, read in other contexts.
+An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens. Its score
+is the expected number of committed tokens per second with it as the only drafter. Credits come from
+auditions, in which the SSMs read the same tokens in the same context. Log-probabilities from
+catch-up passes only decide when the next audition is due: they are of other tokens in other
+contexts.
 """
 
 from __future__ import annotations
@@ -28,17 +22,14 @@ __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
 # A token's weight, relative to the weight of the next newer token.
 FORGETTING = 0.95
-# Auditions, including the audition on the prompt, may take this share of the decoding time. An
-# audition after a drop may exceed this share, since a short text would otherwise end before the
-# router follows the change. The next regular audition then comes later.
+# A regular audition takes place if all auditions together then take at most this share of the
+# decoding time. The first audition, and an audition after a drop, do not wait for this.
 SHARE = 0.02
-# The least number of rounds between two switches without a change of domain, so that noise does not
-# make two SSMs alternate.
+# The least number of rounds from a switch to a switch without a change of domain. Otherwise noise
+# would make two SSMs alternate.
 STEADY_ROUNDS = 16
-# For a switch, the gain must exceed NOISE standard errors of the difference. After a change of
-# domain any gain is enough, since the new tokens are few. Soon after another switch, even such a
-# gain must exceed NOISE_SOON standard errors: now and then one of two equally good SSMs predicts a
-# few tokens much worse, which looks like a change of domain.
+# The standard errors that the gain of a switch must exceed: NOISE without a change of domain;
+# NOISE_SOON with a change of domain soon after another switch; otherwise 0.
 NOISE, NOISE_SOON = 3.0, 5.0
 # Lower bound of a log-probability: a single surprising token is little evidence.
 FLOOR = -6.9  # log 0.001
@@ -46,17 +37,15 @@ FLOOR = -6.9  # log 0.001
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 # A drop is more than this many standard errors. A false alarm costs only an audition.
 DROP = 2.5
-# An audition after a drop reads the last CHANGED_WINDOW tokens. Only the last CHANGED_TOKENS of
-# them are compared, since tokens before the change are no evidence; the others are their context.
+# An audition after a drop reads CHANGED_WINDOW tokens and compares the last CHANGED_TOKENS.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
-# A time is replaced once the measured time differs from it by more than this factor, see `_Times`.
+# A time is replaced once the measured time differs from it by more than this factor.
 ALIKE = 1.4
 
 
 def credit_of(log_probs: Sequence[float]) -> float:
-    """Discounted mean of natural log-probabilities, the newest token last. A token's weight is
-    FORGETTING to the power of its age, and its value is at least FLOOR. Without a token the mean is
-    FLOOR."""
+    """Discounted mean of natural log-probabilities, the newest token last; FLOOR without a
+    token."""
     weight = total = 0.0
     for age, value in enumerate(reversed(log_probs)):
         share = FORGETTING**age
@@ -74,8 +63,6 @@ def noise_of(one: Sequence[float], other: Sequence[float]) -> float:
         return math.inf
     weights = [FORGETTING**age for age in range(len(differences))][::-1]
     total = sum(weights)
-    # The standard error of a weighted mean of independent differences is
-    # sqrt(sum w^2 (d - mean)^2) / sum w.
     mean = sum(w * d for w, d in zip(weights, differences, strict=True)) / total
     spread = sum((w * (d - mean)) ** 2 for w, d in zip(weights, differences, strict=True))
     return math.sqrt(spread) / total
@@ -94,10 +81,9 @@ def has_dropped(log_probs: Sequence[float]) -> bool:
 
 
 class _Times:
-    """The times by which SSMs are compared. They are relative to the SSMs' median drafting time,
-    since a busy machine slows all SSMs down. Each time is kept until the measured time differs from
-    it by more than a factor of ALIKE: smaller differences are noise, which must not decide. A
-    drafting time begins as the median, since similar SSMs take equally long."""
+    """The times by which SSMs are compared, relative to the SSMs' median drafting time: a busy
+    machine slows all SSMs down. A time is kept until the measured time differs from it by more than
+    a factor of ALIKE: smaller differences are noise."""
 
     def __init__(self, time_of_round: TimeOfRound) -> None:
         self._time_of_round = time_of_round
@@ -111,8 +97,7 @@ class _Times:
         measured = [one.draft_ms for one in times.values() if one.draft_ms > 0]
         if not measured:
             return False
-        # `median_low` is always the time of one SSM. The mean of two SSMs' times would differ from
-        # each of them by only half of their difference.
+        # Not `median`: the mean of two SSMs' times would hide half of their difference.
         median = self._median_ms = statistics.median_low(measured)
         llm = _steady(self._llm, times[names[0]].llm_ms / median)
         drafting = {
@@ -136,7 +121,7 @@ def _steady(value: float, measured: float) -> float:
 
 
 class CreditRouter:
-    """See Router. `names`: the run's SSMs in order; `count`: how many draft in a round."""
+    """See Router. `names`: in the run's order; `count`: how many draft in a round."""
 
     reads_drafts = False
     reads_times = True
@@ -162,8 +147,7 @@ class CreditRouter:
     # -- scores --
 
     def drafter_scores(self) -> dict[str, float]:
-        """Expected tokens per second of each SSM alone, from the last audition. An SSM without an
-        audition has the credit FLOOR, which predicts hardly more than one token per round."""
+        """Expected tokens per second of each SSM alone, from the last audition."""
         log_probs = self._log_probs
         return {n: self._value(n, credit_of(log_probs.get(n, ()))) for n in self._names}
 
@@ -196,8 +180,7 @@ class CreditRouter:
         self._rounds += 1
         self._decode_ms += max(0.0, evidence.share_ms)
         self._since_audition += evidence.num_tokens
-        # If a measured time has changed, another SSM may be better now. No new audition is needed
-        # to find out, unless the text has changed since the last audition.
+        # A changed time needs no new audition while the text is unchanged.
         self._times_changed |= self._times.update(self._names)
         if self._times_changed and self._is_steady and self._log_probs and not self._changed:
             self._choose(first=False)
@@ -216,8 +199,7 @@ class CreditRouter:
             return False
         if not self._log_probs:
             return True
-        # At least RECENT_TOKENS new tokens lie between two auditions, so that each audition brings
-        # new evidence.
+        # Each audition must bring new evidence.
         if self._since_audition < RECENT_TOKENS:
             return False
         if self._changed:
@@ -243,7 +225,6 @@ class CreditRouter:
         return self._rounds - self._last_switch >= STEADY_ROUNDS
 
     def _choose(self, first: bool) -> None:
-        # After a change of domain the tokens before the change are no evidence.
         first_token = -CHANGED_TOKENS if self._changed else 0
         recent = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
         credits = {name: credit_of(recent[name]) for name in self._names if name in recent}
@@ -254,8 +235,7 @@ class CreditRouter:
             self._reason = f"{', '.join(self._routed)} predicted the prompt's end best"
             return
         may_switch = self._changed or self._is_steady
-        # `_last_switch` is 0 before the first switch. The choice after the first audition is no
-        # switch.
+        # `_last_switch` is 0 before the first switch.
         is_soon = self._last_switch > 0 and not self._is_steady
         num_errors = (NOISE_SOON if is_soon else 0.0) if self._changed else NOISE
         changes, why, held_back = [], "the text changed", ""
@@ -271,8 +251,7 @@ class CreditRouter:
             noise = 0.0
             if num_errors:
                 noise = num_errors * noise_of(recent[challenger], recent[weakest])
-            # Values are compared, not credits: a slower SSM must predict the text better by a
-            # larger margin.
+            # Values are compared, not credits: a slower SSM must predict the text better.
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 held_back = f"{higher} by no more than their noise"
                 break

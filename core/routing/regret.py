@@ -1,12 +1,11 @@
 """Regret: extra LLM passes of a choice of drafters, compared with choices known only in hindsight.
 
-Regret is counted on a finished text. Each SSM has read the text once, which gives the token that it
-would have drafted at each position. An SSM's draft at a position consists of its consecutive tokens
-from this position on that equal the text's, at most `depth` tokens. A round commits this draft and
-one more token.
+Regret is counted on a finished text. An SSM's draft at a position is its consecutive tokens from
+this position on that equal the text's, at most `depth` tokens. A round commits this draft and one
+more token.
 
-The longest draft is the best choice for one round. It is also the best choice for the whole text:
-of two rounds, the round that begins earlier never ends later.
+The longest draft of each round is also the best choice for the whole text: of two rounds, the round
+that begins earlier never ends later.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from typing import Any
 
 __all__ = ["RoutingTrial", "Regret", "chain_lengths", "regret_of"]
 
-# The largest number of groups of SSMs that are compared. Each group needs a walk through the text,
-# and the number of groups grows as a binomial coefficient.
+# The largest number of groups of SSMs that are compared.
 MOST_GROUPS = 5000
 
 
@@ -45,11 +43,11 @@ class RoutingTrial:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """`routed`: the choice that was made. `alone`: each SSM as the only drafter, in order;
-    `fixed`: the best of `alone`. `group`: the best fixed group whose size is the largest number of
-    SSMs that were routed at one position. None if this size is below 2, or if there are more than
-    MOST_GROUPS such groups. `oracle`: the best SSM in each round. `depth`: the largest number of
-    tokens in a draft."""
+    """`routed`: the choice that was made. `alone`: each SSM as the only drafter; `fixed`: the best
+    of `alone`. `group`: the best fixed group; its size is the largest number of SSMs that were
+    routed at one position. None if this size is below 2, or if there are more than MOST_GROUPS
+    groups. `oracle`: the best SSM in each round. `depth`: the largest number of tokens in a
+    draft."""
 
     depth: int
     routed: RoutingTrial
@@ -59,8 +57,7 @@ class Regret:
     oracle: RoutingTrial
 
     def against(self, other: RoutingTrial) -> float:
-        """The regret against another choice: extra passes, as a share of the other choice's passes.
-        Below 0 if the routed choice needed fewer passes; 0 if the other choice has none."""
+        """The extra passes against another choice, as a share of its passes; 0 if it has none."""
         return self.routed.passes / other.passes - 1 if other.passes else 0.0
 
     def to_plain(self) -> dict[str, Any]:
@@ -84,8 +81,6 @@ class Regret:
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
     """For each position, the number of consecutive hits from this position on, at most `depth`."""
     lengths = [0] * len(hits)
-    # From the end: the run of hits from a position on is one longer than the run from the next
-    # position. The run itself is not limited to `depth`.
     run = 0
     for position in range(len(hits) - 1, -1, -1):
         run = run + 1 if hits[position] else 0
@@ -119,14 +114,12 @@ def regret_of(
     alone = tuple(always((name,)) for name in hits)
     routed_names = tuple(name for name in hits if any(name in route for route in routes))
     routed = trial(routed_names, lambda position: routes[position])
-    # The group's size: the largest number of SSMs with `hits` that were routed at one position.
     count = max((len([name for name in route if name in hits]) for route in routes), default=1)
     group = None
     if 1 < count <= len(hits) and comb(len(hits), count) <= MOST_GROUPS:
         group = min(map(always, combinations(hits, count)), key=lambda one: one.passes)
     fixed = min(alone, key=lambda one: one.passes)
-    # The last argument is the oracle: if all SSMs draft in every round, `chain` returns their
-    # longest draft.
+    # The oracle: `chain` returns the longest draft of all SSMs.
     return Regret(depth, routed, alone, fixed, group, always(tuple(hits)))
 
 

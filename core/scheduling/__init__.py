@@ -1,5 +1,5 @@
-"""Batch scheduling: which live requests of an engine share an LLM pass, and how far each may draft.
-Rules are found by name. The queue of waiting requests is in `core.engine`."""
+"""Batch scheduling: which live requests of an engine share an LLM pass, and how far each may
+draft."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = [
 
 
 def make_scheduler(name: str, costs: Costs) -> Scheduler | None:
-    """A new scheduler for one engine; None if each request has its own budget. ConfigError for an
-    unknown name."""
+    """A new scheduler for one engine; None if each request has its own budget. Raises ConfigError
+    for an unknown name."""
     choice("schedule", name, tuple(SCHEDULES))
     if not (path := SCHEDULES[name].implementation):
         return None

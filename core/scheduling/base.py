@@ -1,7 +1,6 @@
 """The Scheduler protocol: which live requests one LLM pass verifies, and how far each may draft.
 
-Plain numbers only: a scheduler gets no model, tree or token. One scheduler serves all requests of
-one engine.
+One scheduler serves all requests of one engine.
 """
 
 from __future__ import annotations
@@ -59,12 +58,11 @@ FREE = Grant()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next round. `group`: indices of the requests that the LLM verifies; `next_group`: indices
-    of the requests for which SSMs draft while the LLM verifies `group`; None: requests with
-    `pipeline=across` take turns, and half of them are verified. `grants`: one per request. `load`:
-    the load of the group's pass, for the length policies; None if each request counts its own
-    costs. `reason`: a sentence for the user. `decision`: `more`, `fewer`, `plain` or `drafts`;
-    empty if nothing has changed."""
+    """The next round. `group`: indices of the requests that the LLM verifies. `next_group`: indices
+    of the requests for which SSMs draft during this pass; None: requests with `pipeline=across`
+    take turns in halves. `grants`: one per request. `load`: the load of the group's pass; None if
+    each request counts its own costs. `reason`: a sentence for the user. `decision`: `more`,
+    `fewer`, `plain` or `drafts`; empty if nothing has changed."""
 
     group: tuple[int, ...]
     grants: tuple[Grant, ...]
@@ -76,12 +74,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """Cost and result of one round of `requests` requests. `wall_ms`: from the round's start to its
-    last event; `llm_ms`: the LLM's pass; `between_ms`: time outside the models. `draft_ms`: the
-    drafting time, which other requests' passes may have hidden; `open_ms`: the SSMs' prefills and
-    auditions for `num_opened` requests. `nodes`: verified nodes of all requests; `tokens`:
-    committed tokens; `steps`: steps of the deepest draft, 0 without drafts; `context`: the mean
-    number of cached tokens per request; `num_queued`: requests in the queue."""
+    """Cost and result of one round. `wall_ms`: from the round's start to its last event;
+    `between_ms`: time outside the models; `open_ms`: the SSMs' prefills and auditions for
+    `num_opened` requests. `nodes`: verified nodes of all requests; `tokens`: committed tokens;
+    `steps`: steps of the deepest draft, 0 without drafts; `context`: the mean number of cached
+    tokens per request."""
 
     requests: int
     context: int
@@ -112,8 +109,8 @@ class BatchCosts(Protocol):
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
         """Whether free memory allows a pass over `width` tokens of each of `requests` requests.
-        `extent`: slots of the KV cache that the longest request takes. If one pass fits, so does
-        every pass in which none of the three numbers is larger."""
+        `extent`: slots of the KV cache that the longest request takes. If a pass fits, a pass with
+        no larger number fits too."""
         ...
 
 
@@ -140,5 +137,5 @@ class FollowsLoad(Protocol):
     """A scheduler that limits drafts by the queue and by how busy the LLM is."""
 
     def forget_load(self) -> None:
-        """Removes the limits, since the next round may have another load. Measured times stay."""
+        """Removes the limits; measured times stay."""
         ...

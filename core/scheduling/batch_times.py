@@ -30,11 +30,9 @@ def size_class(requests: int) -> int:
 
 
 class BatchTimes:
-    """See BatchCosts. Predicts a pass's milliseconds as a linear function of its tokens. Each size
-    class of batches has its own fitted line, which starts from the latency table of a single
-    request. The table alone omits the attention cost of each further KV row; scaling the table
-    would charge that cost to nodes. The cost of the context is added from the table, since contexts
-    grow while the line is fitted."""
+    """See BatchCosts. Each size class of batches has its own line, fitted to a pass's milliseconds
+    by its tokens. A line starts from the latency table of a single request, which lacks the
+    attention cost of further KV rows. The cost of the context is added from the table."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs

@@ -11,15 +11,13 @@ from core.plurals import number_of
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 
 # A step needs PATIENCE rounds with the same signal. A step that reverses the last step doubles this
-# number, up to LONGEST. Otherwise the limit would alternate under a load that is too high for one
-# limit and too low for the next.
+# number, up to LONGEST. Otherwise the limit would alternate.
 PATIENCE, LONGEST = 4, 64
 # The LLM counts as idle if its pass takes less than this share of a round.
 IDLE = 0.6
 # Rounds without a queue after which the limit is raised, however busy the LLM is.
 QUIET = 64
-# After this many rounds without a step, the next step needs only PATIENCE rounds again: the load
-# may have changed.
+# After more rounds without a step, the next step needs only PATIENCE rounds again.
 FORGET = 4 * LONGEST
 
 
@@ -32,22 +30,16 @@ class SpeculationLimit:
 
 
 class SpeculationControl:
-    """Moves one limit for all requests, step by step, between plain decoding and the most that any
-    request requests.
+    """Moves one limit for all requests, step by step, between plain decoding and the most that a
+    live request requests.
 
-    In the paper an idle LLM raises the limit by one token or drafter, without a bound. Here the
-    limit starts at the most that a live request requests and never exceeds it. The reasons: `fixed`
-    always drafts `speculation_length` tokens, other length policies have found that more tokens do
-    not pay, and the user has set `routed_drafters`. So `more` only reverses `fewer`. `more` also
-    follows QUIET rounds without a queue. Otherwise a single request that keeps the LLM busy would
-    keep the limit of a past queue.
+    In the paper the limit has no upper bound. Here `more` only reverses `fewer`: the length
+    policies and the user have set the most. QUIET rounds without a queue also raise the limit: a
+    single request that keeps the LLM busy would otherwise keep the limit of a past queue.
 
-    A policy may request a long draft in one round and none in the next. So a step is measured
-    against the most that was requested in the last PATIENCE rounds. If none of these rounds
-    requested a draft, there is nothing to limit.
-
-    A queue that does not shrink counts as growing. A round is shorter than the time between two
-    requests, so even a growing queue keeps its length in most rounds.
+    A policy's request varies from round to round: a step is measured against the most of the last
+    PATIENCE rounds. A queue that does not shrink counts as growing: in most rounds no request
+    arrives.
     """
 
     def __init__(self) -> None:
@@ -59,8 +51,7 @@ class SpeculationControl:
         self._recent: deque[SpeculationLimit] = deque(maxlen=PATIENCE)
 
     def limit_within(self, length: int, drafters: int) -> SpeculationLimit:
-        """The current limit, but not more than the live requests request: `length` tokens by
-        `drafters` SSMs."""
+        """The current limit, cut to `length` tokens and `drafters` SSMs."""
         if self.limit is None:
             return SpeculationLimit(length, drafters)
         return SpeculationLimit(min(self.limit.length, length), min(self.limit.drafters, drafters))
@@ -83,8 +74,6 @@ class SpeculationControl:
         idle = busy < IDLE or not before.length
         # -1: fewer; 1: more; 0: no step.
         signal = -1 if grows else int(queue == 0 and (idle or self._quiet > QUIET))
-        # The count of rounds begins again if the signal has changed or if there is no draft to
-        # limit.
         if signal != self._signal or not most.length:
             self._signal, self._rounds = signal, 0
         self._rounds += 1
@@ -106,8 +95,7 @@ class SpeculationControl:
 def _reason(
     after: SpeculationLimit, before: SpeculationLimit, queue: int, busy: float | None
 ) -> str:
-    """Why the limit changed from `before` to `after`. `busy`: as in `observe`; None if the LLM was
-    not idle."""
+    """`busy`: as in `observe`; None if the LLM was not idle."""
     drafts = f"a draft has at most {number_of(after.length, 'token')}"
     drafts += f" by {number_of(after.drafters, 'SSM')}"
     if queue:

@@ -1,15 +1,9 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
-For one LLM pass at a time, it chooses the group of requests with the least value of the paper's
-objective. It does not choose lengths, only limits them: by the control, by the number of nodes per
-pass, and by the free memory. The paper's gamma, a request's verified tokens, is the draft's length
-times `LiveRequest.width`, the nodes of the request's trees per token of depth. The constants below
-are parameters to which the paper gives no value.
-
-A pass must fit into the free memory. Every live request keeps its rows of the KV cache, whether it
-is in the group or not. So a pass needs memory only for its logits, for copies of cached rows, and
-for a larger cache if a text is long. With this scheduler a batch may be slower than plain decoding;
-`shared` prevents that.
+Each LLM pass gets the group of requests with the least value of the paper's objective. Draft
+lengths are not chosen, only limited: by the control, by the nodes per pass, and by the free memory.
+The paper's gamma, a request's verified tokens, is the draft's length times `LiveRequest.width`. The
+paper gives the constants below no value.
 """
 
 from __future__ import annotations
@@ -27,7 +21,8 @@ __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths", "trim_to_memory"
 
 # Nodes of all drafts in one pass, at most, unless ready drafts have more.
 MAX_PASS_NODES = 64
-# The longest time of a round. The unit is a pass over one token of every live request.
+# The longest time of a round of several requests. The unit is a pass over one token of every live
+# request.
 MOST_TIME = 8.0
 # Weight of a verified node in the objective. The unit is a pass over one token of one request.
 NODE_WEIGHT = 0.007
@@ -36,8 +31,7 @@ NODE_WEIGHT = 0.007
 @dataclass(frozen=True, slots=True)
 class PassGroup:
     """The requests of one LLM pass. `members`: their indices; `lengths`: the lengths of their
-    drafts; `nodes`: the nodes of all drafts together (Gamma); `cost`: the objective's value in ms
-    per request."""
+    drafts; `nodes`: of all drafts together; `cost`: the objective's value in ms per request."""
 
     members: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -50,16 +44,15 @@ def trim_lengths(
 ) -> tuple[int, ...]:
     """Shortens drafts until all together have at most `most` nodes; returns their lengths. The
     largest draft is shortened first, of equally large drafts the last one. Ready drafts are never
-    shortened, so the nodes may still exceed `most`."""
+    shortened: the nodes may still exceed `most`."""
     nodes = sum(one.width * n for one, n in zip(group, lengths, strict=True))
     if round(nodes) <= most:
         return tuple(lengths)
     shorter = list(lengths)
-    # (-nodes, -index) of each draft that may be shortened. The first in the heap is the largest
-    # draft, of equally large drafts the last one.
+    # (-nodes, -index) of each draft that may be shortened.
     heap = [(-group[i].width * n, -i) for i, n in enumerate(shorter) if n and not group[i].ready]
     heapq.heapify(heap)
-    # `nodes` collects rounding errors, so near the limit a newly computed sum decides.
+    # `nodes` collects rounding errors: near the limit a newly computed sum decides.
     while heap and (nodes > most + 1 or _nodes(group, shorter) > most):
         i = -heap[0][1]
         shorter[i] -= 1
@@ -76,7 +69,7 @@ def _nodes(group: Sequence[LiveRequest], lengths: Sequence[int]) -> int:
 
 
 def _fits(group: Sequence[LiveRequest], lengths: Sequence[int], costs: BatchCosts) -> bool:
-    # The root, and the nodes below it.
+    # The root and its nodes.
     widths = [1 + round(one.width * n) for one, n in zip(group, lengths, strict=True)]
     extent = max(one.context + width for one, width in zip(group, widths, strict=True))
     return costs.fits(len(group), max(widths), extent)
@@ -104,15 +97,14 @@ def best_group(
 ) -> PassGroup:
     """The group of at most `largest` requests that minimises
 
-        (t_draft + t_verify) / |B| + weight x Gamma
+    (t_draft + t_verify) / |B| + weight x Gamma
 
     B is the group, Gamma the nodes of its drafts, weight NODE_WEIGHT times the time of a pass over
     one token. If all drafts are made during other requests' passes, the larger of the two times
-    replaces their sum. A group consists of requests adjacent in context length, since a batch is as
-    slow as its longest text. It includes the request that has waited longest, so that none waits
-    for ever. A group of several requests must take at most MOST_TIME and fit into memory, for which
-    drafts are shortened (see `trim_to_memory`). `candidates`: the indices to choose from, None for
-    all.
+    replaces their sum. A group consists of requests adjacent in context length: a batch is as slow
+    as its longest text. The group includes the request that has waited longest. A group of several
+    requests takes at most MOST_TIME and fits into memory. Drafts are shortened to MAX_PASS_NODES
+    and to the memory. `candidates`: the indices to choose from, None for all.
     """
     candidates = range(len(live)) if candidates is None else candidates
     by_context = sorted(candidates, key=lambda i: (live[i].context, i))
@@ -128,7 +120,7 @@ def best_group(
             members = by_context[start:end]
             size = len(members)
             group = [live[i] for i in members]
-            # Starts from the lengths in the smaller group: in a larger group no draft is longer.
+            # In a larger group no draft is longer than in the smaller group.
             shorter = trim_lengths(group, (*shorter, lengths[members[-1]]), MAX_PASS_NODES)
             fitting = trim_to_memory(group, shorter, costs)
             # A request that does not fit alone is tried, and may fail with its own error.
@@ -143,8 +135,7 @@ def best_group(
             if ms > most_ms and size > 1:
                 continue
             cost = ms / size + NODE_WEIGHT * plain_ms * nodes
-            # Of groups with equal costs the smallest is chosen. Of these, the first is chosen,
-            # which has the shortest texts.
+            # Ties: the smallest group, then the group with the shortest texts.
             if best is None or (cost, size) < (best.cost, len(best.members)):
                 best = PassGroup(tuple(members), shorter, nodes, cost)
     assert best is not None, "a group of the longest waiting request alone is always allowed"
@@ -161,7 +152,7 @@ class Cosine:
         self.forget_load()
 
     def forget_load(self) -> None:
-        """See FollowsLoad: the limit was for an earlier queue."""
+        """See FollowsLoad."""
         self._control = SpeculationControl()
         self._decision = ""
 
@@ -171,23 +162,19 @@ class Cosine:
         self._requested = SpeculationLimit(length, drafters)
         limit = self._control.limit_within(length, drafters)
         lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
-        # SSMs draft for one half of the pipelined requests while the LLM verifies the other half.
-        # Requests without drafts take no turns; while the control allows no drafts, no request
-        # takes turns.
+        # Pipelined requests take turns in halves: SSMs draft for one half while the LLM verifies
+        # the other half. Requests without drafts take no turns.
         overlapped = {i for i, one in enumerate(live) if one.overlapped and one.length}
         largest = len(live) - len(overlapped) // 2 if limit.length else len(live)
         indices, ready = range(len(live)), {i for i, one in enumerate(live) if one.ready}
-        # Ready drafts are verified next: making other drafts before the pass would keep the LLM
-        # waiting. Requests that are not pipelined may join.
+        # Ready drafts are verified next, together with requests that are not pipelined.
         candidates: Sequence[int] = indices
         if ready:
             candidates = [i for i in indices if i in ready or i not in overlapped]
         group = best_group(live, lengths, largest, self._times, candidates)
         by_index = dict(zip(group.members, group.lengths, strict=True))
         to_draft = sorted(overlapped - ready - {*group.members})
-        # At most half of the pipelined requests may have waiting drafts. The ready drafts that are
-        # not in this pass take their part of this room; the rest is left for drafts made during the
-        # pass.
+        # At most half of the pipelined requests may have waiting drafts.
         room = (len(overlapped) + 1) // 2 - len(ready - {*group.members})
         next_members: tuple[int, ...] = ()
         if limit.length and len(overlapped) > 1 and to_draft and room > 0:
@@ -204,7 +191,7 @@ class Cosine:
         )
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
-        """See Scheduler. No limit here, since lengths are limited before drafting."""
+        """See Scheduler. No limit: lengths are limited before drafting."""
         return None
 
     def observe(self, outcome: BatchOutcome) -> None:
@@ -215,7 +202,6 @@ class Cosine:
 
 
 def _reason(live: Sequence[LiveRequest], group: PassGroup, num_candidates: int) -> str:
-    """Why this group was chosen among `num_candidates` requests."""
     size, tokens = len(group.members), number_of(group.lengths[0], "token")
     if len(live) == 1:
         return f"one request is decoded: every pass is its own, and it may draft {tokens}"

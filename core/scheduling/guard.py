@@ -8,17 +8,15 @@ from core.speculation_length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# The averages are used once they have this weight. Each addition reduces the weight of earlier
-# additions, so the fifth round with drafts reaches ENOUGH.
+# The averages are used once they have this weight.
 ENOUGH = 4
-# Rounds without drafts until drafting is tried again. The first wait takes FIRST_WAIT rounds. Each
-# trial that does not pay doubles the wait, up to MAX_WAIT.
+# The wait, in rounds without drafts, until drafting is tried again. A trial that does not pay
+# doubles it, up to MAX_WAIT.
 FIRST_WAIT, MAX_WAIT = 256, 4096
-# For a trial the SSMs read the prompts of all live requests, which takes as long as tens of plain
-# rounds. The next trial waits until this reading is at most this share of the time.
+# In a trial the SSMs read the prompts of all live requests. The wait makes this reading at most
+# this share of the time, unless it reaches MAX_WAIT.
 OPENING_SHARE = 0.02
-# While drafting is on, every 64th round is plain, so that the measured time of plain rounds stays
-# recent.
+# While drafting is on, one round in this many is plain, to measure plain rounds.
 PROBE_EVERY = 64
 # Rounds with drafts before the first probe.
 FIRST_PROBE = 4
@@ -27,16 +25,12 @@ OUTLIER = 3.0
 
 
 class PlainGuard:
-    """`allows_drafts`: whether drafting is on. Drafting is switched off once it loses tokens:
-    rounds with drafts commit fewer tokens than plain rounds would in the same time, by more than
-    the standard error. `next_may_draft`: whether the next round may have drafts. It is also false
-    before a probe, which is a plain round while drafting is on.
+    """`allows_drafts`: whether drafting is on. Drafting is switched off once rounds with drafts
+    commit fewer tokens than plain rounds would in the same time, by more than the standard error.
+    `next_may_draft` is also false before a probe, a plain round while drafting is on.
 
-    Sums are compared, not the time per token of single rounds. One round of a request may commit
-    one token and the next round nine. A mean of ratios would count this variation as a loss.
-
-    Tokens are compared, not times, since the time of plain rounds changes with the texts' lengths.
-    Times are in milliseconds, waits in rounds.
+    Tokens are compared, not times: the time of plain rounds changes with the texts' lengths. A mean
+    of single rounds' times per token would count their variation as a loss.
     """
 
     def __init__(self) -> None:
@@ -64,12 +58,10 @@ class PlainGuard:
         self, tokens: float, *, ms: float, total_ms: float, plain_ms: float, requests: int
     ) -> bool:
         """Adds a round with drafts that committed `tokens` tokens; returns whether it switched
-        drafting off. `total_ms`: the round's measured time. `ms`: the same without the SSMs'
-        reading of prompts in this round, plus the share of such reading that belongs to these
-        tokens. `plain_ms`: the time of a token in plain rounds. A plain round commits one token for
-        each of `requests` requests."""
+        drafting off. `total_ms`: the round's measured time. `ms`: this time without the SSMs'
+        reading of prompts, plus these tokens' share of their prompts' reading. `plain_ms`: the time
+        of a token in plain rounds, which commit one token for each of `requests` requests."""
         self._drafting_rounds += 1
-        # The tokens that plain rounds would have committed in the same time.
         plain_tokens = ms / plain_ms
         if not (math.isfinite(plain_tokens) and plain_tokens > 0):
             return False
@@ -91,8 +83,7 @@ class PlainGuard:
         return False
 
     def forbid_like(self, other: PlainGuard) -> None:
-        """Switches drafting off for as many rounds as the last wait of `other`, the guard of fewer
-        requests: a trial with more requests is not cheaper."""
+        """Switches drafting off for the last wait of `other`, the guard of fewer requests."""
         self._forbid(other._wait_rounds)
 
     def _forbid(self, rounds: int) -> None:
@@ -112,8 +103,7 @@ class PlainGuard:
         return True
 
     def _begin_trial(self) -> None:
-        # Means over rounds with drafts. `_tokens`: the tokens that a round committed;
-        # `_plain_tokens`: the tokens that plain rounds would have committed in the same time;
-        # `_lost_tokens`: the difference.
+        # Means over rounds with drafts: committed tokens, tokens of plain rounds in the same time,
+        # and the difference.
         self._tokens, self._plain_tokens, self._lost_tokens = Average(), Average(), Average()
         self._opening_rounds = 0.0

@@ -19,8 +19,7 @@ from core.speculation_length.cost_model import TINY_MS, Average, Meter
 
 __all__ = ["Shared", "node_budget"]
 
-# Requests decoded alone have a record for each kind of request; at most this many records are kept.
-# The number of kinds has no bound, since a temperature is any number.
+# Limit on the records of requests that are decoded alone, one for each kind of request.
 MOST_KINDS = 64
 ALONE = "one request is decoded: it has its own budget"
 
@@ -34,7 +33,7 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
     time depends on the number alone. `price`: the tokens per millisecond that later passes commit.
     """
     best_count, best_value, total = 0, 0.0, 0.0
-    # The loop does not stop at the first node that does not pay, since `added_ms` has steps.
+    # `added_ms` has steps: later nodes may pay although this node does not.
     for count, chance in enumerate(sorted(chances, reverse=True), start=1):
         total += chance
         if (value := total - price * added_ms(count)) > best_value:
@@ -43,9 +42,6 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
 
 
 def _in_turns(count: int, live: int, reason: str) -> str:
-    """A sentence that ends with `reason`. If only `count` of `live` requests share a pass, the
-    sentence begins with this fact: SSMs draft for the other requests during the pass
-    (`pipeline=across`)."""
     if count == live:
         return reason
     return (
@@ -56,8 +52,7 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 
 @dataclass
 class _SizeRecord:
-    """Means per round of committed tokens, milliseconds and verified nodes. A record is kept for
-    each size class of live requests, and for each kind of request that is decoded alone.
+    """Means per round: committed tokens, milliseconds, and verified nodes of rounds with drafts.
     `notice`: a decision of the guard that no plan has reported yet; empty if there is none."""
 
     tokens: Average = field(default_factory=Average)
@@ -73,8 +68,7 @@ class Shared:
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
         self._records: dict[int, _SizeRecord] = {}
-        # The records of requests that are alone, by their kind: different kinds have no common
-        # average.
+        # The records of requests that are decoded alone, by their kind.
         self._alone: dict[Hashable, _SizeRecord] = {}
         # A round's time outside the models, per request, by whether the round has drafts.
         self._overhead_ms = {False: Meter(), True: Meter()}
@@ -82,10 +76,9 @@ class Shared:
         # request may generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
-        # The price of the planned round, see BatchLoad; 0: its trees have no common budget.
+        # See BatchLoad; 0: the planned round's trees have no common budget.
         self._price = 0.0
-        # The planned round: the number of live requests, whether the round is plain, and the
-        # requests' record.
+        # Of the planned round.
         self._num_live, self._plain = 0, False
         self._plan_record: _SizeRecord | None = None
 
@@ -100,8 +93,7 @@ class Shared:
         self._run_tokens = sum(one.tokens for one in live) / count
         probes = record.guard.allows_drafts and not record.guard.next_may_draft
         notice = ""
-        # A probe reports no notice: the first round with drafts reports that drafting is tried
-        # again.
+        # A probe leaves the notice to the first round with drafts.
         if not probes:
             notice, record.notice = record.notice, ""
         if not record.guard.next_may_draft:
@@ -140,7 +132,7 @@ class Shared:
         kind = live[0].kind
         if kind is None:
             return None
-        # In order of last use: the first kind is the least recently used one.
+        # In order of last use.
         self._alone[kind] = record = self._alone.pop(kind, None) or _SizeRecord()
         if len(self._alone) > MOST_KINDS:
             del self._alone[next(iter(self._alone))]
@@ -159,10 +151,9 @@ class Shared:
         return self._records[size]
 
     def _load(self, count: int, context: int, record: _SizeRecord) -> BatchLoad:
-        """The load of a pass that `count` of the live requests share."""
         plain_ms = self._plain_ms(self._num_live, context)
-        # The time of a node is averaged over as many nodes as a recent round had; before the first
-        # round with drafts, over one node per request.
+        # The time of a node is averaged over the nodes of a recent round; before the first round
+        # with drafts, over one node per request.
         nodes = max(1, round(record.nodes.get(count)))
         added_ms = self._times.verify_ms(count, nodes, context)
         added_ms -= self._times.verify_ms(count, 0, context)
@@ -210,10 +201,8 @@ class Shared:
             record.nodes.add(outcome.nodes)
             if record.guard.observe_drafted(
                 outcome.tokens,
-                # The SSMs' reading of a prompt serves all tokens of its run, so its time is spread
-                # over these tokens.
+                # The SSMs' reading of a prompt is spread over the tokens of its run.
                 ms=ms + outcome.tokens * self._open_ms.get() / self._run_tokens,
-                # The whole round's time: SSMs may have read prompts for the next group as well.
                 total_ms=outcome.wall_ms,
                 plain_ms=self._plain_ms(self._num_live, outcome.context),
                 requests=self._num_live,

@@ -1,1 +1,1 @@
-"""Token trees: drafts, combination, sampling, noise, verification. Pure functions, no model."""
+"""Token trees: drafts, combination, sampling, noise, verification."""

@@ -15,24 +15,22 @@ __all__ = ["Draft", "cumulative_scores"]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One drafter's tree for one sequence; parallel lists, parents first, ROOT is the root.
+    """One drafter's tree for one sequence: parallel lists, parents first.
 
     `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` from
     which the children of `parent` were chosen. `logits` (rows, V) float32, unprocessed except for
-    the request's repetition penalty. `utilities` (rows, V): the scores are the calibrated softmax
-    of the utilities; None if the utilities are the `logits`, as in all drafts that are not coupled.
-    `q` (rows, V) float64: None if the proposals are deterministic.
-    `passes`: model passes in this round, plus 1 for a draft begun ahead, which needed no catch-up
-    pass. `passes_ahead`: passes that ran during the last verification; neither `timings` nor
-    `passes` contains them.
-    `next_temperature`: the calibration temperature after the round, if the drafting pass has
-    already committed (`core.cuda`). `moments`: mean and variance of each row's utilities under the
-    calibrated softmax; None if not computed.
+    the request's repetition penalty. `utilities` (rows, V): the scores are their calibrated
+    softmax; None if the utilities are the `logits`. `q` (rows, V) float64; None if the proposals
+    are deterministic.
 
-    `origins`: in a fused draft, for each node the index of the drafter that proposed it.
-    `contexts`, `shares`: in the draft of a lookup, as in `DraftRecord`. `top`: for a draft whose
-    logits are on another machine, by node (ROOT: the root) the likeliest next tokens and their
-    probabilities.
+    `passes`: model passes in this round, the root's pass included even if it ran ahead.
+    `passes_ahead`: passes during the last verification. `next_temperature`: the calibration
+    temperature after the round, if the draft is already committed. `moments`: mean and variance of
+    each row's utilities under the calibrated softmax; None if not computed.
+
+    `origins`: in a fused draft, by node the index of the drafter whose proposal counts. `contexts`,
+    `shares`: as in `DraftRecord`. `top`: for logits on another machine, by node (ROOT: the root)
+    the likeliest next tokens and their probabilities.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -59,7 +57,6 @@ class Draft:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        # Computed, not stored: a draft is cut and renumbered before it is read.
         return depths_of(self.parents)
 
     def walk(self, token_ids: Sequence[int]) -> list[int]:
@@ -86,10 +83,9 @@ class Draft:
 
 
 def cumulative_scores(draft: Draft) -> tuple[float, ...]:
-    """Each node's cumulative score: the product of scores from the root down, the drafter's
-    estimate of P(the node is accepted)."""
+    """By node, the product of scores from the root down: the drafter's estimate of P(the node is
+    accepted)."""
     results: list[float] = []
-    # Parents come first, so the parent's result is known.
     for parent, score in zip(draft.parents, draft.scores, strict=True):
         results.append(score * (1.0 if parent == ROOT else results[parent]))
     return tuple(results)

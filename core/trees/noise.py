@@ -1,7 +1,6 @@
-"""Noise: the only source of randomness. A protocol, so that a test can enumerate every branch.
+"""Noise: the randomness of a run.
 
-`SeededNoise` is counter-based: every uniform number is a pure function of seed and key, the same on
-every device and in any order of calls.
+`SeededNoise` is counter-based: every uniform number is a pure function of seed and key.
 """
 
 from __future__ import annotations
@@ -28,29 +27,26 @@ __all__ = [
 Key = tuple[object, ...]
 """For a drafted token: ("draft", root position, drafter, ranks down to the node, attempt). For a
 coin: ("accept", root position, `Draws` down to the parent, attempt). For the LLM's own token:
-("final", root position, `Draws` down to the node). `Draws`: see core/trees/verify/base.py. Each
-round has a different root position, so no key recurs within a run."""
+("final", root position, `Draws` down to the node). `Draws`: see core/trees/verify/base.py."""
 
-# SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): x = base + i GOLDEN, then xor-shift and multiply
-# twice, and a last xor-shift.
+# SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
-# Random bits of a uniform number: as many as a float64's mantissa has.
+# Random bits of a uniform number, as many as float64 holds exactly.
 BITS = 53
-# The noise of this many positions is cached, (V,) float64 each, since drafts and their verification
-# read the same few positions. The oldest entry is dropped first: positions of a text only rise.
+# The number of positions whose noise, (V,) float64 each, is cached.
 CACHED_POSITIONS = 64
 POSITIONS_PER_CALL = 4
 """Positions whose noise is computed in one call: four take less than three times as long as one."""
 
 
 class Noise(Protocol):
-    """All randomness of a run. `coin` and `choose` are called once with each key; `gumbel` may be
-    read any number of times (a coupled draft and the verification of its position share it)."""
+    """All randomness of a run. A coupled draft and the verification of its position read the same
+    `gumbel`."""
 
     def coin(self, prob: float, key: Key) -> bool:
-        """True with probability `prob`: whether u < prob (strictly), with u uniform in [0, 1)."""
+        """Whether u < `prob`, with u uniform in [0, 1)."""
         ...
 
     def choose(self, weights: torch.Tensor, key: Key) -> int:
@@ -63,7 +59,7 @@ class Noise(Protocol):
 
 
 class SeededNoise:
-    """See Noise. The noise of real runs: 53-bit numbers from counter-based hashes."""
+    """See Noise. Uniform numbers of 53 bits, from counter-based hashes."""
 
     def __init__(self, seed: int, vocab_size: int, device: torch.device | str = "cpu") -> None:
         self.seed = seed
@@ -72,7 +68,7 @@ class SeededNoise:
         self._gumbels: OrderedDict[int, torch.Tensor] = OrderedDict()
 
     def copy(self) -> SeededNoise:
-        """The same noise with a cache of its own, whose tensors the caller may change."""
+        """The same noise with a cache of its own."""
         return SeededNoise(self.seed, self._vocab_size, self._device)
 
     def coin(self, prob: float, key: Key) -> bool:
@@ -80,10 +76,8 @@ class SeededNoise:
 
     def choose(self, weights: torch.Tensor, key: Key) -> int:
         cumulative = weights.double().cumsum(dim=0)
-        # Inverse of the cumulative sum, scaled by the total: weights need not be normalized.
         target = self._uniform(key) * cumulative[-1]
-        # `right=True` finds the first sum above the target, so not even u = 0 chooses a weight of
-        # 0.
+        # `right=True` finds the first sum above the target: not even u = 0 chooses a weight of 0.
         index = int(torch.searchsorted(cumulative, target, right=True))
         # Rounding may give an index past the last positive weight.
         return min(index, int(weights.nonzero()[-1]))
@@ -103,7 +97,7 @@ class SeededNoise:
         return noise
 
     def base(self, position: int) -> int:
-        """The 64-bit hash base of `gumbel` at a position: all that a device kernel needs."""
+        """The unsigned 64-bit hash base of `gumbel` at a position."""
         return _digest((self.seed, "target", position))
 
     def _uniform(self, key: Key) -> float:
@@ -112,10 +106,9 @@ class SeededNoise:
 
 
 def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -> list[int]:
-    """Up to `count` different indices, drawn one after another without replacement.
+    """Draws up to `count` indices without replacement; fewer if fewer weights are positive.
 
-    The same distribution as the sorted order of Gumbel-top-k (Kool et al., arXiv 1903.06059), with
-    one key per draw. Returns fewer if fewer indices have a positive weight (under top-k or top-p).
+    Distributed like the sorted order of Gumbel-top-k (Kool et al., arXiv 1903.06059).
     """
     weights = weights.clone()
     drawn: list[int] = []
@@ -134,8 +127,7 @@ def gumbel_rows(
     not depend on `size`."""
     if torch.device(device).type != "cpu":
         return gumbel_vectors(torch.tensor([to_int64(base) for base in bases], device=device), size)
-    # Same values as gumbel_vectors, in less time: NumPy has unsigned integers and works in place
-    # (on one thread, 4,096 tokens: one row in 51 us instead of 91, four in 139 instead of 203).
+    # As gumbel_vectors, in less time: NumPy has unsigned integers and works in place.
     x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(GOLDEN)
     x = x + np.array(bases, np.uint64)[:, None]
     scratch = np.empty_like(x)
@@ -158,14 +150,13 @@ def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
     x = (x ^ _logical_shift(x, 30)) * to_int64(MIX_1)
     x = (x ^ _logical_shift(x, 27)) * to_int64(MIX_2)
     x = x ^ _logical_shift(x, 31)
-    # 1 .. 2^53 - 1: u is strictly inside (0, 1), so both logarithms are finite.
+    # u is strictly inside (0, 1): both logarithms are finite.
     uniform = _logical_shift(x, 64 - BITS).clamp_(min=1).double() * 2.0**-BITS
     return -(-uniform.log()).log()
 
 
 def bases_of(noise: Noise, position: int, count: int) -> list[int]:
     """The hash bases of `count` positions from `position` on, as int64. `noise`: a SeededNoise."""
-    # int64: torch has hardly any arithmetic of unsigned 64-bit integers.
     assert isinstance(noise, SeededNoise), "only SeededNoise has hash bases"
     return [to_int64(noise.base(position + step)) for step in range(count)]
 

@@ -1,8 +1,7 @@
-"""Pure rules from logits to distributions: processing, Gumbel arg max, residuals.
+"""From logits to distributions: processing, Gumbel arg max, residuals.
 
-p (the LLM's processed distribution) and q (a drafter's) come from the same function. The warpers
-are transformers' own objects, so ties at the edges of top-k and top-p are decided as in
-transformers.
+`process_logits` serves the LLM's p and a drafter's q. The warpers are transformers' own objects:
+ties at the edges of top-k and top-p are decided alike.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ __all__ = [
     "unprocessed_probabilities",
 ]
 
-# A residual whose sum is below this is only the rounding error of float64 softmaxes over the
-# vocabulary.
+# A residual with a smaller sum is a rounding error of float64 softmaxes.
 TINY_RESIDUAL = 1e-12
 
 
@@ -49,9 +47,7 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
         best = scores.argmax(dim=-1, keepdim=True)
         return torch.full_like(scores, float("-inf")).scatter_(-1, best, 0.0)
     if not sampling.warps:
-        return scores / float(sampling.temperature)  # equals the warper, in a sixth of its time
-    # The warpers are built in each call: they are a few attributes, and a cache would be global
-    # state.
+        return scores / float(sampling.temperature)  # equals the warper, in less time
     warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
     if sampling.top_k:
         warpers.append(TopKLogitsWarper(sampling.top_k))
@@ -68,17 +64,15 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
 def penalize_repetition(
     logits: torch.Tensor, penalty: float, tokens: Sequence[int], paths: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """Penalizes the text's tokens in logits (n, V), as in CTRL (arXiv 1909.05858, equation 2):
-    their positive logits are divided by `penalty`, their negative logits are multiplied by it.
-    A penalty above 1 makes these tokens less probable. Returns float32 (n, V).
+    """CTRL's penalty (arXiv 1909.05858, equation 2) on logits (n, V). Of the text's tokens,
+    positive logits are divided by `penalty`, negative logits are multiplied by it. Returns float32
+    (n, V).
 
-    The text of row i is `tokens` (prompt and committed) and `paths[i]` (the draft's tokens down to
-    its node). So p at a node depends only on the text up to this node, and every verification rule
-    stays lossless.
+    The text of row i is `tokens`, then `paths[i]`.
     """
     scores = logits.float()
     vocab_size = scores.shape[-1]
-    # A mask, not a count: a token that occurs twice is penalized once, as in transformers.
+    # A token that occurs twice is penalized once, as in transformers.
     mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
     # An embedding may have more rows than the head: ids past the logits cannot be generated.
     mask[:, [token_id for token_id in set(tokens) if token_id < vocab_size]] = True
@@ -110,10 +104,10 @@ def unprocessed_probabilities(logits: torch.Tensor) -> torch.Tensor:
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """norm(max(0, p - q)), float64 (V,): the rest of p after a draw from q was rejected.
+    """norm(max(0, p - q)), float64 (V,); p if the sum is below TINY_RESIDUAL.
 
-    A residual whose sum is below TINY_RESIDUAL is only a rounding error and is replaced by p: in
-    exact arithmetic a rejection needs q > p somewhere, so p > q somewhere else.
+    In exact arithmetic the sum is positive after a rejection: q > p somewhere needs p > q somewhere
+    else.
     """
     rest = (p - q).clamp_(min=0.0)
     total = rest.sum()
@@ -131,8 +125,7 @@ def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
 class Target:
     """The LLM's distributions at the root and every node of one tree.
 
-    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. Each property is
-    computed for all rows when it is first read: greedy verification never reads `scores`.
+    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i.
     """
 
     def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:
@@ -148,10 +141,9 @@ class Target:
 
     @property
     def argmax(self) -> list[int]:
-        """The most probable token of each row; on a CPU the lowest id on ties."""
+        """The most probable token of each row."""
         if self._argmax is None:
-            # On a CPU, NumPy is used here and in `best`: it is much faster and guarantees the
-            # lowest id on ties.
+            # On a CPU NumPy is faster, and returns the lowest id on ties.
             logits = self.logits
             array = logits.numpy() if logits.device.type == "cpu" else logits
             self._argmax = [int(i) for i in array.argmax(-1).tolist()]
@@ -159,8 +151,7 @@ class Target:
 
     def best(self, row: int, gumbel: torch.Tensor) -> int:
         """arg max(log p + G) at one row, with noise float64 (V,)."""
-        # float32 scores plus float64 noise: the sum is float64. log p and the scores differ by a
-        # constant, which changes no arg max.
+        # log p and the scores differ by a constant.
         scores = self.scores
         if scores.device.type != "cpu":
             return int((scores[row] + gumbel).argmax())
@@ -174,15 +165,13 @@ class Target:
         return self._scores
 
     def probabilities(self, row: int) -> torch.Tensor:
-        """p at one row, float64 (V,); a fresh tensor."""
+        """p at one row, float64 (V,), not cached."""
         return to_probabilities(self.scores[row])
 
     @property
     def display_probabilities(self) -> torch.Tensor:
-        """The probabilities that are shown to the user, float32 (rows, V).
-
-        They are p; at temperature 0, where p is one-hot, they are the unprocessed softmax.
-        """
+        """The probabilities shown to the user, float32 (rows, V): p, or at temperature 0 the
+        unprocessed softmax."""
         if self._display is None:
             greedy = self.sampling.greedy
             self._display = unprocessed_probabilities(self.logits if greedy else self.scores)
@@ -191,7 +180,7 @@ class Target:
     def node_probabilities(self, tree: TokenTree) -> list[float]:
         """Each node's probability given its parent, from `display_probabilities`."""
         if self._node_probabilities is None:
-            # Row of each node's parent; the root's row is 0.
+            # The rows of the nodes' parents; the root's row is 0.
             parents = torch.tensor(tree.parents, dtype=torch.long, device=self.logits.device) + 1
             token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=self.logits.device)
             self._node_probabilities = self.display_probabilities[parents, token_ids].tolist()

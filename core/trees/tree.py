@@ -1,7 +1,6 @@
-"""TokenTree: drafts merged into one tree, as parallel arrays.
+"""TokenTree: a tree of drafted tokens, as parallel arrays.
 
-Node i has `token_ids[i]` and `parents[i]` < i, or ROOT (-1): the root is the last committed token,
-not a node. Each node has the list of its proposals.
+The root is the last committed token, not a node. A parent has a lower number than its children.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ ROOT = -1
 class Proposal:
     """One drafter's proposal of a node.
 
-    `drafter` is the drafter's index in the run's fixed order; `score` is the drafter's estimate of
-    P(the node is accepted | its parent is); `rank` is the draw order among the children that this
-    drafter proposed under the parent. `q` is the probability with which the token was drawn (1 for
-    a deterministic proposal); `row` is the row of the full distribution in the drafter's draft;
-    None for a deterministic proposal, whose distribution is one-hot.
+    `drafter`: index in the run's fixed order. `score`: the drafter's estimate of P(the node is
+    accepted | its parent is). `rank`: the draw order, from 0, among the drafter's proposals from
+    one row; 0 or 1 in a fused draft. `q`: the probability with which the token was drawn, 1 for a
+    deterministic proposal. `row`: the row of the distribution in the drafter's draft, None for a
+    deterministic proposal.
     """
 
     drafter: int
@@ -58,7 +57,6 @@ class TokenTree:
 
     def child_lists(self) -> list[list[int]]:
         """Children of every node; the last entry (index -1 == ROOT) has the root's children."""
-        # One list more than nodes: ROOT is -1, so the root's children go into the last list.
         lists: list[list[int]] = [[] for _ in range(len(self) + 1)]
         for i, parent in enumerate(self.parents):
             lists[parent].append(i)
@@ -86,6 +84,5 @@ def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
     """Depth of each node, from `parents`, in which a parent comes before its children."""
     depths: list[int] = []
     for parent in parents:
-        # Parents come first, so the parent's depth is known.
         depths.append(1 if parent == ROOT else depths[parent] + 1)
     return tuple(depths)

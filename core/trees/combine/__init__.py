@@ -1,5 +1,4 @@
-"""The combine rules, found by name. A rule turns the drafts of several drafters into one
-TokenTree."""
+"""The combine rules, found by name."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ def combine(
     vote_weights: VoteWeights | None = None,
     keep: KeepNode | None = None,
 ) -> CombinedTree:
-    """The tree that the named rule builds from `drafts`. `drafts`: by drafter index, in the run's
-    order of drafters. `keep`: see `select`."""
+    """The named rule's tree. `drafts`: by drafter index, in the run's order of drafters. `keep`:
+    see `select`."""
     return select(*merge_and_select(rule, drafts, vote_weights or VoteWeights()), keep)
 
 
@@ -50,8 +49,8 @@ def merge_and_select(
 ) -> tuple[MergedTree, Selection]:
     """The first two arguments of `select`: the trie of all drafts, and the named rule's selection
     of its nodes."""
-    # Separate from `select`, since in between a schedule may cut the selections of all requests to
-    # one budget.
+    # Separate from `select`: in between a schedule may cut the selections of all requests to one
+    # budget.
     trie = merge_drafts(drafts)
     combiner: Combiner = implementation_of(combine_rule(rule).implementation)
     return trie, combiner(trie, vote_weights)

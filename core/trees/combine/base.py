@@ -1,8 +1,7 @@
-"""Common part of the combine rules: merges all drafts into one trie and applies a rule's choice.
+"""Merges all drafts into one trie and applies a rule's choice.
 
-A node keeps all of its proposals: a token that two drafters proposed is tried twice under `mss` and
-`traversal`. If it were tried once, the second q would be missing in the residual, and the text
-would not have the LLM's distribution.
+A node keeps all of its proposals. Without a proposal, its q would be missing in the residual of
+`mss` and `traversal`: the text would not have the LLM's distribution.
 """
 
 from __future__ import annotations
@@ -51,22 +50,23 @@ class MergedTree:
     cumulative_scores: Mapping[int, tuple[float, ...]]
 
     def cumulative_score(self, node: int, drafter: int) -> float:
-        """A drafter's cumulative score of `node`; 0 if the drafter did not propose the node."""
+        """A drafter's highest cumulative score of `node`; 0 if the drafter did not propose the
+        node."""
         # A drafter that draws with replacement may have proposed the same node several times.
         scores = [self.cumulative_scores[by][i] for by, i in self.sources[node] if by == drafter]
         return max(scores, default=0.0)
 
     def drafters(self, node: int) -> tuple[int, ...]:
-        """The drafters that proposed `node`, each once, in order."""
+        """Indices of the drafters that proposed `node`, each once."""
         return tuple(dict.fromkeys(by for by, _ in self.sources[node]))
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A rule's choice: `nodes` of the merged tree, in order and closed under ancestors.
+    """A rule's choice: `nodes` of the merged tree, ascending and closed under ancestors.
 
-    `node_weights`: the weight of each merged node, empty for rules without weights. `winner`: the
-    drafter whose sequence a vote chose.
+    `node_weights`: by merged node, empty for rules without weights. `winner`: index of the drafter
+    whose sequence `vote` chose.
     """
 
     nodes: tuple[int, ...]
@@ -76,9 +76,9 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class CombinedTree:
-    """The tree to verify. `node_weights`: as in Selection, for the tree's nodes. `dropped`:
-    (drafter index, node of this drafter's draft) of each proposal that is not in the tree;
-    `dropped_node_weights`: the weights of these nodes in the merged tree, in the same order."""
+    """The tree to verify. `node_weights`: by node of the tree. `dropped`: (drafter index, node of
+    this drafter's draft) of each proposal outside the tree; `dropped_node_weights`: in the same
+    order. Both weights are empty for rules without weights."""
 
     tree: TokenTree
     dropped: tuple[tuple[int, int], ...] = ()
@@ -92,16 +92,15 @@ Combiner = Callable[[MergedTree, VoteWeights], Selection]
 
 
 def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
-    """The trie of `drafts`. `drafts`: by drafter index, in the run's order of drafters, which is
-    also the order of a node's proposals."""
+    """The trie of `drafts`, by drafter index. Their order is the order of a node's proposals."""
     token_ids: list[int] = []
     parents: list[int] = []
     proposals: list[list[Proposal]] = []
     sources: list[list[tuple[int, int]]] = []
-    # (parent in the trie, token) -> node: paths with equal tokens become one path.
+    # (parent, token) -> node of the trie.
     children: dict[tuple[int, int], int] = {}
     for drafter, draft in drafts.items():
-        # The trie's node for each node of the draft.
+        # Node of the draft -> node of the trie.
         trie_node = {ROOT: ROOT}
         for node, token_id in enumerate(draft.token_ids):
             parent = trie_node[draft.parents[node]]
@@ -112,7 +111,7 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
                 proposals.append([])
                 sources.append([])
             trie_node[node] = child
-            # Proposals are never merged, not even two draws of one drafter: each of them is tried.
+            # Not even two draws of one drafter are merged.
             proposals[child].append(_proposal(drafter, draft, node))
             sources[child].append((drafter, node))
     tree = TokenTree(
@@ -123,21 +122,19 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
 
 
 def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
-    # The parent's row: the distribution that the node was drawn from.
+    # The row that the node was drawn from.
     row = draft.rows[draft.parents[node]] if draft.q is not None else None
     return Proposal(drafter, draft.scores[node], draft.ranks[node], draft.qs[node], row)
 
 
 def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
     """For each of `nodes`, an estimate of the probability that the node is accepted: the product of
-    the best scores of the nodes on its path. A node's best score is the highest that any drafter
-    gave it. The estimate never rises from parent to child."""
+    the highest scores on its path. The estimate never rises from parent to child."""
     chances: dict[int, float] = {ROOT: 1.0}
     tree = trie.tree
     for node in range(len(tree)):
-        # The highest score, since the node is accepted if any of its proposals is accepted.
         score = max(proposal.score for proposal in tree.proposals[node])
-        # Clamped, since a child that is likelier than its parent could be kept without its parent.
+        # Clamped: a child that is likelier than its parent could be kept without the parent.
         chances[node] = chances[tree.parents[node]] * min(1.0, max(0.0, score))
     return [chances[node] for node in nodes]
 
@@ -149,8 +146,6 @@ def select(trie: MergedTree, selection: Selection, keep: KeepNode | None = None)
     node_weights = selection.node_weights
     selected = set(nodes)
     left_out = [node for node in range(len(trie.tree)) if node not in selected]
-    # By source, not by node: events identify a dropped token by its drafter and its index in this
-    # drafter's draft.
     dropped = [(source, node) for node in left_out for source in trie.sources[node]]
     tree = trie.tree if not left_out else _subtree(trie.tree, nodes)
     return CombinedTree(
@@ -165,7 +160,6 @@ def select(trie: MergedTree, selection: Selection, keep: KeepNode | None = None)
 def _worth_verifying(trie: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
     """The nodes that `keep` accepts for at least one drafter, if it accepts all of their ancestors
     too."""
-    # Parents come first: a node whose parent was rejected is rejected too.
     selected: set[int] = {ROOT}
     for node in nodes:
         if trie.tree.parents[node] in selected and any(
@@ -176,7 +170,7 @@ def _worth_verifying(trie: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -
 
 
 def _subtree(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
-    # `nodes` are closed under ancestors, so every parent has a new number.
+    # `nodes` are closed under ancestors: every parent has a new number.
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
     return TokenTree(
         tuple(tree.token_ids[node] for node in nodes),

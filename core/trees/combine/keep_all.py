@@ -1,5 +1,4 @@
-"""The combine rules that select all drafted nodes: `union`, SpecInfer's merge of all drafts (arXiv
-2305.09781, section 3), and `log_pool`, for SSMs that drafted one tree together."""
+"""The combine rules that select all drafted nodes."""
 
 from __future__ import annotations
 
@@ -9,23 +8,22 @@ __all__ = ["log_pool", "union"]
 
 
 def union(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
-    """All drafted nodes, without weights."""
+    """All drafted nodes, without weights (SpecInfer, arXiv 2305.09781, section 3)."""
     return Selection(tuple(range(len(trie.tree))))
 
 
 def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
-    """All drafted nodes: the drafters were weighted while they drafted one tree together.
+    """All nodes of a tree that several SSMs drafted together.
 
-    A node's weight is prod score_i^(w_i / sum w), the weighted geometric mean of its drafters'
-    cumulative scores. Drafters that did not propose the node do not count.
+    A node's weight is prod score_i^(w_i / sum w), the weighted geometric mean of its cumulative
+    scores by the drafters that proposed it.
     """
     node_weights = []
     for node in range(len(trie.tree)):
         weights = {drafter: vote_weights.weights[drafter] for drafter in trie.drafters(node)}
         total, node_weight = sum(weights.values()), 1.0
         for drafter, weight in weights.items():
-            # The total is positive: the weight rule `paper` bounds the weights, and
-            # `full_information` bounds the logarithm of each token's probability.
+            # The total is positive: both weight rules keep weights above 0.
             node_weight *= trie.cumulative_score(node, drafter) ** (weight / total)
         node_weights.append(node_weight)
     return Selection(tuple(range(len(trie.tree))), tuple(node_weights))

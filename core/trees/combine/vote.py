@@ -1,5 +1,4 @@
-"""`vote`: Minions' majority vote over the drafters' sequences. `vote_tree`: the `vote_nodes` best
-nodes of the merged tree by weighted cumulative score. Both return every merged node's weight."""
+"""The combine rules `vote` and `vote_tree`."""
 
 from __future__ import annotations
 
@@ -8,7 +7,8 @@ from core.trees.tree import ROOT
 
 __all__ = ["vote", "vote_tree"]
 
-# Weights that agree to this number of decimal places are a tie.
+# Weights are rounded to this number of decimal places before they are compared: products that
+# should be equal may differ in their last bits.
 DIGITS = 9
 
 
@@ -16,10 +16,8 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """One drafter's sequence (Minions, arXiv 2402.15678, 3.2).
 
     A node's weight is the sum of the weights of the drafters that proposed it. From the root down
-    the heaviest child is taken. Of equally heavy children, the child whose heaviest drafter is
-    heavier is taken; if these drafters are equally heavy, the child whose heaviest drafter has the
-    lower index. Weights are rounded to DIGITS decimal places, since products that should be equal
-    may differ in their last bits. The Selection's `winner` is the heaviest drafter of the path's
+    the heaviest child is taken. Ties go to the child with the heaviest drafter, then to the child
+    whose heaviest drafter has the lowest index. The winner is the heaviest drafter of the path's
     last node.
     """
     node_weights = tuple(
@@ -29,7 +27,6 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     children = trie.tree.child_lists()
     path: list[int] = []
     node = ROOT
-    # Down to a leaf, which is the end of at least one drafter's sequence.
     while children[node]:
         node = max(
             children[node],
@@ -47,8 +44,8 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
 def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """The `vote_nodes` best nodes by weighted cumulative score.
 
-    A drafter's cumulative score never rises along a path, so the kept set is closed under
-    ancestors. Of equally heavy nodes the parent comes first.
+    The set is closed under ancestors: a drafter's cumulative score never rises along a path, and a
+    parent has a lower number than its children.
     """
     total = sum(vote_weights.weights.values())
     node_weights = tuple(
@@ -56,17 +53,16 @@ def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
             vote_weights.weights[drafter] * trie.cumulative_score(node, drafter)
             for drafter in trie.drafters(node)
         )
-        # Divided by the total, so that a node weighs 1 if all drafters are certain of it.
+        # A node weighs 1 if all drafters are certain of it.
         / total
         for node in range(len(trie.tree))
     )
-    # A parent has a lower number than its children, so among nodes of equal weight it comes first.
     by_weight = sorted(range(len(node_weights)), key=lambda node: (-node_weights[node], node))
     return Selection(tuple(sorted(by_weight[: vote_weights.vote_nodes])), node_weights)
 
 
 def _heaviest_drafter(trie: MergedTree, vote_weights: VoteWeights, node: int) -> tuple[float, int]:
-    """The weight and the negated index of the heaviest drafter that proposed a node."""
+    """The rounded weight and the negated index of the heaviest drafter that proposed a node."""
     return max(
         (round(vote_weights.weights[drafter], DIGITS), -drafter) for drafter in trie.drafters(node)
     )

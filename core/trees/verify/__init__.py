@@ -1,9 +1,4 @@
-"""Verification: from a tree, the LLM's distributions and noise to a verdict. A verdict is the
-accepted path and the LLM's own token.
-
-The rules, found by name: `greedy` and `match` (which share one walk), `mss`, `traversal`. They are
-pure functions: the noise is an argument.
-"""
+"""The verification rules, found by name."""
 
 from __future__ import annotations
 

@@ -27,12 +27,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class VerifyInput:
-    """Everything a rule reads.
+    """The input of a verification rule.
 
     `target`: row 0 belongs to the root, row i + 1 to node i. `root_position`: position of the root
-    token in the text. `draft_distributions[drafter]`: the distributions (rows, V) from which the
-    drafter drew (`Draft.q`); None for a deterministic drafter. `distinct`: whether each drafter
-    drew the children of one parent without replacement.
+    token in the text. `draft_distributions[drafter]`: `Draft.q` (rows, V); None for a deterministic
+    drafter. `distinct`: whether each drafter drew the children of one parent without replacement.
     """
 
     tree: TokenTree
@@ -57,14 +56,12 @@ class TargetTokens:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One decision: whether `drafter`'s proposal of `node` was `accepted`, with p and q at the time
-    of the decision.
+    """One decision about `drafter`'s proposal of `node`.
 
-    min(1, p / q) was the probability of acceptance (`greedy` and `match` compare with one token:
-    there p is the LLM's probability and q is 1). Under `mss` p is the token's remaining probability
-    after the earlier rejections. Under `traversal` p is this remaining probability times the
-    parent's remaining acceptance probability. This decision is about the node's whole branch and
-    follows all decisions below the node.
+    `greedy` and `match`: `p` is the LLM's probability of the token, and `q` is 1. `mss` and
+    `traversal` accept with probability min(1, p / q). Under `mss` `p` is what earlier rejections
+    left of the token's probability. Under `traversal` this rest is multiplied by the parent's
+    acceptance probability, and the decision is about the node's whole branch.
     """
 
     node: int
@@ -86,8 +83,8 @@ class Verdict:
     trials: tuple[TrialResult, ...] = ()
 
     def outcomes(self, tree: TokenTree) -> tuple[str, ...]:
-        """The outcome of each node: `accepted`, `rejected` (tried and rejected, or a child of the
-        root or of a path node that was not taken) or `not_reached`."""
+        """Each node's outcome: `accepted`, `not_reached`, or `rejected` (tried, or a child of the
+        root or of an accepted node)."""
         accepted = {ROOT, *self.path}
         tried = {decision.node for decision in self.trials}
         return tuple(
@@ -103,9 +100,8 @@ class Verdict:
 def verdict_of(
     tree: TokenTree, path: Sequence[int], own: int, trials: Sequence[TrialResult], *, rejected: bool
 ) -> Verdict:
-    """A verdict that ends with the LLM's own token; `rejected`: the path's last node (the root, if
-    the path is empty) has children, none of them accepted."""
-    # Only the path's last node counts, not the trials: an accepted leaf has no child to reject.
+    """A verdict that ends with the LLM's own token. `rejected`: whether the children of the path's
+    last node, or of the root if the path is empty, were rejected."""
     kind = "recovered" if rejected else "bonus" if len(tree) else "plain"
     return Verdict(tuple(path), own, kind, tuple(trials))
 
@@ -116,7 +112,7 @@ Draws = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ChildProposal:
-    """The `attempt`-th proposal (from 0) under a node: `drafter` proposed the node `child`.
+    """A proposal under a node. `attempt`: its number there, from 0.
 
     `q`: the distribution from which the child was drawn, float64 (V,); None for a deterministic
     proposal (one-hot).
@@ -135,7 +131,7 @@ class ChildProposal:
         return 1.0 if self.q is None else float(self.q[self.token_id])
 
     def ratio(self, p_token: float) -> float:
-        """min(1, p / q) at the proposed token."""
+        """min(1, p / q) at the proposed token; 0 if q is 0."""
         return min(1.0, p_token / self.q_token) if self.q_token > 0.0 else 0.0
 
 
@@ -145,8 +141,7 @@ def child_proposals(inputs: VerifyInput, children: Sequence[int]) -> Iterator[Ch
     For draws without replacement (`VerifyInput.distinct`) q is renormalized without the tokens that
     the drafter drew before under this parent.
     """
-    # Only earlier draws of the same drafter from the same row count: another drafter's draws are
-    # independent.
+    # By drafter and row: draws from other rows are independent.
     drawn: dict[tuple[int, int | None], list[int]] = {}
     for attempt, (proposal, child) in enumerate(_order_proposals(inputs, children)):
         token_id = inputs.tree.token_ids[child]
@@ -157,8 +152,7 @@ def child_proposals(inputs: VerifyInput, children: Sequence[int]) -> Iterator[Ch
 
 
 def _order_proposals(inputs: VerifyInput, children: Sequence[int]) -> list[tuple[Proposal, int]]:
-    """By drafter, then by draw. The order must not depend on tokens or probabilities: that would
-    bias the result (tests/laws/traps.py has such orders)."""
+    """By drafter, row and draw. An order by tokens or probabilities would bias the result."""
     pairs = [(proposal, child) for child in children for proposal in inputs.tree.proposals[child]]
     # A token drawn twice is one node with two rows of children; ranks count within a row.
     return sorted(pairs, key=lambda pair: (pair[0].drafter, pair[0].row or 0, pair[0].rank))
@@ -167,8 +161,6 @@ def _order_proposals(inputs: VerifyInput, children: Sequence[int]) -> list[tuple
 def _distribution(
     inputs: VerifyInput, proposal: Proposal, earlier: list[int]
 ) -> torch.Tensor | None:
-    """The distribution from which the proposal was drawn; None for a deterministic proposal
-    (one-hot)."""
     if proposal.row is None:
         return None
     rows = inputs.draft_distributions[proposal.drafter]

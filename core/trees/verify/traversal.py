@@ -1,23 +1,20 @@
 """`traversal`: block-wise verification from the leaves to the root (Traversal Verification, NeurIPS
 2025; on a chain it is Block Verification).
 
-A rejected branch returns its probability to its parent instead of ending the path. So a token with
-a good continuation may be accepted although it would have been rejected on its own.
+A rejected branch returns its probability to its parent instead of ending the path.
 
 Why it is lossless. Each node u has an acceptance probability a and a distribution M of the next
 token. Claim: averaged over the draws below u, u's branch is accepted with probability a, and the
 text then continues with M. A leaf satisfies the claim: the leaf is accepted with probability a, and
-the next token is drawn from p = M. At an inner node the next proposal x ~ q is tried with
-probability min(1, a M[x] / q[x]). So the branch of x is accepted with probability min(q[x], a
-M[x]). The mass still to be distributed is R = max(0, a M - q); let S be its sum. The branch is
-rejected with probability S + 1 - a. After a rejection, R / (S + 1 - a) is still to be distributed:
-a' = S / (S + 1 - a) and M' = R / S. With S = 0, a' is 0: keeping a would bias the text (total
-variation 0.2). Only a = 1, as at the root, stays 1.
+the next token is drawn from p = M. At an inner node the next proposal x ~ q is accepted with
+probability min(1, a M[x] / q[x]): x is drawn and accepted with probability min(q[x], a M[x]). The
+mass still to be distributed is R = max(0, a M - q); let S be its sum. The branch is rejected with
+probability S + 1 - a. After a rejection, R / (S + 1 - a) is still to be distributed: a' = S / (S +
+1 - a) and M' = R / S. At a = 1, as at the root, a' is 1. With S = 0 and a < 1, a' is 0.
 
-A rejection carries no information about later proposals, because the probability of x's branch does
-not depend on what is below x. So the proposals of several drafters may follow one another, and one
-node may carry the drafts of all of them. After a rejection of x, a M[x] < q[x], so R[x] = 0: if x
-is proposed again, it cannot be accepted, and only the new proposal's q is subtracted from the rest.
+The probability of x's branch does not depend on what is below x: proposals of several drafters may
+follow one another. After a rejection of x, R[x] = 0: a second proposal of x cannot be accepted,
+only its q is subtracted from the rest.
 """
 
 from __future__ import annotations
@@ -42,8 +39,7 @@ __all__ = ["traversal"]
 
 
 def traversal(inputs: VerifyInput) -> Verdict:
-    """Accepts the first branch, from the leaves up, whose draw succeeds. `trials` lists the
-    decisions in order, a node after everything below it."""
+    """Accepts the first branch, from the leaves up, whose draw succeeds."""
     walk = _Walk(inputs)
     verdict = walk.branch(ROOT, 1.0, ())
     assert verdict is not None, "the root is committed"
@@ -63,7 +59,7 @@ class _Walk:
         """
         # Nothing follows an end of text, even if a drafter drafted on.
         children = [] if self._ends(node) else self._children[node]
-        # With a = 0 nothing below can be accepted either: a M is 0 everywhere.
+        # With a = 0 nothing below can be accepted: a M is 0 everywhere.
         if acceptance == 0.0 or not children:
             return self._decide_node(node, acceptance, draws, None)
         # a M of the module's docstring.
@@ -71,8 +67,7 @@ class _Walk:
         passed_over: set[int] = set()
         for proposal in child_proposals(self._inputs, children):
             p_token, verdict = float(left[proposal.token_id]), None
-            # A token proposed twice: its branch is decided with the first proposal. The second only
-            # takes its q from the rest, see the module's docstring.
+            # A further proposal of a token only takes its q from the rest.
             if proposal.child not in passed_over:
                 below = (*draws, (proposal.drafter, proposal.attempt))
                 verdict = self.branch(proposal.child, proposal.ratio(p_token), below)
@@ -83,7 +78,7 @@ class _Walk:
             self.trials.append(decision)
             if verdict is not None:
                 return replace(verdict, path=(proposal.child, *verdict.path))
-            # (a', a' M'): the next proposal is tried against what this proposal left.
+            # (a', a' M') of the module's docstring.
             acceptance, left = _rest(acceptance, left, proposal)
         return self._decide_node(node, acceptance, draws, left)
 
@@ -91,12 +86,11 @@ class _Walk:
         self, node: int, acceptance: float, draws: Draws, left: torch.Tensor | None
     ) -> Verdict | None:
         """Accepts or rejects `node` after all branches below it were rejected. `left` (V,): weights
-        of the LLM's own token; None if there were no branches."""
+        of the LLM's own token; None: the LLM's distribution."""
         inputs = self._inputs
         if node != ROOT:
             # As in `mss`: the draws down to the parent, then this proposal's attempt.
             key = ("accept", inputs.root_position, draws[:-1], draws[-1][1])
-            # The root has no coin: it is committed already, its a is 1.
             if acceptance == 0.0 or not inputs.noise.coin(acceptance, key):
                 return None
         if self._ends(node):
@@ -112,16 +106,14 @@ class _Walk:
 def _rest(
     acceptance: float, left: torch.Tensor, proposal: ChildProposal
 ) -> tuple[float, torch.Tensor]:
-    """(a', a' M') after the proposal's branch was rejected; see the module's docstring.
+    """(a', a' M') after the proposal's branch was rejected.
 
-    If q covers all of a M, a' and a' M' become 0 and later proposals cannot be accepted. At a = 1
-    the sum S can vanish only by rounding; then a and a M stay as they are.
+    Only rounding makes S + 1 - a vanish; a and a M then stay.
     """
     if proposal.q is None:
         rest = left.clone()
         rest[proposal.token_id] = 0.0
     else:
-        # R = max(0, a M - q); S is its sum.
         rest = (left - proposal.q).clamp_(min=0.0)
     total = float(rest.sum())
     # In this order of additions, an acceptance of 1 stays 1 to the last bit.

@@ -1,6 +1,4 @@
-"""Verification from the root down: `greedy` and `match` walk to the LLM's own token, `mss`
-(SpecInfer Alg. 2, VerifyStochastic) tries a node's proposals in turn.
-"""
+"""Verification from the root down: `greedy`, `match` and `mss`."""
 
 from __future__ import annotations
 
@@ -32,8 +30,8 @@ NodeProbability = Callable[[int], float]
 
 
 def greedy(inputs: VerifyInput) -> Verdict:
-    """Accepts the child whose token is arg max p, as long as there is such a child
-    (VerifyGreedy)."""
+    """Accepts the child whose token is arg max p, until no child has this token (SpecInfer,
+    VerifyGreedy)."""
     return _walk_inputs(inputs, lambda node, depth: inputs.target.argmax[node + 1])
 
 
@@ -41,13 +39,11 @@ def match(inputs: VerifyInput) -> Verdict:
     """Accepts the child whose token is y = argmax(log p + G(position)), until no child has this
     token; then y is the LLM's own token.
 
-    y depends on (p, G) alone, so any tree is lossless. With the same seed the text equals plain
-    decoding's text, token for token.
+    y depends on p and G alone: any tree is lossless.
     """
 
     def own(node: int, depth: int) -> int:
-        # Nodes of one depth share the noise of the next position: one token is drawn at that
-        # position.
+        # Nodes of one depth share the noise of the next position.
         gumbel = inputs.noise.gumbel(inputs.root_position + depth + 1)
         return inputs.target.best(node + 1, gumbel)
 
@@ -81,8 +77,7 @@ def _walk(
     while True:
         target_token = own(node, len(path))
         accepted_node = ROOT
-        # All children are recorded, since the walk decides about all of them at once. A node has
-        # only one child for each token, so at most one child matches.
+        # Children have different tokens: at most one of them matches.
         for child in children[node]:
             matches = tree.token_ids[child] == target_token
             first = tree.proposals[child][0].drafter
@@ -93,7 +88,7 @@ def _walk(
             return verdict_of(tree, path, target_token, trials, rejected=bool(children[node]))
         path.append(accepted_node)
         node = accepted_node
-        # The text ends here: there is no own token after an accepted end.
+        # No own token follows an end of text.
         if target_token in eos_ids:
             return Verdict(tuple(path), None, "none", tuple(trials))
 
@@ -104,17 +99,14 @@ def mss(inputs: VerifyInput) -> Verdict:
     p."""
     children = inputs.tree.child_lists()
     path: list[int] = []
-    # Keys of the noise contain the accepted draws, so no two decisions of a round share a key.
+    # A part of the noise keys: no two decisions of a round share a key.
     draws: Draws = ()
     trials: list[TrialResult] = []
     node = ROOT
     while True:
         p = inputs.target.probabilities(node + 1)
-        # Afterwards `p` is what the rejections leave of the LLM's distribution.
         accepted, p = _try(inputs, children[node], p, draws, trials)
         if accepted is None:
-            # `p` is now the residual: accepted tokens and draws from the residual together have the
-            # LLM's distribution.
             own = inputs.noise.choose(p, ("final", inputs.root_position, draws))
             return verdict_of(inputs.tree, path, own, trials, rejected=bool(children[node]))
         path.append(accepted.child)
@@ -141,8 +133,7 @@ def _try(
         )
         if accepted:
             return proposal, p
-        # p <- norm(max(0, p - q)); a rejection means p < q at the token, so the token is not drawn
-        # again.
+        # After a rejection p < q at the token: its new probability is 0.
         p = (
             one_hot_residual(p, proposal.token_id)
             if proposal.q is None
