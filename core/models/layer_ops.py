@@ -42,9 +42,8 @@ class Projection:
 
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
-    """An output head (..., inputs, outputs) in row-major order, which halves the time of products
-    with up to three tokens. A transposed head is copied. A large head, and a head on a GPU or in
-    half precision, are returned unchanged."""
+    """An output head (..., inputs, outputs). A small head in float32 or float64 on a CPU is
+    returned in row-major order, which halves the time of products with up to three tokens."""
     faster = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
     return head.contiguous() if faster and head.numel() <= LARGEST_COPY else head
 
@@ -52,9 +51,8 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    In float32 and float64 the result is computed from the vector norm, since |x|^2 = size
-    mean(x^2), which takes a third of the calls. In half precision `F.rms_norm` computes the result,
-    with sums in float32.
+    float32 and float64 use the vector norm, which takes a third of the calls. Half precision uses
+    `F.rms_norm`, which sums in float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
@@ -73,7 +71,7 @@ class Norm:
 
 
 FIRST_POSITIONS = 1024
-"""Positions of a new rotary table; tables grow by doubling."""
+"""Positions of a new rotary table."""
 
 
 class Rotation:
@@ -132,7 +130,7 @@ def grouped_attention(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
     """`attend` for grouped queries on a GPU, where torch has no fused kernel for grouped queries
-    with a mask. Query heads that share a KV head are treated as further queries of that KV head."""
+    with a mask. Query heads of one KV head become further queries of that head."""
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
     # Query heads of one KV head are adjacent: (rows, KV heads, heads / KV heads x width, size).
