@@ -1,6 +1,5 @@
-"""Differences from transformers' `generate`: context length, and fields of the generation config
-other than end-of-text tokens.
-"""
+"""Differences from transformers' `generate`: the context length, and ignored fields of the
+generation config."""
 
 from __future__ import annotations
 
@@ -28,13 +27,11 @@ POSITION_FIELDS = (
     "max_seq_len",
     "seq_length",
 )
-# A type of rotary embedding whose frequencies depend on the largest position of a pass. One token
-# past the switch changes the keys of all tokens of all rows. The frequencies of type `dynamic`
-# change past max_position_embeddings, where the context ends anyway. See `switch_position`.
+# The frequencies of this rotary embedding change for all tokens of a pass if a position is past
+# `switch_position`.
 SWITCHING_ROPE = "longrope"
-# Fields of a generation config that change the tokens of `generate`, with their neutral values;
-# without `do_sample`, `temperature`, `top_k` and `top_p`. They are ignored here: the request alone
-# has the sampling parameters.
+# Fields of a generation config that change the tokens of `generate` and are ignored here, with
+# their neutral values.
 GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
         "bad_words_ids": (None,),
@@ -66,8 +63,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 
 
 def context_length_of(module: Any) -> int:
-    """The largest number of tokens for a transformers module. It is the least of three limits: of
-    its configuration, of its tables of learned positions, and of `switch_position`."""
+    """The largest number of tokens for a transformers module: the least limit of its configuration,
+    its tables of learned positions, and `switch_position`."""
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
     return configured_length if switch is None else min(configured_length, switch)
@@ -119,7 +116,7 @@ def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def load_warnings(module: Any) -> tuple[str, ...]:
-    """Warnings for the user: differences between this engine and `generate` for a loaded LLM."""
+    """Warnings for the user about differences between this engine and `generate`."""
     warnings = []
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())

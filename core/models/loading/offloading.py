@@ -1,9 +1,8 @@
 """Loads an LLM whose layers do not fit in memory. Each layer is read, packed for the pass, and
 written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads it.
 
-transformers itself reads only a small model: embedding, head and one layer for each kind of
-attention. This model is checked like any other model, and its first layer is the pattern of all
-layers.
+transformers reads a small model: embedding, head and one layer for each kind of attention. The tree
+check runs on this small model.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class _LayerPacker:
         self._names = list(self._pattern.state_dict())
         state = module.state_dict()
         self._outside_layers = {n: w for n, w in state.items() if not n.startswith(LAYERS)}
-        # The layers were only needed for the check; the pattern of all layers is on `meta`.
+        # The small model's layers were only needed for the check.
         module.model.layers = torch.nn.ModuleList()
         first = lean.layers[0]
         matrices = {name: getattr(first, name).to("meta") for name in MATRICES}
@@ -219,8 +218,8 @@ class _LayerPacker:
         """The element type of packed matrices, the same as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
-        # All layers have one format. So unless the dtype is bfloat16, layers are read before any
-        # layer is packed, up to the first that is not exact in bfloat16.
+        # All layers have one element type. Unless the dtype is bfloat16, layers are read up to the
+        # first that is not exact in bfloat16.
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
         half = self._lean.embedding.dtype == torch.bfloat16 or (
             is_half(self._lean.head)
@@ -233,7 +232,7 @@ class _LayerPacker:
         return {"element": element, "fingerprint": self.fingerprint}
 
     def _key(self) -> str:
-        """A hash of the weights' files, of the fingerprint's other inputs, and of the layout."""
+        """The layer file's name: a hash of the weights' files, the configuration and the layout."""
         if self._native:
             from core.models.native.packing import storage_type_of
 
@@ -304,8 +303,8 @@ def _restore_config(module: Any, config: Any) -> None:
 
 
 def _check_pass(model: HfModel) -> None:
-    """Raises ModelLoadError unless a pass gives finite logits. This pass also reads the streamed
-    layers of a layer file for the first time, which checks their hashes."""
+    """Raises ModelLoadError unless a pass gives finite logits. The pass also checks the hashes of a
+    layer file's streamed layers."""
     row = model.open_row()
     try:
         logits = model.forward([chain(row, [1, 2], last_only=True)])[0]

@@ -1,6 +1,4 @@
-"""A model's device, dtype and memory, before anything is loaded. Reads no weights; for a model that
-is not downloaded yet the catalog has estimates.
-"""
+"""A model's device, dtype and memory before it is loaded."""
 
 from __future__ import annotations
 
@@ -47,8 +45,7 @@ __all__ = [
 
 DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
 DEVICES = ("auto", "cpu", "cuda")
-# Up to this many parameters `auto` on a CPU is float32, in which decoding with token trees agrees
-# with plain decoding token for token.
+# Up to this many parameters `auto` on a CPU is float32.
 SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 
@@ -147,7 +144,6 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
         name=name,
         parameters=parameters,
         dtype=str(torch_dtype).removeprefix("torch."),
-        # By the files, else by the catalog.
         bytes=size or parameters * torch_dtype.itemsize,
         here=size > 0 or is_path(name) or snapshot(name) is not None,
     )
@@ -161,7 +157,7 @@ def _need_of_file(name: str, dtype: str, device: torch.device) -> Need:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Free memory of the device; None if unknown."""
+    """Free memory of the device in bytes; None if unknown."""
     return available_bytes(device)
 
 

