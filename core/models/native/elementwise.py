@@ -1,7 +1,7 @@
 """RMSNorm, rotary embedding, attention, gates, and the barrier of a pass's threads.
 
-The order of every sum is independent of the rest of the batch. So a node's logits are bitwise the
-same alone or in a tree, in one request or in many, on one thread or on several.
+The order of every sum is independent of the rest of the batch: a node's logits are bitwise the same
+alone or in a tree, in one request or in many, on one thread or on several.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -42,8 +42,7 @@ LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 # Between these bounds, n is an exponent of float32 (-126 to 127).
 LOWEST, HIGHEST = -87.0, 88.0
-# KV slots of a tile of attention: with 64 dimensions in float32 a tile's keys take 16 KiB, half of
-# the L1 cache. Up to MAX_HEAD_TOKENS tokens read the keys while they are in the cache.
+# KV slots of a tile of attention: with 64 dimensions in float32 a tile's keys take 16 KiB.
 SLOTS = 64
 # Polls of the barrier before a thread yields its core.
 SPINS = 2000
@@ -134,7 +133,7 @@ def query_key_products(q, keys, base, seen, weights):
     in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, in_vectors, step):
         count = min(MAX_VECTORS, (in_vectors - begin) // lanes)
-        # The last argument, `begin`: dimensions from 0 on overwrite the weights, later dimensions
+        # The last argument is `onto`: the first dimensions overwrite the weights, later dimensions
         # add.
         key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
     for i in range(in_vectors, size):

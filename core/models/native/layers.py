@@ -1,6 +1,5 @@
 """The native pass as one compiled function (`kernel`), layer by layer: attention half, gated half
-(the MLP). numba compiles it at its first call, in some seconds, and caches it for the next start.
-"""
+(the MLP)."""
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # mypy: disable-error-code="var-annotated"
 # numba infers the types of these functions from their arguments.

@@ -1,8 +1,7 @@
 """Packing: LeanWeights to the native pass's memory layout.
 
 Weights whose values are all exact in bfloat16 are stored in 16 bits, whatever their dtype: half the
-memory traffic, no rounding. If they are multiplied in pairs (AVX512_BF16, AMX; see
-`storage_type_of`), the weights of two inputs are adjacent.
+memory traffic, no rounding.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Array = npt.NDArray[Any]
 
 
 def shape_of(weights: LeanWeights) -> ModelSizes:
-    """Sizes of one model, or of stacked models (`core.models.stacking`)."""
+    """Sizes of one model or of stacked models."""
     members = _members(weights)
     one = members[0]
     layer = one.layers[0]

@@ -1,6 +1,4 @@
-"""Buffers of the native pass: its inputs, packed from a batch, and the workspace of its threads.
-Compiled code allocates nothing, so it needs no reference counting.
-"""
+"""Buffers of the native pass: its inputs, packed from a batch, and the workspace of its threads."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ PassBuffers = tuple[tuple[Array, Array, tuple[int, int]], SharedBuffers, tuple[W
 """KV arena (keys, values, (rows, slots)); buffers that threads share; a workspace per thread."""
 
 # Buffers for up to CACHED_TOKENS tokens are reused: allocating them takes a twentieth of a pass of
-# one token. The buffers grow in steps of STEP slots, since a text grows token by token.
+# one token. The buffers grow in steps of STEP slots.
 CACHED_TOKENS, STEP = 64, 512
 
 

@@ -42,7 +42,7 @@ from core.models.ranks.sharding import check_split, checked_shard, read_shard
 
 __all__ = ["RankedModel", "load_ranked"]
 
-# Longest wait for the followers' traffic figures, which are sent at the end of a pass.
+# Longest wait for the followers' reports of a pass.
 TRAFFIC_WAIT_S = 0.1
 
 
@@ -65,8 +65,7 @@ def _end_ranks(followers: Followers, group: RankGroup | None, *, at_once: bool) 
 
 class RankedModel(HfModel):
     """See LanguageModel. After an error of a rank every call that needs the ranks raises RankError
-    until all rows are closed. If the ranks are local, opening the next row then restarts them,
-    which takes as long as loading."""
+    until all rows are closed. Opening the next row then restarts local ranks."""
 
     def __init__(self, start: Callable[[], _RunningRanks]) -> None:
         """`start`: starts the ranks and reads the model; its errors are raised here."""
@@ -92,7 +91,7 @@ class RankedModel(HfModel):
         return bool(getattr(getattr(self._forward, "inner", None), "workers", 0))
 
     def close(self) -> None:
-        """Ends the ranks, as garbage collection of this object does. Idempotent."""
+        """Ends the ranks. Idempotent."""
         self._end()
 
     def last_traffic(self) -> tuple[RankTraffic, ...]:
@@ -191,8 +190,8 @@ class RankedModel(HfModel):
 
 @dataclass(frozen=True, slots=True)
 class _RankStart:
-    """Starts the ranks and reads the model; called again when ranks that failed are restarted.
-    `meta`: the full module without weights; `timeout_s`: of the process group."""
+    """Starts the ranks and reads the model. `meta`: the full module without weights; `timeout_s`:
+    of the process group."""
 
     source: ModelSource
     config: Any

@@ -45,7 +45,7 @@ END_S, CAUSE_WAIT_S = 3.0, 0.5
 # Milliseconds between two checks that all processes are running.
 POLL_MS = 200
 LOADING_S = 600.0
-"""Limit of one step of loading."""
+"""Limit, in seconds, of one step of loading."""
 Reply = TypeVar("Reply", bound=FromFollower)
 
 
@@ -191,8 +191,8 @@ class Followers:
         return bool(self._context.closed)
 
     def _failure(self) -> RankError | None:
-        """An error that names the first rank that has failed or ended, unless another rank's
-        failure caused that; None if there is no such rank."""
+        """An error that names a rank that has failed or ended by itself; None without such a
+        rank."""
         for rank in self.ranks:
             # A rank's own report is more precise than its exit status.
             reply = self._replies[rank].get(RankFailed)

@@ -1,10 +1,9 @@
-"""One rank's shard of an LLM. transformers reads and divides the weights; its passes are the
-reference of the check at load.
+"""One rank's shard of an LLM. transformers reads and divides the weights.
 
 Tensor parallel: each rank has some heads and some MLP units of every layer, and runs this project's
-pass (compiled, else in torch calls) over them. The residual stream and the embedding are
-replicated; an all-reduce after each half of a layer adds up the products; the head's outputs are
-divided. Pipeline parallel: each rank has some layers, and runs transformers' pass.
+pass over them. Every rank has the whole residual stream and embedding; an all-reduce after each
+half of a layer adds up the products; the head's outputs are divided. Pipeline parallel: each rank
+has some layers, and runs transformers' pass.
 """
 
 from __future__ import annotations
@@ -105,10 +104,10 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
 def checked_shard(
     module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
-    """The shard as a LanguageModel. Called on every rank: each rank makes the same passes in the
-    same order. `barrier` returns when all ranks have called it; the timeout of collectives does not
-    apply to the barrier, since ranks take different times to read and compile. Raises the errors of
-    `checked_model`."""
+    """The shard's HfModel, after the tree check. Every rank calls this function and makes the same
+    passes in the same order. `barrier` returns when all ranks have called it. The timeout of
+    collectives does not apply to it: ranks take different times to read and compile. Raises the
+    errors of `checked_model`."""
     barrier()
     if split.split == "pp":
         stage = module._pp_stage
@@ -202,8 +201,8 @@ def _set(part: Any, name: str, value: torch.Tensor) -> None:
 
 
 def outputs_of(total: int, count: int, rank: int) -> tuple[int, int]:
-    """The range [first, end) of a rank's outputs of the head, divided as torch divides tensors: the
-    last ranks may have fewer outputs."""
+    """The range [first, end) of a rank's outputs of the head. torch divides tensors in the same
+    way: the last ranks may have fewer outputs."""
     # ceil(total / count)
     each = -(-total // count)
     return min(total, rank * each), min(total, (rank + 1) * each)
