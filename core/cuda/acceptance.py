@@ -1,8 +1,6 @@
-"""Acceptance of trees by `greedy` or `match`, over tensors. Captured rounds use it. Other
-rounds compute only the LLM's tokens of several trees here, with one copy to the host, and walk
-there.
+"""Acceptance of trees by `greedy` or `match`, over tensors.
 
-The LLM's own token after a node depends only on the path to that node. So all nodes are compared at
+The LLM's own token after a node depends only on the path to that node. All nodes are compared at
 once with the LLM's token after their parent, and a node is accepted if it and all its ancestors
 match. A walk from node to node would wait for a copy from the device at each node.
 """
@@ -38,7 +36,7 @@ __all__ = [
 class TreeBatch:
     """Trees of n nodes, one for each of `rows` requests. Index 0 is the root and i + 1 node i, in
     the values of `parents` (rows, n) and the columns of `depths` (rows, 1 + n). Column i of
-    `tokens` (rows, n) is node i; absent nodes are negative where acceptance is computed."""
+    `tokens` (rows, n) is node i. For `accepted_paths` the token of an absent node is negative."""
 
     tokens: torch.Tensor
     parents: torch.Tensor

@@ -49,7 +49,6 @@ class DraftGraphs:
         """Each SSM's drafts, or its error: from one pass of all SSMs if they can share it, else
         from one pass per SSM. SSMs whose requests no DraftPass supports are left out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
-        # The SSMs cannot share a pass: one pass per SSM.
         if drafts or len(by_ssm) < 2:
             return drafts
         for name, requests in by_ssm.items():
@@ -137,7 +136,6 @@ class _DraftGraph:
     def draft(self, requests: DraftRequests) -> list[Draft]:
         start = time.perf_counter()
         inputs = self._pass.inputs
-        # The last pass's copy from the host buffer to the device may not have ended yet.
         inputs.wait()
         write_inputs(inputs, requests.rows, coupled=requests.choice.coupled)
         inputs.send()

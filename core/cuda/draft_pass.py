@@ -1,8 +1,7 @@
 """DraftPass: drafting as one function over tensors, for all SSMs and requests together: the SSMs
 catch up, then children are chosen and fed level by level.
 
-Chooses children as `core.drafters.proposers` does for `topk` and `coupled`; no token is read on the
-host.
+The choice of children is that of `topk` and `coupled` in `core.drafters.proposers`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""DraftRequests: the requests that one DraftPass serves; writes its inputs, reads its outputs as
-Drafts."""
+"""DraftRequests: the requests that one DraftPass serves, its inputs, and its outputs as Drafts."""
 
 from __future__ import annotations
 
@@ -126,10 +125,7 @@ class DraftRequests:
 
     @property
     def is_supported(self) -> bool:
-        """Whether a DraftPass can make these drafts. They must be of one kind and one sampling, and
-        their shapes must be the first levels of one shape. It has at most MAX_SSM_NODES nodes, and
-        a round can commit no more tokens than the widest pass reads. `_is_row_supported` has the
-        conditions for a single draft."""
+        """Whether a DraftPass can make these drafts."""
         shape = self.layout.shape
         return (
             0 < len(self.layout) <= MAX_SSM_NODES

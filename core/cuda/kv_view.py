@@ -30,9 +30,8 @@ __all__ = [
 
 
 def padded_extent(slots: int) -> int:
-    """The number of slots of a row that a captured pass attends to if it uses `slots` slots. It is
-    a multiple of EXTENT, so that few graphs serve all lengths. At least one slot is spare, for
-    padding."""
+    """`slots` + 1, rounded up to a multiple of EXTENT: few graphs then serve all lengths. The spare
+    slot is for padding."""
     return -(-(slots + 1) // EXTENT) * EXTENT
 
 
@@ -57,7 +56,7 @@ class KvView:
         extent: int,
         num_embeddings: int,
     ) -> KvView:
-        """Copies the rows to the device now, so that a captured pass copies nothing."""
+        """Copies the rows' indices to the device: a captured pass copies nothing."""
         row_index = torch.tensor(rows, device=forward.device)[:, None]
         return cls(forward, arena, rows, row_index, extent, num_embeddings)
 
@@ -80,7 +79,6 @@ class KvView:
         def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
             return self.arena.write_at(layer, self.rows, (self.row_index, slots), extent, (k, v))
 
-        # As `Feeder._clip_ids` does on the host.
         ids = tokens.clamp(max=self.num_embeddings - 1)
         return forward.over(ids, positions, (mask, mask), write).float()
 
@@ -183,8 +181,7 @@ TOKEN_ID_LIMIT = 1 << 32
 class TreeLayout:
     """`copies` trees of `shape` <k1,...,km>, side by side under one root.
 
-    Nodes of a copy are numbered level by level, siblings together in the order of their parents:
-    as in a Draft that leaves no node out.
+    Nodes of a copy are numbered level by level, siblings together in the order of their parents.
     """
 
     shape: tuple[int, ...]
@@ -214,7 +211,6 @@ class TreeLayout:
         nodes: list[int] = []
         previous = range(ROOT, ROOT + 1)
         for children, level in zip(self.shape, self.levels, strict=True):
-            # Siblings are adjacent, in the order of their parents.
             nodes += [previous[place // children] for place in range(len(level))]
             previous = level
         copy_size = len(nodes)
@@ -281,7 +277,7 @@ class LayoutTensors:
 def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
     """For the root and each node, the first node with the same tokens on its path from the root.
     Returns (rows, 1 + n), in which 0 is the root and i + 1 is node i. `tokens` (rows, n): the
-    nodes' tokens. Merges the trees of several drafters."""
+    nodes' tokens."""
     rows, size = tokens.shape
     first = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
     # Level by level: two nodes are equal if their parents are equal and their tokens are equal.

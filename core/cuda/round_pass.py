@@ -1,9 +1,7 @@
-"""RoundPass: everything of a round after drafting, over tensors: the LLM's pass, acceptance, the
-commit in the KV caches of the LLM and the SSMs, and the SSMs' calibration. Results are packed, so
-that one copy brings them to the host.
+"""RoundPass: a round after drafting, over tensors: the LLM's pass, acceptance, the commit in the KV
+caches of the LLM and the SSMs, and the SSMs' calibration.
 
-The SSMs' trees are verified side by side under one root, duplicates included. Which nodes are equal
-is computed on the device; the host builds the merged tree from the results.
+The SSMs' trees are verified side by side under one root, duplicates included.
 """
 
 from __future__ import annotations

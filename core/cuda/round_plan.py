@@ -1,6 +1,4 @@
-"""RoundPlan: a round for a DeviceRound, made by `plan_round`. RoundResult: the round's results on
-the host. `fill_drafts` and `RoundResult.fill_verdicts` write results to the states.
-"""
+"""RoundPlan: a round for a DeviceRound. RoundResult: the round's results on the host."""
 
 from __future__ import annotations
 
@@ -65,7 +63,7 @@ class RoundPlan:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for plans that one graph serves."""
+        """Equal for plans that one graph serves, unless an arena grows."""
         sequence, requests = self.states[0].request.sequence, self.requests
         drafts = None
         if requests is not None:
