@@ -34,9 +34,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
-    """Trees of n nodes, one for each of `rows` requests. Index 0 is the root and i + 1 node i, in
-    the values of `parents` (rows, n) and the columns of `depths` (rows, 1 + n). Column i of
-    `tokens` (rows, n) is node i. For `accepted_paths` the token of an absent node is negative."""
+    """Trees of n nodes, one tree in each row. In `parents` (rows, n) and in the columns of `depths`
+    (rows, 1 + n), 0 is the root and i + 1 is node i. `tokens` (rows, n): the nodes' tokens,
+    negative for absent nodes in `accepted_paths`."""
 
     tokens: torch.Tensor
     parents: torch.Tensor
@@ -45,9 +45,9 @@ class TreeBatch:
 
 @dataclass(frozen=True, slots=True)
 class TargetOutputs:
-    """The LLM's outputs on a TreeBatch. `tokens` (rows, 1 + n): its own token after the root and
-    each node; `token_probs`: their probabilities; `node_probs` (rows, n): the probability of each
-    node's token given its parent."""
+    """The LLM's outputs on a TreeBatch. `tokens` (rows, 1 + n): the LLM's own token after the root
+    and each node; `token_probs`: the probabilities of `tokens`; `node_probs` (rows, n): the
+    probability of each node's token given its parent."""
 
     tokens: torch.Tensor
     token_probs: torch.Tensor
@@ -69,7 +69,7 @@ def target_outputs(
     """The outputs from the LLM's logits (rows, 1 + n, V), float32. `bases` (rows, 1 + deepest): the
     noise hashes of the positions after the root. With `bases`, a token is the arg max of log p + G,
     where G is Gumbel noise; without `bases`, a token is the arg max of the logits."""
-    # (rows, 1): together with an index (rows, n), it selects from each node's own tree.
+    # (rows, 1): with an index (rows, n) it selects from each row's own tree.
     tree_index = torch.arange(len(logits), device=logits.device)[:, None]
     # Greedy needs no processing: p's only token is the arg max of the logits, and the reported
     # probability is the logits' softmax.
@@ -97,8 +97,7 @@ def accepted_paths(
     any): the end-of-text tokens, padded with a value that is no token."""
     tokens = trees.tokens
     matches = outputs.tokens.gather(1, trees.parents) == tokens
-    # The token of each node's parent; -1 for the root's children, so that they never count as below
-    # an end-of-text token.
+    # The token of each node's parent; -1 for the root, which does not end the text.
     parent_tokens = torch.nn.functional.pad(tokens, (1, 0), value=-1).gather(1, trees.parents)
     ended = (parent_tokens[..., None] == ends[:, None]).any(-1) & (parent_tokens >= 0)
     return deepest_nodes(matches & (tokens >= 0) & ~ended, trees.depths, ancestors)
@@ -122,9 +121,7 @@ def deepest_nodes(
 
 
 def is_batchable(state: RoundState) -> bool:
-    """Whether `fill_target_tokens` serves the request. The request's rule must need only the LLM's
-    token at each node, noise that the rule reads must be hashed, and the LLM's distributions must
-    not be recorded."""
+    """Whether `fill_target_tokens` serves the request."""
     sequence = state.request.sequence
     rule = sequence.speculation.verify
     hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)
@@ -134,8 +131,7 @@ def is_batchable(state: RoundState) -> bool:
 def fill_target_tokens(
     states: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
 ) -> None:
-    """Fills in `target_tokens` of the states that are batchable, in one batch for each verification
-    rule and sampling."""
+    """Fills in `target_tokens` of the batchable states."""
     # One call processes logits with one temperature, top-k and top-p.
     groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
     for state in states:

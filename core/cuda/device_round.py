@@ -48,8 +48,8 @@ class DeviceRound:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
         None, without drafts, if the round has to run step by step."""
         plan = self._plan(states)
-        # The started round is used if its inputs are this plan's. Otherwise it is dropped; it has
-        # written past the committed slots only.
+        # A started round with other inputs is dropped: it has written past the committed slots
+        # only.
         started, self._started = self._started, None
         if plan is None:
             return None
@@ -64,8 +64,8 @@ class DeviceRound:
 
     @torch.inference_mode()
     def begin(self, states: Sequence[RoundState]) -> None:
-        """Launches the next round without waiting for it. `run` discards it if its own inputs
-        differ: the launched round has written only past the committed length of the KV rows."""
+        """Launches the next round without waiting for its results. `run` uses the results if its
+        inputs are the same."""
         plan = self._plan(states)
         graph = None if plan is None else self._launch_draft(plan)
         if plan is None or graph is None:
@@ -110,8 +110,6 @@ class DeviceRound:
 
 @dataclass(frozen=True, slots=True)
 class _StartedRound:
-    """A round that was launched; `inputs_key`: see RoundPlan."""
-
     inputs_key: tuple[object, ...]
     graph: _RoundGraph
 
@@ -144,7 +142,7 @@ class _RoundGraph:
             self._inputs,
             draft_pass,
         )
-        # The graphs share memory: verification reads what drafting wrote.
+        # Written by the drafting graph, read by the verifying graph.
         self._drafts: DraftTensors | None = None
         self._packed = torch.zeros(0, dtype=torch.long)
         self._draft = None if draft_pass is None else CachedGraph(draft_pass, pool)

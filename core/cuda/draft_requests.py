@@ -92,7 +92,7 @@ class DraftRequests:
 
     @cached_property
     def layout(self) -> TreeLayout:
-        """The layout of the deepest draft; the other drafts have its first levels."""
+        """The layout of the deepest draft."""
         return TreeLayout(max((row.request.shape for row in self.rows), key=len))
 
     @cached_property
@@ -190,8 +190,7 @@ def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: boo
 def host_draft(
     layout: TreeLayout, tokens: IntArray, scores: IntArray, request: DraftRequest
 ) -> Draft:
-    """A Draft from the tokens (n,) and scores (n,) of the full tree, on the host: without logits,
-    but with `rows` into DraftTensors.logits."""
+    """The host's Draft, without logits, of the tokens (n,) and scores (n,) of the full tree."""
     present = present_nodes(tokens)
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(present)}
     parents = [node for node in present if expands(layout, tokens, node, request)]

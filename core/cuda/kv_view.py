@@ -1,6 +1,5 @@
-"""Data of a captured pass: the rows of a ModelGroup's KV cache with their masks (`KvView`), and the
-full tree of an expansion as index tables (`TreeLayout`; absent nodes have no token).
-"""
+"""KvView: rows of a ModelGroup's KV cache. TreeLayout: the full tree of an expansion, in index
+tables."""
 
 from __future__ import annotations
 
@@ -67,10 +66,10 @@ class KvView:
         slots: torch.Tensor,
         visible: torch.Tensor,
     ) -> torch.Tensor:
-        """One pass over `tokens` at `positions`, whose keys and values are stored in `slots` (all
-        (rows, width)); `visible` (rows, width, extent): the slots that each token attends to.
-        Returns float32 logits (rows, width, V). Ids without an embedding are replaced by the last
-        id that has one."""
+        """float32 logits (rows, width, V) of a pass over `tokens` at `positions`. Keys and values
+        are stored in `slots`. All three are (rows, width). `visible` (rows, width, extent): the
+        slots that each token attends to. Ids without an embedding are replaced by the last id that
+        has one."""
         forward, extent = self.forward, self.extent
         # Built on the device from indices: no mask is copied.
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
@@ -85,9 +84,9 @@ class KvView:
     def text_logits(
         self, tokens: torch.Tensor, first: torch.Tensor, count: torch.Tensor
     ) -> torch.Tensor:
-        """Logits (rows, 1, V) after the text. In each row, the model has read the first `first`
-        (rows,) tokens of the text; the rest are the first `count` (rows,) of `tokens` (rows,
-        width). All further tokens are padding, which is written to the last slot, a spare one."""
+        """Logits (rows, 1, V) after the text. `first` (rows,): how many tokens of the text the
+        model has read. `tokens` (rows, width): the rest of the text, `count` (rows,) tokens, then
+        padding. Padding is written to the last slot."""
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
         # Padding repeats the last position, so that it sees real slots and gives no NaN.
@@ -135,7 +134,7 @@ class KvView:
 
 @dataclass(frozen=True, slots=True)
 class ModelGroup:
-    """`members`: in the order of their rows in the `arena`; they have the same vocabulary size."""
+    """`members` have one vocabulary size, and are in the order of their rows in the `arena`."""
 
     members: tuple[HfModel, ...]
     forward: TensorForward

@@ -83,8 +83,7 @@ class RoundPass:
         # Depths count from the last committed slot: the root, not committed yet, is at depth 1.
         depths = tables.depths + 1
         logits = self.view.node_logits(fed, depths, slots, inputs["length"], tables.ancestors)
-        # Equal nodes of several SSMs have equal logits up to rounding; the logits of the first of
-        # these nodes decide.
+        # Equal nodes of several SSMs have equal logits up to rounding: the first node's decide.
         parents = first_equal(tokens, tables)[:, tables.parents]
         trees = TreeBatch(tokens, parents, tables.depths.expand(rows, -1))
         bases = inputs["llm_bases"] if self.uses_noise else None

@@ -84,9 +84,8 @@ class RoundPlan:
 def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
-    """The plan of a round of these states, of which the caller has checked that none is pipelined;
-    None if the round has to run step by step. Opens a drafter at its first draft request: the
-    drafter reads the prompt here."""
+    """The plan of a round of these states, none of them pipelined; None if the round has to run
+    step by step. Opens each drafter at its first draft request."""
     if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}
@@ -149,8 +148,7 @@ class RoundResult:
             eos_ids = state.request.sequence.eos_ids
             state.verdict = verdict_of_tokens(state.tree, state.target_tokens, eos_ids)
             committed = int(self.arrays["length"][row])
-            # Host and device decide by the same tokens; if their paths ever differ, the KV cache is
-            # wrong.
+            # If the two paths ever differ, the KV cache is wrong.
             if len(state.verdict.path) != committed:
                 raise EngineError(
                     f"path is {number_of(len(state.verdict.path), 'node')} long: "
@@ -190,8 +188,7 @@ class RoundResult:
             merged = {ROOT: ROOT}
             for node, layout_node in enumerate(present_nodes(self.arrays["tokens"][draft_row])):
                 merged[node] = children[merged[draft.parents[node]], draft.token_ids[node]]
-                # The first of equal nodes is kept. SSMs are in the same order as in `first_equal`,
-                # on the device.
+                # The first of equal nodes is kept, the node that `first_equal` keeps.
                 first.setdefault(merged[node], ssm * nodes_per_ssm + layout_node)
         return [first[node] for node in range(len(tree))]
 

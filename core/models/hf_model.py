@@ -158,7 +158,6 @@ class HfModel:
 
     @torch.inference_mode()
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        # `check` raises before any row changes.
         self.check(feeds)
         rows = self.add_nodes(feeds)
         places = [self.place(feed.row) for feed in feeds]

@@ -99,8 +99,8 @@ class Rotation:
 def cos_sin_table(
     inverse: torch.Tensor, scale: float, positions: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines (positions, head size) in float32; the first half of the sines is negated,
-    so that a rotation is x cos + roll(x, head size / 2) sin."""
+    """Cosines and sines (positions, head size) in float32; the first half of the sines is negated:
+    a rotation is x cos + roll(x, head size / 2) sin."""
     # In float32 whatever the model's dtype: bfloat16 rounds positions above 256.
     angles = torch.outer(torch.arange(positions, device=inverse.device).float(), inverse)
     cos, sin = angles.cos() * scale, angles.sin() * scale
@@ -110,8 +110,7 @@ def cos_sin_table(
 def rotate(heads: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Rotary embedding of heads (..., heads, head size)."""
     cos, sin = cos_sin
-    # (a, b) -> (a cos - b sin, b cos + a sin) for the two halves of a head; the table's sines are
-    # signed.
+    # (a, b) -> (a cos - b sin, b cos + a sin) for the two halves of a head.
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
 
 

@@ -213,7 +213,7 @@ def _load(source: LayerSource, layer: int, device: torch.device) -> torch.Tensor
 
 class _LayerReader:
     """The reading thread and the state it shares with the thread of the passes. Has no reference to
-    the LayerStream, so that the stream can be collected while the thread runs."""
+    the LayerStream, which can be collected while the thread runs."""
 
     def __init__(
         self, source: LayerSource, layers: Sequence[int], rate: float, device: torch.device

@@ -113,8 +113,6 @@ def member_weights(weights: LeanWeights, member: int) -> LeanWeights:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """The operations of one layer."""
-
     input_norm: Norm
     qkv: Projection
     q_norm: Norm | None

@@ -39,8 +39,8 @@ SWITCH_INTERVAL_S = 0.001
 
 
 def use_threads(count: int | None = None) -> int:
-    """Sets torch's threads for this process: `count`, or all cores but one; returns the number.
-    Raises ConfigError if `count` is out of range.
+    """Sets torch's threads for this process: `count`, or all cores but one, at least 1. Returns the
+    number. Raises ConfigError if `count` is out of range.
 
     Threads of a pass wait for each other by spinning. With two other busy processes on two cores, a
     pass of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two.
@@ -133,7 +133,6 @@ def trim_heap() -> None:
 
 
 def _glibc(name: str) -> Any:
-    """A function of glibc, or None."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 

@@ -82,7 +82,6 @@ class Row:
         """Marks in `mask` (count, extent), all False, the slots to which the last `count` nodes
         attend."""
         first = self.pending - len(mask)
-        # A node attends to all committed tokens, its ancestors and itself.
         mask[:, : self.length] = True
         end = self.length + self.pending
         mask[:, self.length : end] = self.ancestors[first : self.pending, : self.pending]

@@ -191,8 +191,8 @@ class Stack:
         return compiled.drafts(draft_batch, limits, ready, self.arena)
 
     def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
-        """Whether one pass can run these feeds, given in the order of `members`. Every member must
-        have the same number of feeds, and `LanguageModel.forward` must refuse none."""
+        """Whether one pass can run these feeds, given in the order of `members`: equally many for
+        each member, and none that `LanguageModel.forward` refuses."""
         # The batch is rectangular: row b of every member, for each b.
         if len({len(feeds) for feeds in by_member}) != 1:
             return False

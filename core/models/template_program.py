@@ -13,8 +13,7 @@ from typing import Any
 __all__ = ["main"]
 
 ADDRESS_SPACE = 4 << 30  # bytes, most of which libraries reserve
-# Any error of a template is a reply: jinja's errors, and errors of functions that the template
-# calls.
+# Any error of a template is answered, errors of functions that the template calls included.
 TEMPLATE_FAULTS = (Exception,)
 
 

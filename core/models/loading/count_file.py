@@ -16,8 +16,8 @@ __all__ = ["FILE", "read_counts", "rows_as_bytes"]
 # In the LLM's folder, or in the folder of the SSMs that come with it.
 FILE = "draft_table.counts"
 _NAME = "rows"
-# Numbers of a row: seven token ids, seven weights, a hash, a context's length. As in
-# `core.drafters.count_table`, which `core.models` may not import.
+# Numbers of a row: seven token ids, seven weights, a hash, a context's length.
+# `core.drafters.count_table`, which `core.models` may not import, has the same numbers.
 _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
 # A weight, at most 2^24, times 4, plus the candidate's origin, 0 to 3.

@@ -15,8 +15,7 @@ __all__ = ["context_length_of", "load_warnings"]
 
 # Context length of a model without a limit, and the largest context length of any model.
 UNLIMITED, LARGEST = 1 << 20, (1 << 31) - 1
-# Configuration fields for the number of positions. transformers maps some other names to the first
-# of these fields.
+# Configuration fields for the number of positions.
 POSITION_FIELDS = (
     "max_position_embeddings",
     "max_target_positions",
@@ -63,8 +62,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 
 
 def context_length_of(module: Any) -> int:
-    """The largest number of tokens for a transformers module: the least limit of its configuration,
-    its tables of learned positions, and `switch_position`."""
+    """The largest number of tokens for a transformers module, by its configuration, its tables of
+    learned positions and `switch_position`."""
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
     return configured_length if switch is None else min(configured_length, switch)
@@ -89,8 +88,8 @@ def _is_position_table(name: str) -> bool:
 
 
 def switch_position(config: Any) -> int | None:
-    """The most tokens for which rotary frequencies of type SWITCHING_ROPE stay the same; None for
-    other types."""
+    """The most tokens for which rotary frequencies of type SWITCHING_ROPE stay the same; None
+    without such a limit."""
     limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.
@@ -107,7 +106,6 @@ def switch_position(config: Any) -> int | None:
 
 
 def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
-    """The rotary parameters of all layers, or of each type of layer."""
     for name in ("rope_parameters", "rope_scaling"):
         rope = getattr(config, name, None)
         if isinstance(rope, dict):

@@ -183,14 +183,12 @@ def _is_recorded(file: Path) -> bool:
 
 
 def _complete_folder(entry: Path) -> Path | None:
-    """The complete folder of a cache entry, named after its GGUF file; None if there is none."""
     return next(
         (path.parent for path in entry.glob(f"*/{RECORD}") if _is_complete(path.parent)), None
     )
 
 
 def _is_complete(folder: Path) -> bool:
-    """Whether every file has its recorded size, and every small file its recorded hash."""
     try:
         files = _record_of(folder)["files"].items()
         return all(_size_and_hash(folder / name) == mark for name, mark in files)
@@ -258,8 +256,7 @@ def _remove(folder: Path) -> None:
 
 
 def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple[str, ...]:
-    """Writes the file's tokenizer, configuration and weights as transformers reads them; returns
-    warnings for the user."""
+    """Writes the model folder; returns warnings for the user."""
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -325,7 +322,6 @@ def _warnings(file: Path, header: GgufHeader, unread: int) -> tuple[str, ...]:
 
 
 def _check_memory(file: Path, header: GgufHeader) -> None:
-    """Raises OutOfMemoryError if memory is too small for the peak of dequantizing."""
     peak = 4 * header.parameters + TEMPORARY_BYTES * header.largest
     free = available_bytes(torch.device("cpu"))
     if free is not None and peak > free:
@@ -333,7 +329,6 @@ def _check_memory(file: Path, header: GgufHeader) -> None:
 
 
 def _check_disk(file: Path, header: GgufHeader, folder: Path) -> None:
-    """Raises OutOfMemoryError if the disk is too small for the float32 weights."""
     weights, free = 4 * header.parameters, shutil.disk_usage(folder).free
     if weights > free:
         raise _no_room(file, weights, free, f"on the disk of {cache_folder()}")
@@ -368,8 +363,9 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
 
 
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
-    """The module's weights by name, tied weights once, each narrowed by `narrow_exactly`. The
-    narrowed weights replace the module's parameters: memory may not suffice for a second copy."""
+    """The module's parameters and saved buffers by name, tied parameters once, narrowed by
+    `narrow_exactly`. The narrowed parameters replace the module's: memory may not suffice for a
+    second copy."""
     weights: dict[str, torch.Tensor] = {}
     for name, weight in module.named_parameters():  # tied weights under their first name
         weight.data = weights[name] = narrow_exactly(weight.data)

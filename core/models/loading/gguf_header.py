@@ -31,7 +31,7 @@ PACKAGES = ("gguf", "accelerate")
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
-# Value types of the metadata that have a fixed size, as `struct` reads them.
+# `struct` formats of the metadata's value types that have a fixed size.
 FORMATS: Mapping[int, str] = MappingProxyType(
     {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q"}
     | {12: "<d"}
@@ -142,8 +142,8 @@ class _HeaderReader:
         return GgufHeader(architecture, sum(values), max(values), types, names)
 
     def _check_count(self, count: int, noun: str, most: int, smallest: int) -> None:
-        """Refuses a file that claims more than `most` items, or more items than fit in the file if
-        each takes at least `smallest` bytes."""
+        """Refuses more than `most` items, and more than fit in the file at `smallest` bytes
+        each."""
         if count > most:
             self._refuse(f"it claims {count} {noun}; at most {most} are read")
         if count > self.size // smallest:
@@ -234,11 +234,10 @@ class _HeaderReader:
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
-        # Checked now, since dequantizing could take minutes until it meets a type that is not
+        # Checked now: dequantizing could take minutes before it meets a type that is not
         # implemented.
         for name in types:
             kind = self.gguf.GGMLQuantizationType[name]
-            # Dequantizing one block of zeros shows whether the type is implemented.
             block = np.zeros((1, self.gguf.GGML_QUANT_SIZES[kind][1]), np.uint8)
             try:
                 self.gguf.dequantize(block, kind)

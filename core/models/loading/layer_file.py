@@ -40,8 +40,8 @@ RECORD, DIGEST = "layers", "sha256"
 
 class FileLayers:
     """A LayerSource over a file of `write_layers`. `record`: see `read_record`. `direct`: whether
-    reads bypass the page cache. Raises ModelLoadError for a file of the wrong size. The first read
-    of a layer raises ModelLoadError for a wrong hash."""
+    reads bypass the page cache. Raises ModelLoadError for a file that cannot be opened or has the
+    wrong size. The first read of a layer raises ModelLoadError for a wrong hash."""
 
     def __init__(self, file: Path, record: Mapping[str, Any]) -> None:
         self._path, self._hashes = file, list(record["sha256"])
@@ -105,7 +105,7 @@ def pad_to_blocks(layer: torch.Tensor) -> torch.Tensor:
 
 def read_record(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
     """The record of a layer file, and norms and biases by name; None if there is no record file.
-    Raises ModelLoadError for a record file that has changed."""
+    Raises ModelLoadError for a record file that has changed or cannot be read."""
     record_file = file.with_suffix(".safetensors")
     try:
         with safe_open(record_file, framework="pt") as tensors:

@@ -253,7 +253,6 @@ class _LayerPacker:
         return layers
 
     def _pin(self, layer: torch.Tensor) -> torch.Tensor:
-        """The layer in pinned memory if it is streamed to a GPU."""
         device = self._lean.embedding.device
         if device.type != "cuda":
             return layer
@@ -281,7 +280,6 @@ def _vectors(index: int, layer: LeanLayer) -> dict[str, torch.Tensor]:
 
 
 def _attention_kinds(config: Any) -> list[str]:
-    """Each layer's kind of attention."""
     count = int(config.num_hidden_layers)
     return list(getattr(config, "layer_types", None) or [FULL] * count)
 
@@ -296,7 +294,6 @@ def _small_config(config: Any) -> Any:
 
 
 def _restore_config(module: Any, config: Any) -> None:
-    """Sets the small module's configuration to that of the full model."""
     module.config.num_hidden_layers = config.num_hidden_layers
     if getattr(config, "layer_types", None):
         module.config.layer_types = config.layer_types

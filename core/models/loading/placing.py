@@ -51,8 +51,9 @@ SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Memory for a model's weights: `bytes` as `dtype`. `parameters` and `bytes` are from its
-    files, else from the catalog; 0 if unknown. `here`: whether the weights are on this machine."""
+    """Memory for a model's weights: `bytes` in `dtype`. `parameters` and `bytes` are from the
+    model's files, else from the catalog; 0 if unknown. `here`: whether the weights are on this
+    machine."""
 
     name: str
     parameters: int
@@ -115,8 +116,8 @@ def resolve_llm(llm: str) -> str:
 
 
 def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
-    """For `bundled`: the folders of all SSMs that come with SpecScope for this LLM; for the name of
-    one of these SSMs: its folder; any other name unchanged."""
+    """The folders of all bundled SSMs for `bundled`, and one SSM's folder for its name; any other
+    name unchanged."""
     if ssm == BUNDLED:
         return tuple(map(str, bundled_ssms(llm)))
     return (next((str(path) for path in bundled_ssms(llm) if path.name == ssm), ssm),)

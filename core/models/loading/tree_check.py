@@ -85,8 +85,7 @@ def broken_weights(name: str) -> ModelLoadError:
 
 
 def _lean_model(model: HfModel, module: Any) -> HfModel:
-    """The model with the lean pass, if its architecture has one and the tree passes of the lean
-    pass agree with plain passes."""
+    """The model with the lean pass, if it has one that passes the tree check."""
     weights = lean_weights(module)
     if weights is None:
         return model

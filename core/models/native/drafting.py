@@ -28,9 +28,9 @@ TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 MEAN, VARIANCE, SUM = range(3)
 ROOT = -1
-# A child has score 0 if its log score is further below the best child's: in float32 (top-k drafts)
-# and in float64 (coupled drafts). MIN_UTILITY is the lower bound of a utility minus the largest
-# utility.
+# Children whose log score is further below the best child's are left out: their score is 0 in
+# float32 (top-k drafts) or float64 (coupled drafts). MIN_UTILITY is the lower bound of a utility
+# minus the largest utility.
 FAR, FAR_COUPLED = 103.0, 745.0
 MIN_UTILITY = -1e4
 

@@ -192,8 +192,8 @@ def barrier_wait(arrived, workers, stage):
 
 @exact
 def list_slots(mask, n, extent, out):
-    """Lists the slots that each token attends to by a mask (n, extent), flat. `out`: arrays for the
-    ascending slots (n, extent) and their counts (n,). Returns both and the extent."""
+    """Lists the slots that are True for each token in a flat mask (n, extent). `out`: arrays for
+    the ascending slots (n, extent) and their counts (n,). Returns both and the extent."""
     seen, counts = out
     for t in range(n):
         count = 0

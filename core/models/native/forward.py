@@ -1,7 +1,6 @@
 """CompiledForward: a forward pass on a CPU in native code.
 
-In torch, most of a small model's pass is overhead between matrix products. The compiled pass has no
-allocation or check between products, and no work for padded queries.
+In torch, most of a small model's pass is overhead between matrix products.
 """
 
 from __future__ import annotations
@@ -302,7 +301,6 @@ class CompiledForward:
             )
 
     def _reach(self, position: int) -> None:
-        """Makes sure that the rotary tables hold this position."""
         positions = len(self._weights.cos) // self._shape.size
         if position >= positions:
             # Replaced, not grown in place: a running pass keeps its table.

@@ -168,7 +168,6 @@ def _members(weights: LeanWeights) -> list[LeanWeights]:
 
 
 def _ordered_matrices(weights: LeanWeights, shape: ModelSizes) -> Iterator[torch.Tensor]:
-    """The matrices in order of use."""
     for layer in weights.layers:
         yield from _matrices_of_layer(layer, shape)
     yield weights.head

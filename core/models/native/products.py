@@ -201,7 +201,7 @@ def multiply(typing, tokens, x, w, y, at):
 
 
 def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
-    """The loop over inputs as an LLVM function: `count` tokens times vectors of outputs."""
+    """An LLVM function with the loop over inputs: `count` tokens times vectors of outputs."""
     lanes = registers()[0]
     num_vectors = (BLOCK if count <= kind.broad else HALF_BLOCK) // lanes
     name = f"sums_{count}_{num_vectors}_{kind.name}"

@@ -52,7 +52,7 @@ class BufferCache:
     def of(
         self, shape: ModelSizes, parts: int, sizes: tuple[int, int, int], arena: KVArena
     ) -> PassBuffers:
-        """See `allocate_buffers`; `shape` and `parts` are the same in every call."""
+        """See `allocate_buffers`; `shape` and `parts` must be the same in every call."""
         tokens, extent, workers = sizes
         if tokens > CACHED_TOKENS:
             return allocate_buffers(shape, parts, sizes, arena)

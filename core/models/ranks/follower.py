@@ -95,7 +95,8 @@ class LeaderLink:
 
 @dataclass
 class _Follower:
-    """A follower's state: its connection and rendezvous, and after loading its group and shard."""
+    """A follower's state: its connection and rendezvous, and, after loading, its group and
+    shard."""
 
     leader: LeaderLink
     rendezvous: Rendezvous

@@ -117,8 +117,8 @@ class Followers:
         return replies
 
     def collect(self, kind: type[Reply], wait_s: float) -> dict[int, Reply]:
-        """The latest unread message of this kind from each follower; waits up to `wait_s` for those
-        that have sent none. Raises RankError if a follower has ended or failed."""
+        """The latest unread message of this kind from each follower; waits up to `wait_s` seconds
+        for missing messages. Raises RankError if a follower has ended or failed."""
         replies: dict[int, Reply] = {}
         until = time.monotonic() + wait_s
         while True:
@@ -213,7 +213,7 @@ class Followers:
 
     def receive(self, wait_ms: int = 0) -> bool:
         """Reads all messages that have arrived; waits up to `wait_ms` for the first. Returns
-        whether there was one."""
+        whether any message has arrived."""
         any_message = False
         while self._socket.poll(0 if any_message else wait_ms):
             any_message = True

@@ -241,9 +241,8 @@ class SummedProjection(Projection):
 
 
 class RankForward:
-    """See Forward. `inner` computes this rank's logits; `logits` returns the logits of all ranks on
-    rank 0, and only this rank's logits on any other rank. `vocabulary`: outputs of the undivided
-    head."""
+    """See Forward. `inner` computes this rank's logits. On rank 0 `logits` returns the logits of
+    all ranks, elsewhere this rank's alone. `vocabulary`: outputs of the undivided head."""
 
     def __init__(self, inner: Forward, vocabulary: int, group: RankGroup) -> None:
         self.inner, self._group, self._vocabulary = inner, group, vocabulary

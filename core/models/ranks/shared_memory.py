@@ -34,7 +34,7 @@ def is_ordered() -> bool:
 
 
 class SharedMemory:
-    """Rank `rank` of `count`; all ranks are given the same `folder`, initially empty.
+    """Rank `rank` of `count`; all ranks are given the same `folder`.
 
     In step n a rank writes its tensor into one of its two slots, by the parity of n, then n into
     its counter. It writes only after all ranks have reached step n - 1: no rank still reads the
