@@ -109,7 +109,6 @@ def deepest_nodes(
     """The deepest node for which `matches` (rows, n) marks the node and all its ancestors; the
     first of equally deep nodes. `depths` (rows or 1, 1 + n) and `ancestors`: as in
     `accepted_paths`."""
-    # The root always matches.
     matches = torch.nn.functional.pad(matches, (1, 0), value=True)
     # accepted[u]: each v matches or is not an ancestor of u.
     accepted = (matches[:, None] | ~ancestors).all(-1)
@@ -196,7 +195,7 @@ def _send_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -
 
 
 def _pad_logits(logits: Sequence[torch.Tensor]) -> torch.Tensor:
-    """(rows, widest, V); a single tree's logits are not copied."""
+    """(rows, widest, V)."""
     if len(logits) == 1:
         return logits[0][None]
     return torch.nn.utils.rnn.pad_sequence(list(logits), batch_first=True)

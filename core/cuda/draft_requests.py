@@ -85,7 +85,7 @@ class DraftRequests:
         rows = tuple(
             DraftRow(name, model, fitted[name][i], ssms[name].state(fitted[name][i]))
             for i in range(len(sequences.pop()))
-            # Innermost, so that the rows of one sequence are adjacent, as they are in the arena.
+            # Innermost: the rows of one sequence must be adjacent, the order of the arena.
             for name, model in order
         )
         return cls(group, rows, vocab_size)
@@ -100,7 +100,7 @@ class DraftRequests:
         """The number of tokens per row that the pass reads, padding included: at least as many as a
         round can commit."""
         needed = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
-        # One of a few widths, so that few graphs serve all rounds.
+        # One of a few widths: few graphs then serve all rounds.
         return next(width for width in WIDTHS if width >= needed)
 
     @property
@@ -183,7 +183,6 @@ def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: boo
             sequence, first = row.request.sequence, row.request.root_position + 1
             if sequence.run_id not in by_run:
                 by_run[sequence.run_id] = bases_of(sequence.noise, first, positions)
-            # SSMs of one request share its noise.
             host["bases"][i] = by_run[sequence.run_id]
 
 

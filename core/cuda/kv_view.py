@@ -71,7 +71,6 @@ class KvView:
         slots that each token attends to. Ids without an embedding are replaced by the last id that
         has one."""
         forward, extent = self.forward, self.extent
-        # Built on the device from indices: no mask is copied.
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
         mask = mask.masked_fill_(~visible, torch.finfo(forward.dtype).min)[:, None]
 
@@ -89,10 +88,10 @@ class KvView:
         padding. Padding is written to the last slot."""
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
-        # Padding repeats the last position, so that it sees real slots and gives no NaN.
+        # Padding repeats the last position: it must see real slots, else it would give NaN.
         positions = first[:, None] + torch.minimum(steps, last)
         slots = (first[:, None] + steps).masked_fill(steps > last, self.extent - 1)
-        # Committed text has slot = position, so this is the causal mask.
+        # Committed text has slot = position: this is the causal mask.
         visible = self._slots <= positions[..., None]
         logits = self.logits(tokens, positions, slots, visible)
         return logits.gather(1, last[..., None].expand(-1, -1, logits.shape[2]))
@@ -115,7 +114,7 @@ class KvView:
         # (rows, extent): negative for committed slots.
         offset = self._slots - first[:, None]
         size = ancestors.shape[1]
-        # (rows, width, extent); used only where `offset` is the offset of a node.
+        # (rows, width, extent); `visible` uses only entries of nodes.
         is_ancestor = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)
         is_node = ((offset >= 0) & (offset < size))[:, None]
         visible = (offset < 0)[:, None] | (is_node & is_ancestor)
@@ -243,7 +242,7 @@ class TreeLayout:
             ancestors[node + 1] = ancestors[parent + 1]
             lineage[node + 1] = lineage[parent + 1]
             ancestors[node + 1, node + 1] = True
-            # Also past the node's depth, so that every row of `lineage` is full; readers mask by
+            # Also past the node's depth: every row of `lineage` is full, and readers mask by
             # length.
             lineage[node + 1, self.depths[node] - 1 :] = node
         return LayoutTensors(
@@ -285,7 +284,7 @@ def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
         # One number for (merged parent, token); + 1 since an absent node's token is -1.
         key = merged_parents * TOKEN_ID_LIMIT + tokens[:, nodes] + 1
         same = key[:, :, None] == key[:, None]
-        # Descending, so that arg max finds the first of equal nodes.
+        # Descending: arg max must find the first of equal nodes.
         order = torch.arange(len(nodes), 0, -1, device=tokens.device)
         first[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
     return first

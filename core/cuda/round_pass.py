@@ -74,8 +74,7 @@ class RoundPass:
         `result_shapes`."""
         inputs, tables = self.inputs.device, self.tables
         rows = len(self.view.rows)
-        # (rows, n): the drafts of a request's SSMs are adjacent rows, so a view puts them side by
-        # side.
+        # (rows, n): the drafts of a request's SSMs are adjacent rows.
         tokens = inputs["root"][:, :0] if draft is None else draft.tokens.view(rows, -1)
         # Absent nodes are fed as token 0; no present node sees them.
         fed = torch.cat((inputs["root"], tokens.clamp(min=0)), 1)
@@ -95,7 +94,6 @@ class RoundPass:
         path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
         self.view.move(inputs["length"], path)
         parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)
-        # Plain decoding: the tree is the root alone.
         if draft is None or self.draft_pass is None:
             return pack(parts)
         own_tokens = outputs.tokens.gather(1, paths.last[:, None])
@@ -127,7 +125,7 @@ class RoundPass:
         round."""
         tables, depth = draft_pass.tables, len(draft_pass.layout.shape)
         copies = self.layout.copies
-        # From (rows, depth + 1) to (draft_rows, depth + 1): a copy for each SSM of the request.
+        # From (rows, depth + 1) to (draft_rows, depth + 1).
         committed = committed[:, None].expand(-1, copies, -1).flatten(0, 1)
         depths = tables.depths[1:]
         # A node of depth d matches if its token is the d-th committed token, whichever SSM drafted
@@ -136,7 +134,7 @@ class RoundPass:
         matched = deepest_nodes(matches, tables.depths[None], tables.ancestors[None])
         path = tables.lineage[matched.last]
         limit = self.inputs.device["depth"]
-        # The deepest level was not fed, so its node is in no cache.
+        # The deepest level was not fed: its node is in no cache.
         num_kept = torch.minimum(matched.length, limit - 1)
         steps = torch.arange(depth, device=path.device)
         draft_pass.view.move(draft.start, path[:, : depth - 1])

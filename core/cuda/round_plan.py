@@ -91,7 +91,6 @@ def plan_round(
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}
     if len(rules) != 1:
         return None
-    # The draft requests of each state, in its run's order of drafters.
     by_state = [drafting.draft_requests(state) for state in states]
     if not any(by_state):
         return RoundPlan(tuple(states), llm, None)

@@ -46,7 +46,7 @@ def torch_forward(weights: LeanWeights, masks: MaskKind) -> TensorForward:
 def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
     """The native pass; None if it does not support the weights, if memory is short, or if numba is
     missing or fails."""
-    # The kernels rotate a head as two halves, so its size has to be even.
+    # The kernels rotate a head in two halves: its size has to be even.
     if weights.embedding.device.type != "cpu" or weights.head_size % 2:
         return None
     if weights.embedding.dtype not in (torch.float32, torch.bfloat16):

@@ -80,7 +80,7 @@ with a sliding window. None: every slot is attended to."""
 
 @runtime_checkable
 class TensorForward(Forward, Protocol):
-    """A pass over tensors without host decisions, so that it can be captured as a CUDA graph."""
+    """A pass over tensors without host decisions: a CUDA graph can capture it."""
 
     def reach(self, position: int) -> None:
         """Grows the rotary tables, if needed, to hold this position."""
@@ -106,7 +106,7 @@ def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Te
     def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
         return arena.write(layer, batch.plan, k, v)
 
-    # A host decision, hence outside `over`.
+    # A host decision: not within `over`.
     forward.reach(int(batch.positions.max()))
     tokens, positions = (
         torch.from_numpy(part).to(forward.device) for part in (batch.tokens, batch.positions)

@@ -105,7 +105,7 @@ class KVArena:
                 stacks.append(new)
                 pair.append(new)
             layers.update({m: (pair[0][i], pair[1][i]) for i, m in enumerate(members)})
-        # Last, so that an arena whose allocation fails is unchanged.
+        # Last: an arena whose allocation fails is unchanged.
         self._stacks = stacks
         self._layers = [layers[i] for i in sorted(layers)]
         self.rows, self.slots = rows, slots
@@ -199,7 +199,7 @@ class KVArena:
             return
         index = torch.tensor(slots, device=self._device)
         for stack in self._stacks:
-            # `index_select` copies before anything is written, so source and target may overlap.
+            # `index_select` copies before anything is written: source and target may overlap.
             stack[:, row, :, start : start + len(slots)] = stack[:, row].index_select(2, index)
 
     def move_at(self, at: torch.Tensor, slots: torch.Tensor, to: torch.Tensor) -> None:
@@ -224,7 +224,7 @@ class _PassCache(Cache):
 
 
 class ArenaCache(_PassCache):
-    """The arena as the cache of a module; `plan` is set before each pass."""
+    """The arena in the form of a module's cache; `plan` is set before each pass."""
 
     def __init__(self, arena: KVArena, layers: Sequence[int]) -> None:
         super().__init__()

@@ -240,7 +240,7 @@ class _Streamed:
             yield self.operations(with_matrices(self.layers[layer], data))
 
 
-# The parts of a layer that are streamed; its norms and biases stay on the device.
+# The parts of a layer that are streamed.
 MATRICES = ("qkv", "out", "gate_up", "down")
 
 

@@ -1,6 +1,5 @@
 """LeanWeights from a Llama-like transformers module. The matrices of QKV, and of gate and up, are
-concatenated; the module's matrices become views of the result, so that no matrix is stored twice.
-"""
+concatenated. The module's matrices become views of the result: no matrix is stored twice."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def lean_weights(module: Any) -> LeanWeights | None:
             lean_layer(layer, kind, wide) for layer, kind in zip(body.layers, kinds, strict=True)
         ),
         norm=body.norm.weight.detach(),
-        # A view, so that a tied head stays tied.
+        # A view: a tied head stays tied.
         head=module.lm_head.weight.detach().t(),
         inverse=body.rotary_emb.inv_freq.detach().float(),
         rope_scale=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),

@@ -57,7 +57,7 @@ class Row:
         self.length += num_committed
         self.pending = count = len(nodes)
         if count:
-            # Indexing by an array copies first, so source and target may overlap.
+            # Indexing by an array copies first: source and target may overlap.
             index = np.array(nodes, np.int64)
             # Depths count from the last committed token, the end of the path.
             self.depths[:count] = self.depths[index] - num_committed

@@ -167,7 +167,7 @@ class Stack:
         self.arena = KVArena(first.arena.shapes, first.dtype, first.device)
         compiled = compiled_of(self._forward)
         for i, member in enumerate(members):
-            # Views of the stack's weights, so the member's own weights are freed.
+            # Views of the stack's weights: the member's own weights are freed.
             own = member_weights(weights, i)
             forward = compiled.member(i, own) if compiled else fastest(own, member.masks)
             member.join(self, self.arena, (i, len(members)), (own, forward))

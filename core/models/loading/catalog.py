@@ -146,7 +146,7 @@ def snapshot(source: str) -> Path | None:
 def cached_models() -> tuple[str, ...]:
     """Hub ids whose configuration is in the local cache."""
     files = hub_cache().glob("models--*/snapshots/*/config.json")
-    # The cache writes the slash of an id as two dashes; a name may have such dashes too.
+    # The cache writes the slash of an id as two dashes. A name may have two dashes too.
     folders = {path.parents[2].name.removeprefix("models--") for path in files}
     return tuple(sorted(folder.replace("--", "/", 1) for folder in folders))
 
@@ -225,7 +225,6 @@ def _check_folder(folder: Path, name: str) -> None:
     allowed = "a folder with config.json, weights and tokenizer is allowed"
     if not folder.is_dir():
         raise ModelLoadError.of("model", name, f"no such folder; {allowed}")
-    # A folder of GGUF files: the message names one of them.
     if not (folder / "config.json").is_file() and (files := sorted(folder.glob("*.gguf"))):
         raise ModelLoadError.of("model", name, f"config.json is missing; name {str(files[0])!r}")
     if not (folder / "config.json").is_file():
@@ -233,9 +232,9 @@ def _check_folder(folder: Path, name: str) -> None:
 
 
 def _must_use_cache(hub_id: str) -> bool:
-    """Whether a hub id is read from the local cache, because the hub gives no answer or shows no
-    such model. Raises ModelLoadError if the model is not in the cache either, or if the id is not
-    valid."""
+    """Whether a hub id is read from the local cache, because the hub gives no answer or does not
+    show the model. Raises ModelLoadError if the cache does not have the model either, or if the id
+    is not valid."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:

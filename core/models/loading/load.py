@@ -137,7 +137,7 @@ def load_models(
         check_embedding(tokenizer, model)
         by_name = _load_sources(sources, tokenizer, dtype, torch_device, say)
         warnings = load_warnings(model._module) + recorded_warnings(llm_source.name)
-        # The folder of the files that come with the LLM besides its weights.
+        # The folder of the files that come with the LLM.
         extras_folder = family_folder(llm) if llm == SMOLLM2 else Path(llm_source.name)
         counts = read_counts(extras_folder, model.vocab_size)
         eos_ids = _eos_ids(model, tokenizer)

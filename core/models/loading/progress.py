@@ -21,13 +21,13 @@ DIGITS = str.maketrans("", "", "0123456789")
 
 
 def same_stage(one: str, other: str) -> bool:
-    """Whether two texts differ at most in their digits, and so report one stage."""
+    """Whether two texts differ at most in their digits."""
     return one.translate(DIGITS) == other.translate(DIGITS)
 
 
 class StageLines:
-    """A `Say` that writes the long stages: to a terminal as one line that is rewritten, to any
-    other output as a line for each stage."""
+    """A `Say` that writes the long stages: to a terminal in a single line, which is rewritten, to
+    any other output in a line for each stage."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

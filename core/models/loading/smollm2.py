@@ -166,7 +166,7 @@ def _run_pip(command: list[str], folder: Path, say: Say) -> None:
         assert process.stdin is not None
         try:
             while process.poll() is None:
-                # At most 100: pip copies the file at the end, so it may be counted twice.
+                # At most 100: pip copies the file at the end, which may count it twice.
                 share = min(100, 100 * _downloaded_bytes(folder) // PACKAGE_BYTES)
                 say(f"downloading {PACKAGE}, {share} % of 93 MB")
                 time.sleep(REPORT_S)

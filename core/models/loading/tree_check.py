@@ -158,8 +158,7 @@ def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
 
 @torch.inference_mode()
 def plain_logits(module: Any, device: torch.device, path: Sequence[int]) -> torch.Tensor:
-    """Logits (V,) after these tokens, from the module itself. The module makes its own mask and
-    positions, so it shares no code with the pass under test."""
+    """Logits (V,) after these tokens, from the module itself with its own mask and positions."""
     logits: torch.Tensor = module(input_ids=torch.tensor([path], device=device)).logits[0, -1]
     return logits.float()
 

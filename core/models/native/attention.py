@@ -179,8 +179,8 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
 
 
 def _sum_vectors(builder: Any, vector: Callable[[int], Any], indices: range) -> Any:
-    """Horizontal sums of `lanes` vectors as one vector: element j is the sum of vector j's
-    elements, always in the same order. Adds two vectors at a time, so that no lane is idle."""
+    """Horizontal sums of `lanes` vectors in one vector: element j is the sum of vector j's
+    elements, always in the same order. Adds two vectors at a time: no lane is idle."""
     if len(indices) == 1:
         return vector(indices[0])
     each = len(indices) // 2
@@ -204,7 +204,7 @@ def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
 
 def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
     """The function that `value_sums` calls. With few vectors, even and odd slots have separate
-    accumulators, so that a multiply-add does not wait for the previous one."""
+    accumulators: a multiply-add does not wait for the previous one."""
     name = f"value_sums_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]

@@ -52,8 +52,8 @@ IN_ORDER = ("contract", "nnan", "nsz")
 # For functions that only compiled code calls: without wrappers for Python, compiling takes a sixth
 # less time.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
-# No compiled function allocates, so arguments need no reference counting, which took a fifth of a
-# pass of eight tokens.
+# No compiled function allocates: arguments need no reference counting, which took a fifth of a pass
+# of eight tokens.
 UNCOUNTED = MappingProxyType({"_nrt": False})
 
 # Errors of numba, and of a broken or read-only cache folder.
@@ -128,8 +128,8 @@ def inline(function: F) -> F:
 
 def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
-    # `nogil`: other threads run Python during a pass. `error_model`: as in NumPy, a division by 0
-    # gives infinity, so that divisions need no check.
+    # `nogil`: other threads run Python during a pass. `error_model`: a division by 0 gives
+    # infinity, without a check.
     compiled = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
     return cast(F, compiled(function))
 
@@ -206,7 +206,6 @@ def as_float32(typing, storage_type):
     """A stored number as float32; a bfloat16 (uint16) is the upper half of that float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        # Decided at compile time: float32 needs no conversion.
         if storage_type != types.uint16:
             return arguments[0]
         bits = builder.zext(arguments[0], ir.IntType(32))

@@ -96,7 +96,7 @@ def largest(utilities, width, ids, values):
     count = 0
     for i in range(utilities.shape[0]):
         value = utilities[i]
-        # Insertion into a short sorted list; equal values keep the lower id, which came first.
+        # Insertion into a short sorted list. Equal values keep the lower id, which came first.
         if count == width and value <= values[count - 1]:
             continue
         count = min(count + 1, width)

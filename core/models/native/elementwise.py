@@ -53,7 +53,7 @@ def exp(x):
     """e^x to about two units in the last place."""
     x = min(max(x, np.float32(LOWEST)), np.float32(HIGHEST))
     n = np.floor(x * np.float32(LOG2_E) + np.float32(0.5))
-    # ln 2 in two parts, the first with so few bits that its product with n is exact.
+    # ln 2 in two parts: the first has few bits, and its product with n is exact.
     r = x - n * np.float32(LN2_HIGH) - n * np.float32(LN2_LOW)
     p = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
     p = p * r + np.float32(8.3334519073e-3)
@@ -91,8 +91,8 @@ def attend(q, keys, values, bases, views, weights, to):
 
     q (tokens, size), flat; `bases` (tokens,): offset of each token's row of slots; `views`: the
     slots that each token attends to (tokens, extent), their counts, extent; `to`: (array, row
-    stride). Slots are processed in tiles, each tile for all tokens, so that its keys and values
-    stay in the L1 cache.
+    stride). Slots are processed in tiles, each tile for all tokens while its keys or values are in
+    the L1 cache.
     """
     seen, counts, extent = views
     # `weights` (tokens, stride): a row has `extent` elements and room for a vector, see
@@ -166,7 +166,7 @@ def softmax_inplace(weights, scale):
         # Unscaled, since the scale is positive: the largest weight is the same.
         highest = max(highest, weights[j])
     for j in range(slots):
-        # At most e^0, so nothing overflows.
+        # At most e^0: nothing overflows.
         weights[j] = exp((weights[j] - highest) * scale)
     for j in range(slots):
         total += weights[j]
@@ -181,8 +181,8 @@ def barrier_wait(arrived, workers, stage):
     if workers > 1:
         arrive(arrived)
         polls = 0
-        # The count is never reset, so no thread can miss the end of a stage: stage s ends at
-        # (s + 1) * workers arrivals.
+        # The count is never reset: no thread can miss the end of a stage. Stage s ends at (s + 1) *
+        # workers arrivals.
         while arrivals(arrived) < (stage + 1) * workers:
             polls += 1
             if polls > SPINS:  # a thread that has not arrived may need this core
@@ -199,7 +199,6 @@ def list_slots(mask, n, extent, out):
         count = 0
         for slot in range(extent):
             if mask[t * extent + slot]:
-                # Ascending, so that sums over slots have one order.
                 seen[t * extent + count] = slot
                 count += 1
         counts[t] = count

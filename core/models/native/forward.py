@@ -253,7 +253,7 @@ class CompiledForward:
         return DraftResult(result, self._without_padding(all_logits), tuple(passes))
 
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:
-        # Closed after an error too, so that a stream's next pass begins with the first layer.
+        # Closed after an error too: a stream's next pass then begins with the first layer.
         with closing(self._segments()) as segments:
             task = self._shape, self._parts, segments, self._reduce
             self._pool.run(task, inputs, arena, logits)
@@ -293,7 +293,7 @@ class CompiledForward:
 
     def _check(self, tokens: Array) -> None:
         """Raises IndexError for an id outside the vocabulary: native code checks no bounds."""
-        # As unsigned integers negative ids are large, so one comparison finds both errors.
+        # In unsigned integers negative ids are large: one comparison finds both errors.
         if tokens.view(np.uint64).max(initial=0) >= self._shape.vocabulary:
             raise IndexError(
                 f"token ids are {tokens.min()} to {tokens.max()}: "

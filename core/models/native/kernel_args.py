@@ -56,7 +56,7 @@ class PackedWeights(NamedTuple):
     sliding window. `eps`: of the norms.
     """
 
-    # `embedding`: float32, or bfloat16 as uint16. Matrices and biases are padded with 0, so padded
+    # `embedding`: float32, or bfloat16 in uint16. Matrices and biases are padded with 0: padded
     # outputs are 0.
     embedding: Any
     matrices: Any

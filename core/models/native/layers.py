@@ -138,7 +138,6 @@ def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, workspa
     size, heads = shape.size, shape.heads
     norm = stretch(w.vectors, at.q_norm, size if shape.normed_heads else 0)
     items = span[1] * heads
-    # Threads get equal shares of heads times tokens, whatever the number of heads.
     item, end = items * part[0] // part[1], items * (part[0] + 1) // part[1]
     while item < end:
         # Heads are the outer loop: tokens of one head read the same keys and values from the cache.

@@ -104,7 +104,7 @@ def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     shape, is_bfloat16 = shape_of(weights), weights.embedding.dtype == torch.bfloat16
     # Inputs of QKV, gate and up, and the head; of the attention output; of down.
     inputs = shape.hidden, shape.heads * shape.size, shape.inner
-    # A tile has 16 rows of pairs, so 32 inputs.
+    # A tile has 16 rows of pairs: 32 inputs.
     if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
         return np.int64 if is_bfloat16 else np.int32
     if multiplies_pairs() and is_bfloat16 and all(count % 2 == 0 for count in inputs):
@@ -177,7 +177,7 @@ def _matrices_of_layer(layer: LeanLayer, shape: ModelSizes) -> Iterator[torch.Te
     yield layer.qkv
     yield layer.out
     yield _interleave_gates(layer.gate_up, shape.inner)
-    # Padded MLP units have gate and up 0, so the padded rows of `down` are multiplied by 0.
+    # Padded MLP units have gate and up 0: the padded rows of `down` are multiplied by 0.
     pad = shape.inner - layer.down.shape[0]
     yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
 

@@ -60,7 +60,6 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
         split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, x_bf16)
     rows, inputs, w_at = select_operand(w, x, x_bf16), inputs // each, w_at // each
     blocks, tile = step // BLOCK, configure_tiles(w, next_token_count(n, w))
-    # Threads have disjoint blocks, so no two threads write the same outputs.
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
@@ -68,7 +67,6 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
             # stretch.
             walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
-            # The first stretch overwrites y; later stretches add to y.
             to, first = y_at + b * BLOCK, int(i == 0)
             stretch = ProductArgs(
                 begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile
@@ -258,7 +256,6 @@ def _add_products(
 ) -> list[list[Any]]:
     """The sums of all tokens plus the products of input `i`."""
     lanes, num_vectors = registers()[0], len(sums[0])
-    # Loaded once for all tokens.
     weights = kind.vectors(
         builder, builder.gep(w, [builder.mul(i, ir.IntType(64)(BLOCK))]), lanes, num_vectors
     )

@@ -1,7 +1,7 @@
 """RankGroup: this process's rank, and the collectives of a pass, which are counted.
 
 transformers divides a model over torch's default process group. A process has only one default
-group, so it has at most one RankGroup at a time.
+group, and at most one RankGroup at a time.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class RankedModel(HfModel):
         self._running = ranks
         self._error: RankError | None = None
         self._passes, self._last = 0, PassTraffic()
-        # At garbage collection or exit, so that no rank outlives its model.
+        # At garbage collection or exit: no rank must outlive its model.
         self._end = weakref.finalize(self, _end_ranks, ranks.followers, ranks.group, at_once=False)
 
     @property
@@ -95,7 +95,7 @@ class RankedModel(HfModel):
         self._end()
 
     def last_traffic(self) -> tuple[RankTraffic, ...]:
-        """Traffic of the last pass by rank, as far as the ranks have reported it."""
+        """Traffic of the last pass by rank; a rank that has not reported is left out."""
         by_rank: dict[int, PassTraffic | PassDone] = {0: self._last}
         if self._error is None and self._passes:
             by_rank |= self._reports()
@@ -105,7 +105,7 @@ class RankedModel(HfModel):
         )
 
     def _reports(self) -> dict[int, PassDone]:
-        """The followers' reports of the last pass, as far as they have arrived."""
+        """The followers' reports of the last pass that have arrived."""
         of_pass: dict[int, PassDone] = {}
         until = time.monotonic() + TRAFFIC_WAIT_S
         # A rank that has ended is an error of the next call: this pass's logits are valid.

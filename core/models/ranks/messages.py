@@ -31,7 +31,7 @@ __all__ = [
     "encode",
 ]
 
-# Incremented with any change of a struct: fields are sent without names, so a message of another
+# Incremented with any change of a struct: fields are sent without names, and a message of another
 # version would be misread.
 FORMAT = 2
 """Version of these messages; a follower of another version is refused."""

@@ -73,7 +73,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
             "without --llm-ranks, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
         )
     heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
-    # No query head and no KV head is divided, so n divides both numbers.
+    # No query head and no KV head is divided: n divides both numbers.
     sizes = [n for n in range(2, heads + 1) if heads % n == 0 and kv_heads % n == 0]
     if split.count not in sizes:
         allowed = " or ".join(f"tp={n}" for n in sizes) or "pp=N alone"
@@ -118,8 +118,8 @@ def checked_shard(
 
 
 def _with_traffic(communicate: Any, group: RankGroup) -> Any:
-    """Wraps a pipeline stage's communication so that it counts as traffic: the bytes of its result,
-    else of its argument."""
+    """Wraps a pipeline stage's communication, which is then counted: the bytes of its result, else
+    of its argument."""
 
     def timed_call(*args: Any, **options: Any) -> Any:
         start = time.perf_counter()
@@ -158,7 +158,7 @@ def _sharded_model(
             f"ranks and one through transformers differ by {worst:.2g}): without --llm-ranks it "
             "may be allowed"
         )
-    # A compiled pass has packed copies of the weights, so the originals are freed.
+    # A compiled pass has packed copies of the weights: the originals are freed.
     if compiled_of(forward.inner):
         module.model.layers = torch.nn.ModuleList()
         module.lm_head.weight = torch.nn.Parameter(weights.head.to("meta").t(), requires_grad=False)
