@@ -1,8 +1,8 @@
 """Acceptance of trees by `greedy` or `match`, over tensors.
 
 The LLM's own token after a node depends only on the path to that node. All nodes are compared at
-once with the LLM's token after their parent, and a node is accepted if it and all its ancestors
-match. A walk from node to node would wait for a copy from the device at each node.
+once with the LLM's token after their parent. A node is accepted if it and all its ancestors match.
+A walk from node to node would wait for a copy from the device at each node.
 """
 
 from __future__ import annotations

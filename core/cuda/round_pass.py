@@ -120,9 +120,8 @@ class RoundPass:
     def _commit_ssms(
         self, draft_pass: DraftPass, draft: DraftTensors, committed: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Commits in the SSMs' KV caches. Returns, for each SSM of each request (draft_rows,), the
-        number of fed nodes that the SSM keeps, and the SSM's calibration temperature after the
-        round."""
+        """Commits in the SSMs' KV caches. Returns two tensors (draft_rows,): the number of fed
+        nodes that each SSM keeps, and its calibration temperature after the round."""
         tables, depth = draft_pass.tables, len(draft_pass.layout.shape)
         copies = self.layout.copies
         # From (rows, depth + 1) to (draft_rows, depth + 1).

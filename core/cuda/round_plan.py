@@ -50,8 +50,8 @@ class RoundPlan:
 
     @cached_property
     def extents(self) -> tuple[int, int]:
-        """The number of KV slots that the LLM's pass attends to, and the number that the SSMs' pass
-        attends to (0 if no SSM drafts)."""
+        """Numbers of KV slots that the LLM's pass and the SSMs' pass attend to; 0 if no SSM
+        drafts."""
         longest = max(len(state.request.sequence.tokens) for state in self.states)
         ssm_extent = 0 if self.requests is None else padded_extent(self.requests.num_slots)
         return padded_extent(longest + len(self.layout)), ssm_extent
@@ -84,8 +84,8 @@ class RoundPlan:
 def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
-    """The plan of a round of these states, none of them pipelined; None if the round has to run
-    step by step. Opens each drafter at its first draft request."""
+    """The plan of a round; None if the round has to run step by step. The states must not be
+    pipelined. Opens each drafter at its first draft request."""
     if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}

@@ -48,7 +48,7 @@ class HostToDevice:
             start = end
 
     def reals(self, name: str) -> torch.Tensor:
-        """An input that was written in the bits of float64, on the device."""
+        """An input whose bits are float64, on the device."""
         return self.device[name].view(torch.float64)
 
     def wait(self) -> None:

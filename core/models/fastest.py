@@ -70,9 +70,8 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
 def streamed_forward(
     weights: LeanWeights, masks: MaskKind, stream: LayerStream, native: tuple[Any, Any]
 ) -> Forward:
-    """The pass of an offloaded model. `native`: the kernels of a compiled pass of the same
-    architecture (`HfModel.kernels`) and the element type of the streamed matrices, or (None,
-    None)."""
+    """The pass of an offloaded model. `native`: the kernels of a compiled pass (`HfModel.kernels`)
+    and the element type of the streamed matrices, or (None, None)."""
     kernels, element = native
     if kernels is None:
         return LeanForward(weights, masks, stream)

@@ -10,8 +10,8 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# The most graphs that one owner keeps before it drops some or all: a growing text does not return
-# to its old extents.
+# The most graphs in a cache. A full cache is cleared: a growing text does not return to its old
+# extents.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")

@@ -42,8 +42,8 @@ def use_threads(count: int | None = None) -> int:
     """Sets torch's threads for this process: `count`, or all cores but one, at least 1. Returns the
     number. Raises ConfigError if `count` is out of range.
 
-    Threads of a pass wait for each other by spinning. With two other busy processes on two cores, a
-    pass of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two.
+    Threads of a pass wait for each other by spinning. On two cores with two other busy processes, a
+    pass of the bundled LLM took 3.3 ms on one thread. On two threads it took hundreds.
     """
     cores = os.cpu_count() or 1
     if count is not None:
@@ -57,7 +57,7 @@ def without_cudnn_attention() -> None:
     """Excludes cuDNN from torch's attention kernels, for this process.
 
     cuDNN compiles a plan for each new number of slots. Plain decoding of the bundled LLM on an H200
-    made 27 tokens/s with cuDNN, and 174 if all passes had one shape.
+    made 27 tokens/s with cuDNN, and 174 with one shape in all passes.
     """
     cuda: Any = torch.backends.cuda
     cuda.enable_cudnn_sdp(False)
@@ -66,9 +66,9 @@ def without_cudnn_attention() -> None:
 def shorten_switch_interval() -> None:
     """Shortens Python's switch interval: how long a thread may keep the GIL while another waits.
 
-    A pass releases the GIL; after it, the round waits until a thread of the page yields the GIL.
-    With the page open, plain decoding kept 0.83 of its speed at 1 ms, 0.73 at 5 ms and 0.80 at 0.5
-    ms: medians of 10 runs on two cores.
+    After a pass, which releases the GIL, the round waits until a thread of the page yields the GIL.
+    With the page open, plain decoding kept 0.83 of its speed at 1 ms and 0.73 at 5 ms, in medians
+    of 10 runs on two cores.
     """
     # Never longer than before: the program may have set less.
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
@@ -77,9 +77,9 @@ def shorten_switch_interval() -> None:
 class TorchAlone:
     """Limits torch to one thread while passes run on their own threads.
 
-    Between operations torch's threads spin on a core that a pass needs. On two cores with two
-    threads, plain decoding of the bundled LLM at T = 0.8 made 170 tokens/s, and 614 with this
-    limit. Not thread-safe.
+    Between operations torch's threads spin on a core that a pass needs. On two cores, plain
+    decoding of the bundled LLM at T = 0.8 made 170 tokens/s, and 614 with this limit. Not
+    thread-safe.
     """
 
     def __init__(self, models: Iterable[object]) -> None:

@@ -170,8 +170,8 @@ class ModelSource:
 
 
 def locate(name: str) -> ModelSource:
-    """The source of this name. Raises ModelLoadError unless it is a folder with config.json, a GGUF
-    path, or a hub id that the hub or the local cache has. GGUF files are not opened."""
+    """The source of this name. Raises ModelLoadError unless the name is a folder with config.json,
+    a GGUF path, or a hub id that the hub or the local cache has."""
     if not name.strip():
         raise ModelLoadError.of("model", name, ALLOWED)
     if is_path(name):
@@ -232,9 +232,9 @@ def _check_folder(folder: Path, name: str) -> None:
 
 
 def _must_use_cache(hub_id: str) -> bool:
-    """Whether a hub id is read from the local cache, because the hub gives no answer or does not
-    show the model. Raises ModelLoadError if the cache does not have the model either, or if the id
-    is not valid."""
+    """Whether a hub id is read from the local cache: the hub gives no answer or does not show the
+    model. Raises ModelLoadError if the cache does not have the model either, or if the id is not
+    valid."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:
@@ -252,8 +252,8 @@ def _must_use_cache(hub_id: str) -> bool:
 
 
 def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> None:
-    """Raises VocabMismatchError if two tokenizers differ in the token of an id (the message names
-    the first such id), or in the id of bos or eos."""
+    """Raises VocabMismatchError if two tokenizers differ in the token of an id, or in the id of bos
+    or eos."""
     # The tokenizers' settings may differ: models exchange only ids, which the LLM's tokenizer
     # makes.
     llm_tokens, ssm_tokens = _by_id(llm), _by_id(ssm)

@@ -37,7 +37,7 @@ FORMATS: Mapping[int, str] = MappingProxyType(
     | {12: "<d"}
 )
 U32, U64 = "<I", "<Q"
-# The bytes of a metadata entry with an empty name and a value of one byte, and of a tensor's entry
+# Bytes of a metadata entry with an empty name and a value of one byte. Bytes of a tensor's entry
 # with a name of one byte and one dimension.
 SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33
 # transformers makes about a hundred bytes of Python objects for each item of an array. The largest
@@ -46,7 +46,7 @@ MOST_ITEMS = 2_000_000
 MOST_TENSORS, MOST_LAYERS = 16_384, 1_024
 # The package `gguf` takes quadratic time: a minute and a half for 400 thousand entries.
 MOST_ENTRIES = 4_096
-# For a vocabulary without merges transformers tries every split of a token, at a cost of the square
+# For a vocabulary without merges transformers tries every split of a token: the cost is the square
 # of the token's length.
 MOST_SQUARED_BYTES = 1 << 30
 LONGEST_NAME, LONGEST_TEXT = 255, 1 << 20

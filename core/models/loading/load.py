@@ -1,7 +1,6 @@
 """From names to loaded models: dtype, device, memory, tokenizer and vocabulary checks.
 
-A model's own code never runs: `trust_remote_code` is False, and pickled weights are read by torch's
-weights-only loader.
+`trust_remote_code` is False, and torch's weights-only loader reads pickled weights.
 """
 
 from __future__ import annotations

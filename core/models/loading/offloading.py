@@ -1,5 +1,5 @@
-"""Loads an LLM whose layers do not fit in memory. Each layer is read, packed for the pass, and
-written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads it.
+"""Loads an LLM whose layers do not fit in memory. Each layer is read and packed for the pass. The
+packed layers go to a cache file (`disk`) or to host memory (`host`), for a LayerStream.
 
 transformers reads a small model: embedding, head and one layer for each kind of attention. The tree
 check runs on this small model.

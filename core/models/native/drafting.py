@@ -78,8 +78,8 @@ def slice_inputs(inputs: BatchInputs, sizes: tuple[int, int, int]) -> BatchInput
 
 @exact
 def compute_utilities(logits, noise, noise_at, temperature, utilities):
-    """Utilities by which children are chosen: the logit, or for coupled drafts logit / T + Gumbel
-    noise, which is log q + G up to a constant."""
+    """Utilities by which children are chosen: the logits, or, for coupled drafts, logits / T +
+    Gumbel noise. The latter are log q + G up to a constant."""
     if noise_at < 0:
         for i in range(logits.shape[0]):
             utilities[i] = logits[i]
@@ -275,9 +275,9 @@ def absorb_logits(batch, g, level, logits, outputs):
 def _compile_step(source_hash: int) -> Any:
     @cached_entry
     def step(batch, g, inputs, logits, outputs, level, row):
-        """Absorbs the logits of the pass before `level`, if there was one, then writes the next
-        pass's `inputs` and returns their sizes. `batch`: a DraftBatch; `g`: its DraftOutputs;
-        `logits`: flat (`row` rows so far, outputs)."""
+        """Absorbs the logits of the pass before `level`, if any. Then writes the next pass's
+        `inputs` and returns their sizes. `batch`: a DraftBatch; `g`: its DraftOutputs; `logits`:
+        flat (`row` rows so far, outputs)."""
         _ = source_hash
         if level > 0:
             absorb_logits(batch, g, level - 1, logits, outputs)

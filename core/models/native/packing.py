@@ -96,9 +96,8 @@ def pack_weights(
 
 def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     """Element type of weights (see `weight_formats`). `half`: whether all weights are exact in
-    bfloat16. Only then are tiles or pairs used. The processor must support them, and each matrix's
-    number of inputs must be a multiple of the number of inputs in a tile or pair. Pairs are used
-    only for bfloat16 models, since products of pairs round activations to bfloat16."""
+    bfloat16. Pairs are used only for bfloat16 models: products of pairs round activations to
+    bfloat16."""
     if not half:
         return np.float32
     shape, is_bfloat16 = shape_of(weights), weights.embedding.dtype == torch.bfloat16

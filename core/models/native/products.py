@@ -166,9 +166,9 @@ def select_operand(typing, w, x, x_bf16):
 
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
-    """y[t] += sum over i of x[t, i] w[i], for `tokens` rows (1 to `most`) and the outputs of one
-    block, or of half a block if there are more than `broad` rows; = instead of += if `at.first`.
-    Sums are in registers or tiles. `at`: a ProductArgs."""
+    """y[t] += sum over i of x[t, i] w[i]; = instead of += if `at.first`. For `tokens` rows, 1 to
+    `most`, and the outputs of one block; with more than `broad` rows, of half a block. `at`: a
+    ProductArgs."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = kind_of(signature.args[2].dtype)

@@ -106,8 +106,8 @@ def checked_shard(
 ) -> HfModel:
     """The shard's HfModel, after the tree check. Every rank calls this function and makes the same
     passes in the same order. `barrier` returns when all ranks have called it. The timeout of
-    collectives does not apply to it: ranks take different times to read and compile. Raises the
-    errors of `checked_model`."""
+    collectives does not apply to `barrier`: ranks take different times to read and compile. Raises
+    the errors of `checked_model`."""
     barrier()
     if split.split == "pp":
         stage = module._pp_stage
