@@ -1,10 +1,8 @@
-"""Acceptance of trees by `greedy` or `match`, over tensors. Captured rounds use it. Other
-rounds compute only the LLM's tokens of several trees here, with one copy to the host, and walk
-there.
+"""Acceptance of trees by `greedy` or `match`, over tensors.
 
-The LLM's own token after a node depends only on the path to that node. So all nodes are compared at
-once with the LLM's token after their parent, and a node is accepted if it and all its ancestors
-match. A walk from node to node would wait for a copy from the device at each node.
+The LLM's own token after a node depends only on the path to that node. All nodes are compared at
+once with the LLM's token after their parent. A node is accepted if it and all its ancestors match.
+A walk from node to node would wait for a copy from the device at each node.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
-    """Trees of n nodes, one for each of `rows` requests. Index 0 is the root and i + 1 node i, in
-    the values of `parents` (rows, n) and the columns of `depths` (rows, 1 + n). Column i of
-    `tokens` (rows, n) is node i; absent nodes are negative where acceptance is computed."""
+    """Trees of n nodes, one tree in each row. In `parents` (rows, n) and in the columns of `depths`
+    (rows, 1 + n), 0 is the root and i + 1 is node i. `tokens` (rows, n): the nodes' tokens,
+    negative for absent nodes in `accepted_paths`."""
 
     tokens: torch.Tensor
     parents: torch.Tensor
@@ -47,9 +45,9 @@ class TreeBatch:
 
 @dataclass(frozen=True, slots=True)
 class TargetOutputs:
-    """The LLM's outputs on a TreeBatch. `tokens` (rows, 1 + n): its own token after the root and
-    each node; `token_probs`: their probabilities; `node_probs` (rows, n): the probability of each
-    node's token given its parent."""
+    """The LLM's outputs on a TreeBatch. `tokens` (rows, 1 + n): the LLM's own token after the root
+    and each node; `token_probs`: the probabilities of `tokens`; `node_probs` (rows, n): the
+    probability of each node's token given its parent."""
 
     tokens: torch.Tensor
     token_probs: torch.Tensor
@@ -71,7 +69,7 @@ def target_outputs(
     """The outputs from the LLM's logits (rows, 1 + n, V), float32. `bases` (rows, 1 + deepest): the
     noise hashes of the positions after the root. With `bases`, a token is the arg max of log p + G,
     where G is Gumbel noise; without `bases`, a token is the arg max of the logits."""
-    # (rows, 1): together with an index (rows, n), it selects from each node's own tree.
+    # (rows, 1): with an index (rows, n) it selects from each row's own tree.
     tree_index = torch.arange(len(logits), device=logits.device)[:, None]
     # Greedy needs no processing: p's only token is the arg max of the logits, and the reported
     # probability is the logits' softmax.
@@ -99,8 +97,7 @@ def accepted_paths(
     any): the end-of-text tokens, padded with a value that is no token."""
     tokens = trees.tokens
     matches = outputs.tokens.gather(1, trees.parents) == tokens
-    # The token of each node's parent; -1 for the root's children, so that they never count as below
-    # an end-of-text token.
+    # The token of each node's parent; -1 for the root, which does not end the text.
     parent_tokens = torch.nn.functional.pad(tokens, (1, 0), value=-1).gather(1, trees.parents)
     ended = (parent_tokens[..., None] == ends[:, None]).any(-1) & (parent_tokens >= 0)
     return deepest_nodes(matches & (tokens >= 0) & ~ended, trees.depths, ancestors)
@@ -112,7 +109,6 @@ def deepest_nodes(
     """The deepest node for which `matches` (rows, n) marks the node and all its ancestors; the
     first of equally deep nodes. `depths` (rows or 1, 1 + n) and `ancestors`: as in
     `accepted_paths`."""
-    # The root always matches.
     matches = torch.nn.functional.pad(matches, (1, 0), value=True)
     # accepted[u]: each v matches or is not an ancestor of u.
     accepted = (matches[:, None] | ~ancestors).all(-1)
@@ -124,9 +120,7 @@ def deepest_nodes(
 
 
 def is_batchable(state: RoundState) -> bool:
-    """Whether `fill_target_tokens` serves the request. The request's rule must need only the LLM's
-    token at each node, noise that the rule reads must be hashed, and the LLM's distributions must
-    not be recorded."""
+    """Whether `fill_target_tokens` serves the request."""
     sequence = state.request.sequence
     rule = sequence.speculation.verify
     hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)
@@ -136,8 +130,7 @@ def is_batchable(state: RoundState) -> bool:
 def fill_target_tokens(
     states: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
 ) -> None:
-    """Fills in `target_tokens` of the states that are batchable, in one batch for each verification
-    rule and sampling."""
+    """Fills in `target_tokens` of the batchable states."""
     # One call processes logits with one temperature, top-k and top-p.
     groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
     for state in states:
@@ -202,7 +195,7 @@ def _send_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -
 
 
 def _pad_logits(logits: Sequence[torch.Tensor]) -> torch.Tensor:
-    """(rows, widest, V); a single tree's logits are not copied."""
+    """(rows, widest, V)."""
     if len(logits) == 1:
         return logits[0][None]
     return torch.nn.utils.rnn.pad_sequence(list(logits), batch_first=True)

@@ -1,10 +1,5 @@
 """DeviceRound: a round from drafts to commit as captured graphs, with one copy of the results.
-
-It serves requests with the same sampling. Either a DraftPass must be able to make their drafts, or
-none of them may draft. Further conditions are in `plan_round`, such as the combine rule `union` and
-verification by `greedy` or `match`. Other rounds run step by step (`Engine.round`). On a GPU these
-still draft and verify in batches, see `DraftGraphs` and `fill_target_tokens`.
-"""
+`plan_round` has the conditions; other rounds run step by step."""
 
 from __future__ import annotations
 
@@ -35,8 +30,8 @@ __all__ = ["DeviceRound", "RoundResult"]
 
 
 class DeviceRound:
-    """Runs rounds of the LLM and of `drafting`: as CUDA graphs with `capture`, else eagerly. Also
-    sets `SsmPool.batched`, so that rounds that run step by step draft with DraftGraphs."""
+    """Runs rounds of the LLM and of `drafting`: as CUDA graphs with `capture`, else eagerly. Sets
+    `SsmPool.batched` to DraftGraphs, for rounds that run step by step."""
 
     def __init__(self, llm: LanguageModel, drafting: Drafting, *, capture: bool) -> None:
         self._llm = model_group_of([llm])
@@ -53,12 +48,11 @@ class DeviceRound:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
         None, without drafts, if the round has to run step by step."""
         plan = self._plan(states)
-        # The started round is used if its inputs are this plan's. Otherwise it is dropped; it has
-        # written past the committed slots only.
+        # A started round with other inputs is dropped: it has written past the committed slots
+        # only.
         started, self._started = self._started, None
         if plan is None:
             return None
-        # Equal keys mean equal inputs: the same runs, positions and counts of read tokens.
         if started is not None and started.inputs_key == plan.inputs_key:
             return started.graph.finish(plan)
         graph = self._launch_draft(plan)
@@ -70,9 +64,8 @@ class DeviceRound:
 
     @torch.inference_mode()
     def begin(self, states: Sequence[RoundState]) -> None:
-        """Launches the next round without waiting for it. If `run` is then called with other
-        states, the launched round is discarded: all that it wrote is past the committed length of
-        the KV rows."""
+        """Launches the next round without waiting for its results. `run` uses the results if its
+        inputs are the same."""
         plan = self._plan(states)
         graph = None if plan is None else self._launch_draft(plan)
         if plan is None or graph is None:
@@ -117,8 +110,6 @@ class DeviceRound:
 
 @dataclass(frozen=True, slots=True)
 class _StartedRound:
-    """A round that was launched; `inputs_key`: see RoundPlan."""
-
     inputs_key: tuple[object, ...]
     graph: _RoundGraph
 
@@ -151,7 +142,7 @@ class _RoundGraph:
             self._inputs,
             draft_pass,
         )
-        # The graphs share memory: verification reads what drafting wrote.
+        # Written by the drafting graph, read by the verifying graph.
         self._drafts: DraftTensors | None = None
         self._packed = torch.zeros(0, dtype=torch.long)
         self._draft = None if draft_pass is None else CachedGraph(draft_pass, pool)

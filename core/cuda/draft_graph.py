@@ -49,7 +49,6 @@ class DraftGraphs:
         """Each SSM's drafts, or its error: from one pass of all SSMs if they can share it, else
         from one pass per SSM. SSMs whose requests no DraftPass supports are left out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
-        # The SSMs cannot share a pass: one pass per SSM.
         if drafts or len(by_ssm) < 2:
             return drafts
         for name, requests in by_ssm.items():
@@ -77,8 +76,6 @@ class DraftGraphs:
 
 
 class _GroupGraphs:
-    """The graphs of one ModelGroup."""
-
     def __init__(self, group: ModelGroup, pool: GraphPool) -> None:
         self.group = group
         self._pool = pool
@@ -110,8 +107,8 @@ class _GroupGraphs:
 def draft_pass_of(
     requests: DraftRequests, extent: int, inputs: HostToDevice | None = None
 ) -> DraftPass:
-    """The pass for requests of this form. `inputs`: a buffer to share; None: the pass has its own
-    buffer."""
+    """The pass for requests of this form. `inputs`: a buffer to share; by default the pass has its
+    own."""
     group, layout, device = requests.group, requests.layout, requests.group.forward.device
     return DraftPass(
         KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.num_embeddings),
@@ -123,8 +120,6 @@ def draft_pass_of(
 
 
 class _DraftGraph:
-    """One captured DraftPass with its staging buffers."""
-
     def __init__(self, draft_pass: DraftPass, pool: GraphPool) -> None:
         self._pass = draft_pass
         self._graph = CachedGraph(self._run, pool)
@@ -137,7 +132,6 @@ class _DraftGraph:
     def draft(self, requests: DraftRequests) -> list[Draft]:
         start = time.perf_counter()
         inputs = self._pass.inputs
-        # The last pass's copy from the host buffer to the device may not have ended yet.
         inputs.wait()
         write_inputs(inputs, requests.rows, coupled=requests.choice.coupled)
         inputs.send()
@@ -156,7 +150,6 @@ class _DraftGraph:
             utilities = tensors.utilities[i] if requests.choice.coupled else None
             timings = draft_spans(requests, row, draft, span)
             logits = tensors.logits[i]
-            # `logits` stay on the device: only tokens and scores were copied.
             drafts.append(replace(draft, logits=logits, utilities=utilities, timings=timings))
             _leave_pending(requests, row, tokens[i], logits)
         return drafts
@@ -165,8 +158,8 @@ class _DraftGraph:
 def draft_spans(
     requests: DraftRequests, row: DraftRow, draft: Draft, span: tuple[float, float]
 ) -> tuple[Timed, Timed]:
-    """One SSM's share of a pass, as catching up and drafting; `span`: the pass's start and end (s,
-    time.perf_counter). The boundary between the two is not measured: the model's passes
+    """The spans of catching up and drafting in one SSM's share of a pass. `span`: the pass's start
+    and end (s, time.perf_counter). Their boundary is not measured: the model's passes
     (`draft.passes`) count as equally long, and the first of them catches up."""
     start, end = span
     middle = start + (end - start) / draft.passes

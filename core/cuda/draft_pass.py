@@ -1,8 +1,7 @@
 """DraftPass: drafting as one function over tensors, for all SSMs and requests together: the SSMs
 catch up, then children are chosen and fed level by level.
 
-Chooses children as `core.drafters.proposers` does for `topk` and `coupled`; no token is read on the
-host.
+Children are chosen by the rules of `topk` and `coupled` in `core.drafters.proposers`.
 """
 
 from __future__ import annotations
@@ -111,8 +110,8 @@ class DraftPass:
                 break
             ended = (ids[..., None] == inputs["ends"][:, None]).any(-1)
             expands = present & ~ended
-            # Absent nodes are fed too, since shapes are fixed; only their descendants, which are
-            # absent as well, see them.
+            # Shapes are fixed: absent nodes are fed too. Only their descendants see them, and these
+            # are absent.
             logits = self._pad_vocabulary(self._feed(ids, depth, level, start))
         tokens, scores, logits, utilities = (
             torch.cat(part, 1) for part in zip(*levels, strict=True)
@@ -133,7 +132,7 @@ class DraftPass:
             noise = gumbel_vectors(bases, logits.shape[2])
             utilities = scores.double().log_softmax(dim=-1) + noise
         temperature = self.inputs.reals("temperature")[:, None, None].to(utilities.dtype)
-        # (rows, parents, children); flattened, siblings stay together, as TreeLayout numbers them.
+        # (rows, parents, children). Flattening keeps siblings together, in the order of TreeLayout.
         scores, ids = (utilities / temperature).softmax(-1).topk(self.layout.shape[depth - 1])
         return ids.flatten(1), scores.flatten(1), utilities
 

@@ -1,5 +1,4 @@
-"""DraftRequests: the requests that one DraftPass serves; writes its inputs, reads its outputs as
-Drafts."""
+"""DraftRequests: the requests that one DraftPass serves, its inputs, and its outputs as Drafts."""
 
 from __future__ import annotations
 
@@ -86,14 +85,14 @@ class DraftRequests:
         rows = tuple(
             DraftRow(name, model, fitted[name][i], ssms[name].state(fitted[name][i]))
             for i in range(len(sequences.pop()))
-            # Innermost, so that the rows of one sequence are adjacent, as they are in the arena.
+            # Innermost: the rows of one sequence must be adjacent, the order of the arena.
             for name, model in order
         )
         return cls(group, rows, vocab_size)
 
     @cached_property
     def layout(self) -> TreeLayout:
-        """The layout of the deepest draft; the other drafts have its first levels."""
+        """The layout of the deepest draft."""
         return TreeLayout(max((row.request.shape for row in self.rows), key=len))
 
     @cached_property
@@ -101,7 +100,7 @@ class DraftRequests:
         """The number of tokens per row that the pass reads, padding included: at least as many as a
         round can commit."""
         needed = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
-        # One of a few widths, so that few graphs serve all rounds.
+        # One of a few widths: few graphs then serve all rounds.
         return next(width for width in WIDTHS if width >= needed)
 
     @property
@@ -126,10 +125,7 @@ class DraftRequests:
 
     @property
     def is_supported(self) -> bool:
-        """Whether a DraftPass can make these drafts. They must be of one kind and one sampling, and
-        their shapes must be the first levels of one shape. It has at most MAX_SSM_NODES nodes, and
-        a round can commit no more tokens than the widest pass reads. `_is_row_supported` has the
-        conditions for a single draft."""
+        """Whether a DraftPass can make these drafts."""
         shape = self.layout.shape
         return (
             0 < len(self.layout) <= MAX_SSM_NODES
@@ -187,15 +183,13 @@ def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: boo
             sequence, first = row.request.sequence, row.request.root_position + 1
             if sequence.run_id not in by_run:
                 by_run[sequence.run_id] = bases_of(sequence.noise, first, positions)
-            # SSMs of one request share its noise.
             host["bases"][i] = by_run[sequence.run_id]
 
 
 def host_draft(
     layout: TreeLayout, tokens: IntArray, scores: IntArray, request: DraftRequest
 ) -> Draft:
-    """A Draft from the tokens (n,) and scores (n,) of the full tree, on the host: without logits,
-    but with `rows` into DraftTensors.logits."""
+    """The host's Draft, without logits, of the tokens (n,) and scores (n,) of the full tree."""
     present = present_nodes(tokens)
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(present)}
     parents = [node for node in present if expands(layout, tokens, node, request)]

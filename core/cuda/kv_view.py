@@ -1,6 +1,5 @@
-"""Data of a captured pass: the rows of a ModelGroup's KV cache with their masks (`KvView`), and the
-full tree of an expansion as index tables (`TreeLayout`; absent nodes have no token).
-"""
+"""KvView: rows of a ModelGroup's KV cache. TreeLayout: the full tree of an expansion, in index
+tables."""
 
 from __future__ import annotations
 
@@ -30,9 +29,8 @@ __all__ = [
 
 
 def padded_extent(slots: int) -> int:
-    """The number of slots of a row that a captured pass attends to if it uses `slots` slots. It is
-    a multiple of EXTENT, so that few graphs serve all lengths. At least one slot is spare, for
-    padding."""
+    """`slots` + 1, rounded up to a multiple of EXTENT: few graphs then serve all lengths. The spare
+    slot is for padding."""
     return -(-(slots + 1) // EXTENT) * EXTENT
 
 
@@ -57,7 +55,7 @@ class KvView:
         extent: int,
         num_embeddings: int,
     ) -> KvView:
-        """Copies the rows to the device now, so that a captured pass copies nothing."""
+        """Copies the rows' indices to the device: a captured pass copies nothing."""
         row_index = torch.tensor(rows, device=forward.device)[:, None]
         return cls(forward, arena, rows, row_index, extent, num_embeddings)
 
@@ -68,34 +66,32 @@ class KvView:
         slots: torch.Tensor,
         visible: torch.Tensor,
     ) -> torch.Tensor:
-        """One pass over `tokens` at `positions`, whose keys and values are stored in `slots` (all
-        (rows, width)); `visible` (rows, width, extent): the slots that each token attends to.
-        Returns float32 logits (rows, width, V). Ids without an embedding are replaced by the last
-        id that has one."""
+        """float32 logits (rows, width, V) of a pass over `tokens` at `positions`. Keys and values
+        are stored in `slots`. All three are (rows, width). `visible` (rows, width, extent): the
+        slots that each token attends to. Ids without an embedding are replaced by the last id that
+        has one."""
         forward, extent = self.forward, self.extent
-        # Built on the device from indices: no mask is copied.
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
         mask = mask.masked_fill_(~visible, torch.finfo(forward.dtype).min)[:, None]
 
         def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
             return self.arena.write_at(layer, self.rows, (self.row_index, slots), extent, (k, v))
 
-        # As `Feeder._clip_ids` does on the host.
         ids = tokens.clamp(max=self.num_embeddings - 1)
         return forward.over(ids, positions, (mask, mask), write).float()
 
     def text_logits(
         self, tokens: torch.Tensor, first: torch.Tensor, count: torch.Tensor
     ) -> torch.Tensor:
-        """Logits (rows, 1, V) after the text. In each row, the model has read the first `first`
-        (rows,) tokens of the text; the rest are the first `count` (rows,) of `tokens` (rows,
-        width). All further tokens are padding, which is written to the last slot, a spare one."""
+        """Logits (rows, 1, V) after the text. `first` (rows,): how many tokens of the text the
+        model has read. `tokens` (rows, width): the rest of the text, `count` (rows,) tokens, then
+        padding. Padding is written to the last slot."""
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
-        # Padding repeats the last position, so that it sees real slots and gives no NaN.
+        # Padding repeats the last position: it must see real slots, else it would give NaN.
         positions = first[:, None] + torch.minimum(steps, last)
         slots = (first[:, None] + steps).masked_fill(steps > last, self.extent - 1)
-        # Committed text has slot = position, so this is the causal mask.
+        # Committed text has slot = position: this is the causal mask.
         visible = self._slots <= positions[..., None]
         logits = self.logits(tokens, positions, slots, visible)
         return logits.gather(1, last[..., None].expand(-1, -1, logits.shape[2]))
@@ -118,7 +114,7 @@ class KvView:
         # (rows, extent): negative for committed slots.
         offset = self._slots - first[:, None]
         size = ancestors.shape[1]
-        # (rows, width, extent); used only where `offset` is the offset of a node.
+        # (rows, width, extent); `visible` uses only entries of nodes.
         is_ancestor = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)
         is_node = ((offset >= 0) & (offset < size))[:, None]
         visible = (offset < 0)[:, None] | (is_node & is_ancestor)
@@ -137,7 +133,7 @@ class KvView:
 
 @dataclass(frozen=True, slots=True)
 class ModelGroup:
-    """`members`: in the order of their rows in the `arena`; they have the same vocabulary size."""
+    """`members` have one vocabulary size, and are in the order of their rows in the `arena`."""
 
     members: tuple[HfModel, ...]
     forward: TensorForward
@@ -183,8 +179,7 @@ TOKEN_ID_LIMIT = 1 << 32
 class TreeLayout:
     """`copies` trees of `shape` <k1,...,km>, side by side under one root.
 
-    Nodes of a copy are numbered level by level, siblings together in the order of their parents:
-    as in a Draft that leaves no node out.
+    Nodes of a copy are numbered level by level, siblings together in the order of their parents.
     """
 
     shape: tuple[int, ...]
@@ -214,7 +209,6 @@ class TreeLayout:
         nodes: list[int] = []
         previous = range(ROOT, ROOT + 1)
         for children, level in zip(self.shape, self.levels, strict=True):
-            # Siblings are adjacent, in the order of their parents.
             nodes += [previous[place // children] for place in range(len(level))]
             previous = level
         copy_size = len(nodes)
@@ -248,7 +242,7 @@ class TreeLayout:
             ancestors[node + 1] = ancestors[parent + 1]
             lineage[node + 1] = lineage[parent + 1]
             ancestors[node + 1, node + 1] = True
-            # Also past the node's depth, so that every row of `lineage` is full; readers mask by
+            # Also past the node's depth: every row of `lineage` is full, and readers mask by
             # length.
             lineage[node + 1, self.depths[node] - 1 :] = node
         return LayoutTensors(
@@ -281,7 +275,7 @@ class LayoutTensors:
 def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
     """For the root and each node, the first node with the same tokens on its path from the root.
     Returns (rows, 1 + n), in which 0 is the root and i + 1 is node i. `tokens` (rows, n): the
-    nodes' tokens. Merges the trees of several drafters."""
+    nodes' tokens."""
     rows, size = tokens.shape
     first = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
     # Level by level: two nodes are equal if their parents are equal and their tokens are equal.
@@ -290,7 +284,7 @@ def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
         # One number for (merged parent, token); + 1 since an absent node's token is -1.
         key = merged_parents * TOKEN_ID_LIMIT + tokens[:, nodes] + 1
         same = key[:, :, None] == key[:, None]
-        # Descending, so that arg max finds the first of equal nodes.
+        # Descending: arg max must find the first of equal nodes.
         order = torch.arange(len(nodes), 0, -1, device=tokens.device)
         first[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
     return first

@@ -1,9 +1,7 @@
-"""RoundPass: everything of a round after drafting, over tensors: the LLM's pass, acceptance, the
-commit in the KV caches of the LLM and the SSMs, and the SSMs' calibration. Results are packed, so
-that one copy brings them to the host.
+"""RoundPass: a round after drafting, over tensors: the LLM's pass, acceptance, the commit in the KV
+caches of the LLM and the SSMs, and the SSMs' calibration.
 
-The SSMs' trees are verified side by side under one root, duplicates included. Which nodes are equal
-is computed on the device; the host builds the merged tree from the results.
+The SSMs' trees are verified side by side under one root, duplicates included.
 """
 
 from __future__ import annotations
@@ -76,8 +74,7 @@ class RoundPass:
         `result_shapes`."""
         inputs, tables = self.inputs.device, self.tables
         rows = len(self.view.rows)
-        # (rows, n): the drafts of a request's SSMs are adjacent rows, so a view puts them side by
-        # side.
+        # (rows, n): the drafts of a request's SSMs are adjacent rows.
         tokens = inputs["root"][:, :0] if draft is None else draft.tokens.view(rows, -1)
         # Absent nodes are fed as token 0; no present node sees them.
         fed = torch.cat((inputs["root"], tokens.clamp(min=0)), 1)
@@ -85,8 +82,7 @@ class RoundPass:
         # Depths count from the last committed slot: the root, not committed yet, is at depth 1.
         depths = tables.depths + 1
         logits = self.view.node_logits(fed, depths, slots, inputs["length"], tables.ancestors)
-        # Equal nodes of several SSMs have equal logits up to rounding; the logits of the first of
-        # these nodes decide.
+        # Equal nodes of several SSMs have equal logits up to rounding: the first node's decide.
         parents = first_equal(tokens, tables)[:, tables.parents]
         trees = TreeBatch(tokens, parents, tables.depths.expand(rows, -1))
         bases = inputs["llm_bases"] if self.uses_noise else None
@@ -98,7 +94,6 @@ class RoundPass:
         path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
         self.view.move(inputs["length"], path)
         parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)
-        # Plain decoding: the tree is the root alone.
         if draft is None or self.draft_pass is None:
             return pack(parts)
         own_tokens = outputs.tokens.gather(1, paths.last[:, None])
@@ -125,12 +120,11 @@ class RoundPass:
     def _commit_ssms(
         self, draft_pass: DraftPass, draft: DraftTensors, committed: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Commits in the SSMs' KV caches. Returns, for each SSM of each request (draft_rows,), the
-        number of fed nodes that the SSM keeps, and the SSM's calibration temperature after the
-        round."""
+        """Commits in the SSMs' KV caches. Returns two tensors (draft_rows,): the number of fed
+        nodes that each SSM keeps, and its calibration temperature after the round."""
         tables, depth = draft_pass.tables, len(draft_pass.layout.shape)
         copies = self.layout.copies
-        # From (rows, depth + 1) to (draft_rows, depth + 1): a copy for each SSM of the request.
+        # From (rows, depth + 1) to (draft_rows, depth + 1).
         committed = committed[:, None].expand(-1, copies, -1).flatten(0, 1)
         depths = tables.depths[1:]
         # A node of depth d matches if its token is the d-th committed token, whichever SSM drafted
@@ -139,7 +133,7 @@ class RoundPass:
         matched = deepest_nodes(matches, tables.depths[None], tables.ancestors[None])
         path = tables.lineage[matched.last]
         limit = self.inputs.device["depth"]
-        # The deepest level was not fed, so its node is in no cache.
+        # The deepest level was not fed: its node is in no cache.
         num_kept = torch.minimum(matched.length, limit - 1)
         steps = torch.arange(depth, device=path.device)
         draft_pass.view.move(draft.start, path[:, : depth - 1])

@@ -1,6 +1,4 @@
-"""RoundPlan: a round for a DeviceRound, made by `plan_round`. RoundResult: the round's results on
-the host. `fill_drafts` and `RoundResult.fill_verdicts` write results to the states.
-"""
+"""RoundPlan: a round for a DeviceRound. RoundResult: the round's results on the host."""
 
 from __future__ import annotations
 
@@ -52,8 +50,8 @@ class RoundPlan:
 
     @cached_property
     def extents(self) -> tuple[int, int]:
-        """The number of KV slots that the LLM's pass attends to, and the number that the SSMs' pass
-        attends to (0 if no SSM drafts)."""
+        """Numbers of KV slots that the LLM's pass and the SSMs' pass attend to; 0 if no SSM
+        drafts."""
         longest = max(len(state.request.sequence.tokens) for state in self.states)
         ssm_extent = 0 if self.requests is None else padded_extent(self.requests.num_slots)
         return padded_extent(longest + len(self.layout)), ssm_extent
@@ -65,7 +63,7 @@ class RoundPlan:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for plans that one graph serves."""
+        """Equal for plans that one graph serves, unless an arena grows."""
         sequence, requests = self.states[0].request.sequence, self.requests
         drafts = None
         if requests is not None:
@@ -86,15 +84,13 @@ class RoundPlan:
 def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
-    """The plan of a round of these states, of which the caller has checked that none is pipelined;
-    None if the round has to run step by step. Opens a drafter at its first draft request: the
-    drafter reads the prompt here."""
+    """The plan of a round; None if the round has to run step by step. The states must not be
+    pipelined. Opens each drafter at its first draft request."""
     if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}
     if len(rules) != 1:
         return None
-    # The draft requests of each state, in its run's order of drafters.
     by_state = [drafting.draft_requests(state) for state in states]
     if not any(by_state):
         return RoundPlan(tuple(states), llm, None)
@@ -151,8 +147,7 @@ class RoundResult:
             eos_ids = state.request.sequence.eos_ids
             state.verdict = verdict_of_tokens(state.tree, state.target_tokens, eos_ids)
             committed = int(self.arrays["length"][row])
-            # Host and device decide by the same tokens; if their paths ever differ, the KV cache is
-            # wrong.
+            # If the two paths ever differ, the KV cache is wrong.
             if len(state.verdict.path) != committed:
                 raise EngineError(
                     f"path is {number_of(len(state.verdict.path), 'node')} long: "
@@ -192,8 +187,7 @@ class RoundResult:
             merged = {ROOT: ROOT}
             for node, layout_node in enumerate(present_nodes(self.arrays["tokens"][draft_row])):
                 merged[node] = children[merged[draft.parents[node]], draft.token_ids[node]]
-                # The first of equal nodes is kept. SSMs are in the same order as in `first_equal`,
-                # on the device.
+                # The first of equal nodes is kept, the node that `first_equal` keeps.
                 first.setdefault(merged[node], ssm * nodes_per_ssm + layout_node)
         return [first[node] for node in range(len(tree))]
 

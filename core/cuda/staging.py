@@ -34,7 +34,7 @@ class HostToDevice:
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], device: torch.device) -> None:
         size = sum(prod(shape) for shape in shapes.values())
         self._cuda = device.type == "cuda"
-        # Pinned, so that the copy does not block the host. On a CPU both sides are one tensor.
+        # Pinned: the copy does not block the host. On a CPU both sides are one tensor.
         self._from = torch.zeros(size, dtype=torch.long, pin_memory=self._cuda)
         self._to = torch.zeros(size, dtype=torch.long, device=device) if self._cuda else self._from
         self._sent: Any = None
@@ -48,7 +48,7 @@ class HostToDevice:
             start = end
 
     def reals(self, name: str) -> torch.Tensor:
-        """An input that was written as the bits of float64, on the device."""
+        """An input whose bits are float64, on the device."""
         return self.device[name].view(torch.float64)
 
     def wait(self) -> None:

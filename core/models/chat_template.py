@@ -1,8 +1,6 @@
-"""Renders chat templates in a separate process, which is killed after a time limit. A chat template
-is a program that comes with a model.
+"""Renders chat templates in a separate process, which is killed after a time limit.
 
-transformers' sandbox protects files and Python's internals from a template, but does not limit time
-and memory: `{{ 9**9**9 }}` holds the GIL for hours.
+transformers' sandbox limits neither time nor memory: `{{ 9**9**9 }}` holds the GIL.
 """
 
 from __future__ import annotations
@@ -33,9 +31,8 @@ GRACE_S = 1.0
 
 
 class TemplateProcess:
-    """A child process that renders conversations. It is started at the first conversation at the
-    latest, and again after it has ended. It is killed when this object is collected, and ends at
-    most a few seconds after this process. Thread-safe."""
+    """A child process that renders conversations; `render` starts it unless it runs. It is killed
+    when this object is collected. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

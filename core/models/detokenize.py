@@ -1,9 +1,8 @@
 """Streaming detokenization that never splits a UTF-8 character.
 
-The results of `push` and of `flush`, concatenated, are the text of the new tokens. That text is
-`tokenizer.decode(prompt + new)` without its beginning `tokenizer.decode(prompt)`, both without
-special tokens. There is one exception, for tokens that are single bytes: if one byte is invalid,
-`decode` replaces the whole run of bytes. The Detokenizer keeps characters of the run that were
+The texts that `push` and `flush` return, concatenated, are the new tokens' part of
+`tokenizer.decode(prompt + new)` without special tokens. Exception: if a byte in a run of byte
+tokens is invalid, `decode` replaces the whole run. The Detokenizer keeps the characters that were
 already shown, and each byte after them becomes U+FFFD.
 """
 
@@ -17,15 +16,14 @@ from weakref import WeakKeyDictionary
 __all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts", "token_texts"]
 
 REPLACEMENT = "�"
-# The number of prompt tokens in the first window. It is doubled while the window has no text or
-# begins within a run of invalid bytes.
+# Prompt tokens in the first window, which may be doubled.
 CONTEXT_TOKENS = 6
 # The most tokens that one character takes: one for each of its bytes in UTF-8.
 CHARACTER_TOKENS = 4
 
 
 class Detokenizer:
-    """Decodes a short window that begins at a token boundary between complete characters.
+    """Decodes a short window of the last tokens.
 
     The window must have text: many tokenizers strip the space before the first word of a text.
     """
@@ -39,8 +37,7 @@ class Detokenizer:
         # within a run of invalid bytes.
         while size < len(ids) and not _is_end(self._decode(ids[-size:]), prompt_text):
             size *= 2
-        # `_shown` is the text of the window's first `_shown_tokens` tokens; after a `push`, without
-        # a last character that is still incomplete.
+        # `_shown`: the text that was already shown of the window's first `_shown_tokens` tokens.
         self._ids = ids[-size:]
         self._shown_tokens = len(self._ids)
         self._shown = self._decode(self._ids)
@@ -48,7 +45,7 @@ class Detokenizer:
         self._invalid_run = [*self._ids] if self._shown.endswith(REPLACEMENT) else []
 
     def push(self, token_id: int) -> str:
-        """The text this token completes; empty while a character is incomplete."""
+        """The text that this token completes, possibly empty."""
         if token_id in self.special_texts:
             return ""  # skipped by `decode`, even within a character
         self._ids.append(token_id)
@@ -74,8 +71,8 @@ class Detokenizer:
         # part.
         continues = text.startswith(self._shown)
         delta = text[len(self._shown) :] if continues else self._decode(newest)
-        # The newest tokens become the window. Earlier tokens that make the run of bytes invalid
-        # stay before them: without these, the newest tokens might decode to a character.
+        # Tokens that made a run of bytes invalid stay in the window: the newest tokens alone might
+        # decode to a character.
         if held_back:
             self._ids = self._invalid_run + newest
             self._invalid_run = self._invalid_run or newest
@@ -105,8 +102,8 @@ _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def longest_token(tokenizer: Any) -> int:
-    """The largest number of characters that one token can stand for: the length of the longest
-    vocabulary entry for BPE and Unigram; sys.maxsize for tokenizers of other models."""
+    """An upper bound on the characters of one token: the length of the longest vocabulary entry for
+    BPE and Unigram, else sys.maxsize."""
     if tokenizer not in _LONGEST:
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
         bounded = type(model).__name__ in BOUNDED_MODELS

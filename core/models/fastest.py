@@ -33,7 +33,7 @@ MIN_FREE_PER_WEIGHT_BYTE = 2
 
 
 def fastest(weights: LeanWeights, masks: MaskKind) -> Forward:
-    """The pass of one model, or of stacked models (`core.models.stacking`)."""
+    """The fastest pass of one model or of stacked models."""
     return compile_forward(weights, masks) or in_few_launches(torch_forward(weights, masks))
 
 
@@ -44,9 +44,9 @@ def torch_forward(weights: LeanWeights, masks: MaskKind) -> TensorForward:
 
 
 def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
-    """The native pass; None if it does not support the device, dtype or head size, if memory is
-    short, or if numba is missing or fails."""
-    # The kernels rotate a head as two halves, so its size has to be even.
+    """The native pass; None if it does not support the weights, if memory is short, or if numba is
+    missing or fails."""
+    # The kernels rotate a head in two halves: its size has to be even.
     if weights.embedding.device.type != "cpu" or weights.head_size % 2:
         return None
     if weights.embedding.dtype not in (torch.float32, torch.bfloat16):
@@ -63,16 +63,15 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
         # Compiled now, while loading, rather than in the first request.
         compiled_forward.try_out()
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
-        return None  # numba is missing or fails here: the torch pass serves as well
+        return None  # numba is missing or fails here
     return compiled_forward
 
 
 def streamed_forward(
     weights: LeanWeights, masks: MaskKind, stream: LayerStream, native: tuple[Any, Any]
 ) -> Forward:
-    """The pass of an offloaded model. `native`: the kernels of a compiled pass of the same
-    architecture (`HfModel.kernels`) and the element type of the streamed matrices, or (None,
-    None)."""
+    """The pass of an offloaded model. `native`: the kernels of a compiled pass (`HfModel.kernels`)
+    and the element type of the streamed matrices, or (None, None)."""
     kernels, element = native
     if kernels is None:
         return LeanForward(weights, masks, stream)

@@ -1,6 +1,4 @@
-"""Forward: a model's pass over a Batch. GeneralForward runs any transformers module, with 4-D masks
-and explicit position ids; core/models/lean.py writes out the pass of Llama-like models.
-"""
+"""Forward: a model's pass over a Batch. GeneralForward is the pass of a transformers module."""
 
 from __future__ import annotations
 
@@ -33,9 +31,8 @@ __all__ = [
 class MaskKind:
     """The form in which a transformers module takes attention masks.
 
-    `window` is the sliding window in tokens (0: none). `by_layer_type`: the model takes a dict of a
-    full and a sliding mask; otherwise the model takes one mask, which includes the window, if there
-    is one.
+    `window`: the sliding window in tokens, 0 for none. With `by_layer_type` the module takes a dict
+    of a full and a sliding mask, else a single mask.
     """
 
     window: int = 0
@@ -57,35 +54,36 @@ class Forward(Protocol):
 
     @property
     def shapes(self) -> Sequence[LayerShape]:
-        """Shape of each layer in the KV cache."""
+        """Shapes of the KV cache's layers."""
         ...
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights in memory; weights that share memory are counted once."""
+        """Bytes of the weights."""
         ...
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
-        """Logits (batch, width, V) in the model's dtype or float32. With `batch.last_only`, a pass
-        that can compute the last query's logits alone returns only these logits (batch, 1, V)."""
+        """Logits (batch, width, V) in the model's dtype or float32. With `batch.last_only` they may
+        be the last query's alone: (batch, 1, V)."""
         ...
 
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 """Keys and values (rows, heads, extent, head size) that a pass attends to."""
 Write = Callable[[int, torch.Tensor, torch.Tensor], KeysValues]
-"""Stores a layer's new keys and values (rows, heads, width, head size); returns KeysValues."""
+"""Stores a layer's new keys and values (rows, heads, width, head size), given the layer's index;
+returns KeysValues."""
 Masks = tuple[torch.Tensor | None, torch.Tensor | None]
-"""The masks that are added to the attention scores (see `additive`): first the mask of layers with
-full attention, then the mask of layers with a sliding window. None: every slot is attended to."""
+"""Masks added to attention scores, see `additive`: of layers with full attention, then of layers
+with a sliding window. None: every slot is attended to."""
 
 
 @runtime_checkable
 class TensorForward(Forward, Protocol):
-    """A pass over tensors without host decisions, so that it can be captured as a CUDA graph."""
+    """A pass over tensors without host decisions: a CUDA graph can capture it."""
 
     def reach(self, position: int) -> None:
-        """Grows the rotary tables to hold this position."""
+        """Grows the rotary tables, if needed, to hold this position."""
         ...
 
     def over(
@@ -103,12 +101,12 @@ class TensorForward(Forward, Protocol):
 
 
 def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Tensor:
-    """The pass over a batch, without further padding and not captured."""
+    """An eager pass over a batch; see `Forward.logits`."""
 
     def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
         return arena.write(layer, batch.plan, k, v)
 
-    # A host decision, hence outside `over`.
+    # A host decision: not within `over`.
     forward.reach(int(batch.positions.max()))
     tokens, positions = (
         torch.from_numpy(part).to(forward.device) for part in (batch.tokens, batch.positions)
@@ -119,7 +117,7 @@ def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Te
 
 def _masks(batch: Batch, dtype: torch.dtype, device: torch.device) -> Masks:
     if batch.full.all() and batch.near.all():
-        # Attention without a mask has a faster kernel. A single token usually needs no mask.
+        # Attention without a mask has a faster kernel.
         return None, None
     full = additive(batch.full, dtype, device)
     return full, full if batch.near is batch.full else additive(batch.near, dtype, device)
@@ -134,7 +132,7 @@ class GeneralForward:
         first = next(module.parameters())
         self.device: torch.device = first.device
         self.dtype: torch.dtype = first.dtype
-        # Looked up, since older models lack the argument.
+        # Some modules lack the argument.
         self._keep_argument = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._cache_argument = cache_argument(module)
         shapes = self._probe()
@@ -150,11 +148,9 @@ class GeneralForward:
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         if self._cache is None or self._cache.arena is not arena:
             self._cache = ArenaCache(arena, self._layers)
-        # One cache object serves all passes; the plan has the slots of this pass.
         self._cache.plan = batch.plan
         optional: dict[str, Any] = {}
-        # Without the argument the head runs for all tokens of a prompt, though only the last is
-        # needed.
+        # Else the head would run for every token of a prompt.
         if self._keep_argument and batch.last_only:
             optional["logits_to_keep"] = 1
         optional[self._cache_argument] = self._cache
@@ -191,15 +187,15 @@ class GeneralForward:
 
 
 def cache_argument(module: Any) -> str:
-    """The name of a transformers module's KV cache argument, which transformers 5.24 renamed."""
+    """The name of the module's KV cache argument, which depends on the version of transformers."""
     parameters = inspect.signature(module.forward).parameters
     return "cache" if "cache" in parameters else "past_key_values"
 
 
 def additive(visible: BoolArray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A mask (batch, 1, width, extent) to add to attention scores, 0 or the dtype's minimum: the
-    form that transformers' attention implementations `eager` and `sdpa` take."""
+    """A mask (batch, 1, width, extent) to add to attention scores: the dtype's minimum for hidden
+    slots, else 0. transformers' `eager` and `sdpa` attention take this form."""
     hidden = torch.from_numpy(~visible[:, None]).to(device)
     mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
-    # Not -inf: softmax of a row without visible slots would be NaN.
+    # Not -inf: softmax over no visible slot would be NaN.
     return mask.masked_fill_(hidden, torch.finfo(dtype).min)

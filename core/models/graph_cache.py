@@ -10,19 +10,16 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# The most graphs in a cache, which has one graph for each combination of shape, rows and extent of
-# the KV cache. A full cache is cleared: a growing text does not return to its old extents.
+# The most graphs in a cache. A full cache is cleared: a growing text does not return to its old
+# extents.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")
 
 
 class GraphPool:
-    """Memory shared by graphs that never run at the same time, and whether graphs are captured.
-
-    `captures` becomes False once a capture fails for a reason other than a lack of memory; a
-    warning names the reason.
-    """
+    """Memory shared by graphs that never run at the same time. `captures`: whether graphs are
+    captured."""
 
     def __init__(self, *, capture: bool) -> None:
         self.captures = capture
@@ -42,19 +39,18 @@ class GraphPool:
         return graph, output
 
     def disable(self, error: RuntimeError) -> None:
-        """Ends capturing with a warning: later captures would fail too."""
+        """Ends capturing; warns with the error's first line."""
         self.captures = False
         reason = (str(error).splitlines() or [repr(error)])[0]
         warnings.warn(f"CUDA graphs are off, rounds are slower: {reason}", stacklevel=3)
 
 
 class CachedGraph(Generic[T]):
-    """`work`, captured once. Each call runs `work` exactly once, so `work` may change its own
-    inputs.
+    """`work`, captured as a CUDA graph. Each call runs `work` on the device exactly once: `work`
+    may change its own inputs.
 
-    The first call runs `work` eagerly, as a warm-up. The second call captures it, if the pool
-    captures; later calls replay the graph and return the same tensors. Work that cannot be captured
-    stays eager.
+    The first call runs eagerly, a warm-up. A later call captures `work`, if the pool captures, and
+    replays it. Replays return the same tensors.
     """
 
     def __init__(self, work: Callable[[], T], pool: GraphPool) -> None:
@@ -64,7 +60,7 @@ class CachedGraph(Generic[T]):
 
     @property
     def is_captured(self) -> bool:
-        """Whether calls are replays: then the next call overwrites the returned tensors."""
+        """Whether calls are replays. A replay overwrites the tensors of the call before."""
         return self._captured is not None
 
     def __call__(self) -> T:

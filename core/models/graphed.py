@@ -1,8 +1,7 @@
-"""GraphedForward: the lean pass in few fixed shapes, each replayed as a CUDA graph.
+"""GraphedForward: a TensorForward in few fixed shapes, each replayed as a CUDA graph.
 
-A pass is padded to a bucket of queries and of slots, and its inputs are copied into tensors with
-fixed addresses. On CUDA a bucket is captured at its second pass and then replayed: one launch for
-all layers. On a CPU, for tests, the same code runs eagerly.
+A pass is padded to a bucket of queries and slots. Its inputs are copied into tensors with fixed
+addresses.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from core.models.rows import Batch, BoolArray
 
 __all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"]
 
-# The number of queries of a row is padded to the next of these widths: 1 for a root alone, more for
-# a root with its token tree.
+# The number of queries of a row is padded to the next of these widths.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-# The number of slots is rounded up to a multiple of this, so that one graph serves many lengths of
-# a text.
+# The number of slots is rounded up to a multiple of this: one graph then serves many lengths of a
+# text.
 EXTENT = 256
 
 
@@ -44,8 +42,8 @@ def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
 
 
 class GraphedForward:
-    """See Forward. Runs `lean`: with `capture` as CUDA graphs, else eagerly. A pass wider than the
-    widest bucket, as over a long prompt, is not captured."""
+    """See Forward. Runs `lean`, with `capture` through CUDA graphs. A pass wider than the widest
+    bucket runs eagerly."""
 
     def __init__(self, lean: TensorForward, *, capture: bool) -> None:
         self.lean = lean
@@ -87,7 +85,7 @@ class GraphedForward:
 
     @property
     def captures(self) -> bool:
-        """Whether passes are captured; see `GraphPool.captures`."""
+        """See `GraphPool.captures`."""
         return self._pool.captures
 
 
@@ -123,7 +121,7 @@ class _Pass:
         self._copy_done = None if on_cpu else cuda.Event()
 
     def fill(self, batch: Batch) -> None:
-        """Copies a batch into the pass's inputs; padded queries read and write the last slot."""
+        """Copies a batch into the pass's inputs."""
         if self._copy_done is not None:
             self._copy_done.synchronize()  # waits until the last batch has left pinned memory
         width = batch.tokens.shape[1]
@@ -147,7 +145,7 @@ class _Pass:
         lean = self._lean
         lowest = torch.finfo(lean.dtype).min
         masks = tuple(
-            # Built within the graph, so that one byte per slot is copied to the device.
+            # Built on the device: the copied inputs are bool, a byte per element.
             torch.zeros(hidden.shape, dtype=lean.dtype, device=lean.device).masked_fill_(
                 hidden, lowest
             )

@@ -1,8 +1,4 @@
-"""HfModel: a decoder-only transformers model with softmax attention, as a LanguageModel.
-
-Tree attention: a node attends to the committed tokens, its ancestors and itself; its position is
-committed length - 1 + depth. Sliding windows are over positions, not KV slots.
-"""
+"""HfModel: the LanguageModel of a decoder-only transformers model with softmax attention."""
 
 from __future__ import annotations
 
@@ -35,9 +31,8 @@ __all__ = ["HfModel", "feed_rows"]
 
 
 class HfModel:
-    """See LanguageModel. `module` is in eval mode on its device; with `lean` weights,
-    `core.models.fastest` chooses the pass, and only `embeddings` and `num_embeddings` need the
-    module. `forward`: the pass to run instead of the pass of `module` or `lean`."""
+    """See LanguageModel. `module` is in eval mode on its device. `forward`: the pass to run; by
+    default the fastest pass of `lean`, or the pass of `module` without `lean`."""
 
     def __init__(
         self,
@@ -54,12 +49,12 @@ class HfModel:
         self._forward: Forward = forward or (
             GeneralForward(module, masks) if lean is None else fastest(lean, masks)
         )
-        # The pass as it was loaded, kept while layers are streamed from memory; else None.
+        # The loaded pass while `stream_from_host` replaces it, else None.
         self._resident_forward: Forward | None = None
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
         self._rows: list[Row | None] = []
-        # (index in its stack, number of members of the stack).
+        # Index in the stack, number of its members.
         self._placement = (0, 1)
         self.stack: object | None = None
 
@@ -75,7 +70,6 @@ class HfModel:
 
     @cached_property
     def num_embeddings(self) -> int:
-        # Each draft asks several times.
         return len(self.embeddings)
 
     @property
@@ -104,15 +98,14 @@ class HfModel:
 
     @property
     def can_stream_from_host(self) -> bool:
-        """Whether `stream_from_host` is possible: the pass is compiled, in one process, and was not
-        loaded with streamed layers."""
+        """Whether `stream_from_host` is possible: the loaded pass is compiled and streams no
+        layers."""
         compiled = compiled_of(self._resident_forward or self._forward)
         return compiled is not None and compiled.stream is None
 
     def stream_from_host(self, mbps: float) -> None:
-        """From the next pass on, layers are copied from memory at this rate (10^6 bytes/s), as if
-        they did not fit; with 0 they are not copied. Raises UnsupportedModelError for a rate above
-        0 unless `can_stream_from_host`."""
+        """Streams the layers from host memory at `mbps` (10^6 bytes/s) in later passes; 0 ends
+        this. Raises UnsupportedModelError for a rate above 0 unless `can_stream_from_host`."""
         resident = self._resident_forward or self._forward
         compiled = compiled_of(resident)
         if mbps and not self.can_stream_from_host:
@@ -154,8 +147,7 @@ class HfModel:
         return row
 
     def close_row(self, row: int) -> None:
-        # The slots keep their contents: the next row of this number has length 0, and masks hide
-        # the slots past a row's length.
+        # The slots keep their contents: masks hide them from the row's next user.
         self._rows[row] = None
 
     def length(self, row: int) -> int:
@@ -166,15 +158,13 @@ class HfModel:
 
     @torch.inference_mode()
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        # `check` raises before any row changes.
         self.check(feeds)
         rows = self.add_nodes(feeds)
         places = [self.place(feed.row) for feed in feeds]
         batch = batch_of(feeds, rows, places, self.masks.window)
-        # Before the pass: growing the arena invalidates the views that a pass reads.
         self.arena.reserve(self.rows_held, batch.plan.extent)
         logits = self._forward.logits(batch, self.arena)
-        # float32 from here on, as transformers' `generate` processes logits.
+        # float32: transformers' `generate` processes logits in float32.
         if logits.shape[1] != batch.plan.width:  # the pass has computed the last logits only
             return [logits[0].float()]
         return [logits[i, feed_rows(feed)].float() for i, feed in enumerate(feeds)]
@@ -191,9 +181,8 @@ class HfModel:
         state.keep(len(nodes), keep)
 
     def pass_bytes(self, rows: int, width: int, extent: int) -> int:
-        """The main part, in bytes, of the memory that one pass allocates over `width` tokens of
-        each of `rows` rows; the longest row has `extent` slots. It holds the logits, copies of one
-        layer's cache and, if the slots do not fit in the present cache, a larger cache."""
+        """Estimated bytes that a pass allocates over `rows` rows of `width` tokens, if the longest
+        row has `extent` slots. Counts logits, copies of one layer's cache and a grown cache."""
         logits = rows * width * self.vocab_size * (4 + self.dtype.itemsize)
         cache = self.arena.copied_bytes(rows, extent)
         return logits + cache + self.arena.growth_bytes(self.rows_held, extent)
@@ -202,8 +191,7 @@ class HfModel:
 
     @property
     def tensors(self) -> TensorForward | None:
-        """The pass over tensors alone; None if the model has no such pass or attention has a
-        window."""
+        """The model's TensorForward; None if it has none or attention has a window."""
         return None if self.masks.window else tensors_of(self._forward)
 
     @property
@@ -224,7 +212,7 @@ class HfModel:
         """Records what a pass outside `forward` wrote to the row's slots: `committed` more tokens,
         then pending nodes with these parents. Raises EngineError if nodes are pending already."""
         state = self._row(row)
-        # Indices of `parents` count from the first pending node.
+        # Indices in `parents` count from the first pending node.
         if state.pending:
             raise EngineError(f"pending nodes are {state.pending}: none may be left behind")
         state.length += committed
@@ -239,8 +227,8 @@ class HfModel:
 
     @property
     def rows_held(self) -> int:
-        """The number of arena rows up to this model's last row, including rows of other members of
-        its stack."""
+        """The number of arena rows for this model's rows and equally many of each other stack
+        member."""
         return len(self._rows) * self._placement[1]
 
     def join(
@@ -263,7 +251,7 @@ class HfModel:
     def place(self, row: int) -> int:
         """The arena's row of one of this model's rows."""
         index, members = self._placement
-        # Members alternate, so a pass over one row of each member reads a contiguous view.
+        # Members alternate: row r of all members is contiguous in the arena.
         return row * members + index
 
     def add_nodes(self, feeds: Sequence[Feed]) -> list[Row]:
@@ -283,7 +271,7 @@ class HfModel:
                     raise EngineError.of(
                         f"parent of node {node}", parent, f"-1 to {node - 1} are there"
                     )
-            # The cheap bound first, as if all nodes were one chain; siblings share a position.
+            # The cheap bound first: no path is longer than a chain of all nodes.
             if row.length + row.pending + len(feed.token_ids) <= self.context_length:
                 continue
             if (needed := row.context_needed(feed.parents)) > self.context_length:
@@ -300,6 +288,6 @@ class HfModel:
 
 
 def feed_rows(feed: Feed) -> slice:
-    """The rows of a padded pass's logits that the feed asks for."""
+    """The queries whose logits the feed asks for."""
     count = len(feed.token_ids)
     return slice(count - 1 if feed.last_only else 0, count)

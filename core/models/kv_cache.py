@@ -1,9 +1,7 @@
-"""KVArena: the KV cache, addressed by row (one for each active request) and slot.
+"""KVArena: the KV cache, addressed by row and slot.
 
-A slot is not a position: committed tokens have slot = position, and pending tree nodes follow in
-one slot each, although siblings share a position. Committing a path is one gather of keys and one
-of values for all layers of one shape. Rejected nodes are not zeroed: masks of later passes hide
-them.
+A committed token's slot is its position. Pending tree nodes follow in one slot each, though
+siblings share a position. Rejected nodes are not zeroed: masks hide them.
 """
 
 from __future__ import annotations
@@ -17,8 +15,7 @@ from transformers.cache_utils import Cache
 from core.errors import OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
-# A cache of at most this size is allocated without reading the amount of free memory, which takes a
-# system call.
+# Up to this size a cache is allocated without asking the system for the amount of free memory.
 UNCHECKED_BYTES = 1 << 26
 
 __all__ = ["UNCHECKED_BYTES", "ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
@@ -38,8 +35,8 @@ class SlotPlan:
     """Slots that one pass writes and reads.
 
     For each batch entry: `rows` its arena row; `starts` the first slot it writes; `counts` how many
-    of the `width` queries are real. Slots 0 to `extent` - 1 are read. Padded queries write to the
-    last of these slots, to which no real query attends.
+    of the `width` queries are real. Slots 0 to `extent` - 1 are read. Padded queries write to slot
+    `extent` - 1, which no real query then attends to.
     """
 
     rows: tuple[int, ...]
@@ -50,9 +47,10 @@ class SlotPlan:
 
 
 class KVArena:
-    """Keys and values; layers of one shape share a tensor (layers, rows, heads, slots, size).
+    """Keys and values. The keys of all layers of one shape are one tensor (layers, rows, heads,
+    slots, size), and their values another.
 
-    New slots are zeroed: 0 x NaN is NaN, so a NaN in a masked slot would leak through attention.
+    New slots are zeroed: 0 x NaN is NaN, and a NaN in a masked slot would leak through attention.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class KVArena:
         self._dtype, self._device = dtype, device
         self._stacks: list[torch.Tensor] = []
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        # For the last plan only, since all layers of a pass have the same plan.
+        # All layers of a pass have the same plan.
         self._last_places: tuple[SlotPlan, torch.Tensor, torch.Tensor] | None = None
         self.rows = self.slots = 0
 
@@ -76,8 +74,8 @@ class KVArena:
 
     @property
     def stacked_kv(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values (layers, rows, heads, slots, size) if all layers have one shape; valid
-        until `reserve` allocates again."""
+        """Keys and values (layers, rows, heads, slots, size), valid until `reserve` allocates
+        again. Requires an earlier `reserve` and layers of one shape."""
         keys, values = self._stacks
         return keys, values
 
@@ -107,7 +105,7 @@ class KVArena:
                 stacks.append(new)
                 pair.append(new)
             layers.update({m: (pair[0][i], pair[1][i]) for i, m in enumerate(members)})
-        # Last, so that an arena whose allocation fails is unchanged.
+        # Last: an arena whose allocation fails is unchanged.
         self._stacks = stacks
         self._layers = [layers[i] for i in sorted(layers)]
         self.rows, self.slots = rows, slots
@@ -119,14 +117,14 @@ class KVArena:
         return self._bytes_of(max(self.rows, rows) * self._grown_slots(slots))
 
     def copied_bytes(self, rows: int, slots: int) -> int:
-        """Bytes of the largest layer's keys and values in `rows` rows of `slots` slots: a pass
-        copies the keys and values of rows that are not adjacent."""
+        """Bytes of the largest layer's keys and values in `rows` rows of `slots` slots. A pass over
+        rows that are not adjacent copies them."""
         cell = max(one.heads * (one.key_size + one.value_size) for one in self.shapes)
         return rows * slots * cell * self._dtype.itemsize
 
     def _grown_slots(self, slots: int) -> int:
-        # Doubled, so that a text that grows token by token causes few copies of the whole cache. At
-        # least 256, so that a short text causes no copy.
+        # Doubling limits the copies of the whole cache while a text grows. 256 slots hold a short
+        # text.
         return self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
 
     def _bytes_of(self, cells: int) -> int:
@@ -138,8 +136,7 @@ class KVArena:
 
     def _check_room(self, cells: int) -> None:
         num_bytes = self._bytes_of(cells)
-        # Counts the new cache alone: the old cache stays until its contents are copied, so its
-        # memory is not free.
+        # The old cache is not free yet: its contents are copied first.
         free = available_bytes(self._device) if num_bytes > UNCHECKED_BYTES else None
         if free is not None and num_bytes > free:
             raise OutOfMemoryError(
@@ -176,8 +173,7 @@ class KVArena:
         contiguous = rows == tuple(range(first, last + 1))
         read = []
         for store, part in zip(self._layers[layer], new, strict=True):
-            # Indexed (batch, width) around the heads' slice: the result is (batch, width, heads,
-            # size).
+            # The indexed part is (batch, width, heads, size).
             store[at, :, slots] = part.transpose(1, 2)
             used = store[:, :, :extent]
             # Adjacent rows are read as a view, others are copied.
@@ -185,8 +181,7 @@ class KVArena:
         return read[0], read[1]
 
     def _places(self, plan: SlotPlan) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows (batch, 1) and slots (batch, width) that a plan writes to; computed once a pass,
-        for all layers."""
+        """Rows (batch, 1) and slots (batch, width) that a plan writes to."""
         if self._last_places is None or self._last_places[0] is not plan:
             rows = torch.tensor(plan.rows, device=self._device)[:, None]
             scratch = plan.extent - 1
@@ -200,25 +195,22 @@ class KVArena:
 
     def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
         """Moves `slots` of one row, in order, to `start`, `start` + 1, ...; all layers at once."""
-        # A chain that was accepted from its first node on is already there.
         if list(slots) == list(range(start, start + len(slots))):
             return
-        # Slots past the moved slots keep their contents: masks hide them.
         index = torch.tensor(slots, device=self._device)
         for stack in self._stacks:
-            # `index_select` copies before anything is written, so source and target may overlap.
+            # `index_select` copies before anything is written: source and target may overlap.
             stack[:, row, :, start : start + len(slots)] = stack[:, row].index_select(2, index)
 
     def move_at(self, at: torch.Tensor, slots: torch.Tensor, to: torch.Tensor) -> None:
         """Copies `slots` to the slots `to`, both (rows, n), in the rows `at` (rows, 1), in all
-        layers. Reads everything first, so the ranges may overlap."""
+        layers. The ranges may overlap."""
         for stack in self._stacks:
             stack[:, at, :, to] = stack[:, at, :, slots]
 
 
 class _PassCache(Cache):
-    """A cache argument of transformers' models, which call `update` once a layer. Positions and
-    masks are arguments of each pass: models need neither the length nor the kinds of layers."""
+    """The KV cache argument of a transformers module. Subclasses define `update`."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -232,14 +224,14 @@ class _PassCache(Cache):
 
 
 class ArenaCache(_PassCache):
-    """The arena as the cache of a module; `plan` is set before each pass."""
+    """The arena in the form of a module's cache; `plan` is set before each pass."""
 
     def __init__(self, arena: KVArena, layers: Sequence[int]) -> None:
         super().__init__()
         self.arena = arena
         self.plan: SlotPlan | None = None
         # A layer's index in the arena, by its index in the model: layers that share another layer's
-        # cache never call `update`.
+        # cache have none.
         self._index = {layer: i for i, layer in enumerate(layers)}
 
     def update(
@@ -258,7 +250,7 @@ class ArenaCache(_PassCache):
 
 
 class ShapeProbe(_PassCache):
-    """Records each layer's shape in one pass, independently of configuration fields."""
+    """Records the shape of each layer that has a cache."""
 
     def __init__(self) -> None:
         super().__init__()

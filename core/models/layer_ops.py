@@ -42,9 +42,8 @@ class Projection:
 
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
-    """An output head (..., inputs, outputs) in row-major order, which halves the time of products
-    with up to three tokens. A transposed head is copied. A large head, and a head on a GPU or in
-    half precision, are returned unchanged."""
+    """An output head (..., inputs, outputs), in row-major order if it is small, in float32 or
+    float64, and on a CPU. Products with up to three tokens then take half the time."""
     faster = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
     return head.contiguous() if faster and head.numel() <= LARGEST_COPY else head
 
@@ -52,9 +51,8 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    In float32 and float64 the result is computed from the vector norm, since |x|^2 = size
-    mean(x^2), which takes a third of the calls. In half precision `F.rms_norm` computes the result,
-    with sums in float32.
+    float32 and float64 use the vector norm, which takes a third of the calls. Half precision uses
+    `F.rms_norm`, which sums in float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
@@ -73,7 +71,7 @@ class Norm:
 
 
 FIRST_POSITIONS = 1024
-"""Positions of a new rotary table; tables grow by doubling."""
+"""Positions of a new rotary table."""
 
 
 class Rotation:
@@ -101,8 +99,8 @@ class Rotation:
 def cos_sin_table(
     inverse: torch.Tensor, scale: float, positions: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines (positions, head size) in float32; the first half of the sines is negated,
-    so that a rotation is x cos + roll(x, head size / 2) sin."""
+    """Cosines and sines (positions, head size) in float32; the first half of the sines is negated:
+    a rotation is x cos + roll(x, head size / 2) sin."""
     # In float32 whatever the model's dtype: bfloat16 rounds positions above 256.
     angles = torch.outer(torch.arange(positions, device=inverse.device).float(), inverse)
     cos, sin = angles.cos() * scale, angles.sin() * scale
@@ -112,8 +110,7 @@ def cos_sin_table(
 def rotate(heads: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Rotary embedding of heads (..., heads, head size)."""
     cos, sin = cos_sin
-    # (a, b) -> (a cos - b sin, b cos + a sin) for the two halves of a head; the table's sines are
-    # signed.
+    # (a, b) -> (a cos - b sin, b cos + a sin) for the two halves of a head.
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
 
 
@@ -132,7 +129,7 @@ def grouped_attention(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
     """`attend` for grouped queries on a GPU, where torch has no fused kernel for grouped queries
-    with a mask. Query heads that share a KV head are treated as further queries of that KV head."""
+    with a mask. Query heads of one KV head become further queries of that head."""
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
     # Query heads of one KV head are adjacent: (rows, KV heads, heads / KV heads x width, size).

@@ -1,8 +1,8 @@
 """LayerStream: the layers of a pass in order, for a model that does not fit in memory.
 
-Some layers are resident; one thread reads the other layers again in every pass, into two
-alternating buffers. While the pass computes on one buffer, the next layer is read into the other.
-Reading wraps around, so the first layers of the next pass are read between two passes.
+Layers that fit stay resident. A thread reads the other layers in every pass, into two alternating
+buffers: while the pass computes on one buffer, the next layer is read into the other. After the
+last layer, the thread reads the first layers of the next pass.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ __all__ = [
 BUFFERS = 2
 # Reads with a shorter gap between them are reported as one read.
 GAP_S = 0.002
-# The most reads whose times are kept until a round reports them: a prompt may take many passes,
-# which report none.
+# The most reads whose times are kept between two calls of `take_times`.
 MAX_TIMES = 4096
 # Bytes to which O_DIRECT needs memory to be aligned.
 PAGE = 4096
 
 
 class LayerSource(Protocol):
-    """A source of `count` layers, each of `size` bytes."""
+    """A source of layers that have one size."""
 
     @property
     def count(self) -> int:
@@ -50,7 +49,7 @@ class LayerSource(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of a layer, the same for all layers."""
+        """Bytes of each layer."""
         ...
 
     def read(self, layer: int, into: torch.Tensor) -> None:
@@ -60,8 +59,7 @@ class LayerSource(Protocol):
 
 
 class HostLayers:
-    """See LayerSource. Layers in host memory: pinned for copies to a GPU. On a CPU, reading copies
-    the layer and saves no memory; lessons and tests use this with a limited rate."""
+    """See LayerSource. `layers` (uint8) are in host memory, pinned for copies to a GPU."""
 
     def __init__(self, layers: Sequence[torch.Tensor]) -> None:
         self.layers = layers
@@ -78,7 +76,7 @@ def memory_of(bytes_: torch.Tensor) -> memoryview:
 
 
 def page_aligned(size: int, device: torch.device | None = None) -> torch.Tensor:
-    """Uninitialized page-aligned bytes, as O_DIRECT needs them; pinned for copies to a GPU."""
+    """Page-aligned bytes (uint8), as O_DIRECT needs; pinned if `device` is a GPU."""
     if device is not None and device.type == "cuda":
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
     memory = mmap.mmap(-1, max(1, -(-size // PAGE)) * PAGE)
@@ -94,7 +92,7 @@ class HostBuffer:
         self._data = page_aligned(size)
 
     def fill(self, source: LayerSource, layer: int) -> None:
-        """Reads a layer, in the reading thread."""
+        """Reads a layer; called by the reading thread."""
         source.read(layer, self._data)
 
     def wait(self) -> None:
@@ -105,14 +103,13 @@ class HostBuffer:
         return self._data
 
     def release(self) -> None:
-        """Ends the use. Does nothing here: `_LayerReader.release` lets the thread refill the
-        buffer."""
+        """Does nothing: `_LayerReader.release` frees the buffer."""
 
 
 class CudaBuffer:
-    """A buffer on a GPU, with the methods of HostBuffer. Filled on a copy stream while the compute
-    stream works on the other buffer; events order the streams. Layers of a file are copied through
-    pinned staging memory."""
+    """A GPU buffer with the methods of HostBuffer. A copy stream fills it; events order this stream
+    and the compute stream. Layers that are not in host memory pass through pinned staging
+    memory."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self._data = torch.empty(size, dtype=torch.uint8, device=device)
@@ -149,9 +146,9 @@ class CudaBuffer:
 
 
 class LayerStream:
-    """One iteration serves one pass: it yields (layer index, bytes) in order; the bytes are valid
-    until the next layer is requested. If a pass ends early, through an error of the pass or of the
-    source, reading begins with the first layer again."""
+    """One iteration serves one pass: it yields (layer index, bytes) in order. The bytes are valid
+    until the next layer is requested. After a pass that ended early, reading begins with the first
+    layer again."""
 
     def __init__(
         self, source: LayerSource, resident: int, mbps: float, mode: str, device: torch.device
@@ -193,16 +190,17 @@ class LayerStream:
         return self._bytes
 
     def take_times(self) -> list[tuple[float, float]]:
-        """(start, end) of the reads since the last call, in seconds of time.perf_counter."""
+        """(start, end) of the reads since the last call, in seconds of time.perf_counter. Reads
+        less than GAP_S apart are merged."""
         return self._reader.take_times()
 
     def close(self) -> None:
-        """Ends the reading thread, as garbage collection of this object does. Idempotent."""
+        """Ends the reading thread. Idempotent."""
         self._end()
 
 
 def stream_of(model: object) -> LayerStream | None:
-    """The stream of an offloaded model's layers; None for any other model."""
+    """The stream of an offloaded model's layers, else None."""
     stream: LayerStream | None = getattr(model, "stream", None)
     return stream
 
@@ -215,7 +213,7 @@ def _load(source: LayerSource, layer: int, device: torch.device) -> torch.Tensor
 
 class _LayerReader:
     """The reading thread and the state it shares with the thread of the passes. Has no reference to
-    the LayerStream, so that the stream can be collected while the thread runs."""
+    the LayerStream, which can be collected while the thread runs."""
 
     def __init__(
         self, source: LayerSource, layers: Sequence[int], rate: float, device: torch.device
@@ -227,7 +225,7 @@ class _LayerReader:
             for _ in range(min(BUFFERS, len(layers)))
         ]
         self._changed = threading.Condition()
-        # Counts of layers read, taken and released since the epoch began; the n-th layer read is in
+        # Counts of layers read, taken and released since the epoch began. Read n, from 0, fills
         # buffer n modulo the number of buffers. A new epoch begins after a pass that ended early.
         self._read = self._taken = self._released = self._epoch = 0
         self._error: Exception | None = None
@@ -251,8 +249,8 @@ class _LayerReader:
                 self._changed.notify_all()
 
     def take(self) -> HostBuffer | CudaBuffer:
-        """The next layer's buffer, once the layer is read; on a GPU, once its copy is queued and
-        the previous layer's copy is complete. Raises the error of the read."""
+        """Waits for the next layer's buffer. On a GPU the copy may still run: `CudaBuffer.use`
+        waits for it. Raises the error of the read, and RuntimeError after `end`."""
         with self._changed:
             while self._read == self._taken and self._error is None and not self._ended:
                 self._changed.wait()
@@ -292,8 +290,7 @@ class _LayerReader:
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)
-                # Waits for the previous copy. So the times are those of copies, not of launches,
-                # and the copy stream always has the next copy queued.
+                # Waits for the previous copy: the times are those of copies, not of launches.
                 self._buffers[(number - 1) % len(self._buffers)].wait()
             except MODEL_FAULTS as failure:  # raised again in the pass, see `take`
                 error = failure

@@ -1,9 +1,7 @@
-"""LeanForward: the pass of Llama-like models in torch calls, with one projection for QKV and
+"""LeanForward: the pass of Llama-like models in few torch calls, with one projection for QKV and
 one for gate and up.
 
-Half of a small model's pass through a transformers module is overhead between kernels. This pass
-makes fewer calls: the two projections above, one rotation of queries and keys, and no mask if every
-slot is attended to.
+Half of a small model's pass through a transformers module is overhead between kernels.
 """
 
 from __future__ import annotations
@@ -78,8 +76,7 @@ class LeanWeights:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the weights, a tied head counted once."""
-        # Without `inverse`, which is no parameter.
+        """Bytes of the parameters; a tied head counts once."""
         tensors = [self.embedding, self.norm, *([] if self.is_tied else [self.head])]
         for layer in self.layers:
             parts = (getattr(layer, name) for name in layer.__slots__ if name != "sliding")
@@ -90,11 +87,11 @@ class LeanWeights:
 def map_tensors(
     models: Sequence[LeanWeights], combine: Callable[[list[torch.Tensor]], torch.Tensor]
 ) -> LeanWeights:
-    """Combines each parameter of several models of one shape; other fields, `inverse` among them,
-    are those of the first model. `combine` is called with the same parameter of each model."""
+    """Combines each parameter of models of one shape: `combine` takes the parameter of each model.
+    `inverse` and the numbers are the first model's."""
     first = models[0]
     embedding = combine([one.embedding for one in models])
-    # A tied head stays a view of the embedding, in a stack too.
+    # A tied head stays a view of the embedding.
     outputs = first.head.shape[-1]
     tied_head = embedding.transpose(-2, -1)[..., :outputs]
     head = tied_head if first.is_tied else combine([one.head for one in models])
@@ -116,8 +113,6 @@ def member_weights(weights: LeanWeights, member: int) -> LeanWeights:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """The operations of one layer."""
-
     input_norm: Norm
     qkv: Projection
     q_norm: Norm | None
@@ -245,7 +240,7 @@ class _Streamed:
             yield self.operations(with_matrices(self.layers[layer], data))
 
 
-# The parts of a layer that are streamed; its norms and biases stay on the device.
+# The parts of a layer that are streamed.
 MATRICES = ("qkv", "out", "gate_up", "down")
 
 

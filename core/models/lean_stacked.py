@@ -41,21 +41,18 @@ def _norms(layer: LeanLayer, eps: float) -> _Norms:
 
 
 class StackedForward:
-    """See TensorForward. Row r of the batch belongs to member r modulo the number of members.
-    Within a pass, tensors outside attention are (members, tokens of a member, ...)."""
+    """See TensorForward. Row r of the batch belongs to member r modulo the number of members."""
 
     def __init__(self, weights: LeanWeights) -> None:
         self._weights = weights
         self._members = len(weights.embedding)
-        # Norms broadcast over the tokens of their member.
         self._norms = [_norms(layer, weights.eps) for layer in weights.layers]
         self._norm = Norm(weights.norm[:, None], weights.eps)
         self.device, self.dtype = weights.norm.device, weights.norm.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
         self._rotation = Rotation(weights.inverse, weights.rope_scale, self.dtype)
-        # (members, 1): the row of each member's token 0 in the concatenated embeddings of all
-        # members.
+        # (members, 1): each member's token 0 in the concatenated embeddings of all members.
         self._first = torch.arange(self._members, device=self.device)[:, None]
         self._first *= weights.embedding.shape[1]
 
@@ -85,7 +82,7 @@ class StackedForward:
             self._by_member(part.view(rows, width, 1, -1))
             for part in self._rotation.at(positions.reshape(-1))
         )
-        # Each product below is batched over members.
+        # (members, tokens of a member, hidden).
         x = w.embedding.view(-1, hidden)[self._by_member(tokens) + self._first]
         for i, (layer, norms) in enumerate(zip(w.layers, self._norms, strict=True)):
             # Attention is by row: rows have separate KV slots.

@@ -1,6 +1,5 @@
 """LeanWeights from a Llama-like transformers module. The matrices of QKV, and of gate and up, are
-concatenated; the module's matrices become views of the result, so that no matrix is stored twice.
-"""
+concatenated. The module's matrices become views of the result: no matrix is stored twice."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from core.models.lean import LeanLayer, LeanWeights
 
 __all__ = ["ARCHITECTURES", "adopt", "lean_layer", "lean_weights", "stored_wide"]
 
-# Candidates for the lean pass: the checks below and a comparison of logits decide.
+# Candidates for the lean pass: `_has_known_parts` decides.
 ARCHITECTURES = frozenset(
     {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 )
@@ -25,8 +24,7 @@ LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
 def lean_weights(module: Any) -> LeanWeights | None:
-    """The module's weights, concatenated; None if the module is not supported. The module still
-    works afterwards."""
+    """The module's weights; None if the module is not supported."""
     if type(module).__name__ not in ARCHITECTURES or not _has_known_parts(module):
         return None
     body, config = module.model, module.config
@@ -39,7 +37,7 @@ def lean_weights(module: Any) -> LeanWeights | None:
             lean_layer(layer, kind, wide) for layer, kind in zip(body.layers, kinds, strict=True)
         ),
         norm=body.norm.weight.detach(),
-        # A view, so that a tied head stays tied.
+        # A view: a tied head stays tied.
         head=module.lm_head.weight.detach().t(),
         inverse=body.rotary_emb.inv_freq.detach().float(),
         rope_scale=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),
@@ -77,14 +75,13 @@ def _linears(layer: Any) -> list[Any]:
 
 
 def stored_wide(weight: torch.Tensor) -> bool:
-    """Whether matrices are stored row-major as (inputs, outputs): faster for one token in float32
-    and float64 on a CPU; half-precision products expect (outputs, inputs)."""
+    """Whether to store matrices row-major as (inputs, outputs): faster for one token in float32 and
+    float64 on a CPU."""
     return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
 
 
 def lean_layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
-    """A layer's weights, concatenated; the module's matrices become views of the result. `wide`:
-    see `stored_wide`."""
+    """A layer's weights. `wide`: see `stored_wide`."""
     attention, mlp = layer.self_attn, layer.mlp
     qkv, qkv_bias = _concatenate([attention.q_proj, attention.k_proj, attention.v_proj], wide)
     out, out_bias = _concatenate([attention.o_proj], wide)
@@ -138,13 +135,11 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
 
 @torch.no_grad()
 def _concatenate(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """One matrix (inputs, all outputs) for several linears of the same inputs, and their biases;
-    each linear's weight becomes a view of the matrix. `wide`: row-major as (inputs, outputs)."""
+    """One matrix (inputs, all outputs) for several linears of the same inputs, and their biases or
+    None. Each linear's weight becomes a view of the matrix. `wide`: row-major."""
     weights = torch.cat([linear.weight for linear in linears])
-    # (inputs, outputs) in either case; only the order in memory differs.
     matrix = weights.t().contiguous() if wide else weights.t()
-    # Frees the originals layer by layer: loading needs memory for one more layer, not for a second
-    # model.
+    # Frees the originals now: loading needs memory for one more layer, not for a second model.
     _divide(matrix, linears)
     biases = [linear.bias for linear in linears]
     if all(bias is None for bias in biases):

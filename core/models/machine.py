@@ -1,13 +1,4 @@
-"""Resources of the machine: cores for CPU passes, allocator arenas, free memory.
-
-Threads of a pass wait for each other by spinning. On two cores with two other busy processes a pass
-of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two; on idle cores two
-threads took 2.6 ms. So one core is left free by default.
-
-glibc gives each allocating thread its own arena, and `malloc_trim` never returns the free end of
-any arena but the first. After unloading a model of 85 MB, up to 47 MB stayed allocated. With one
-arena all of this memory was returned in every trial, at the same speed.
-"""
+"""Resources of the machine: cores for CPU passes, heap, free memory."""
 
 from __future__ import annotations
 
@@ -48,8 +39,12 @@ SWITCH_INTERVAL_S = 0.001
 
 
 def use_threads(count: int | None = None) -> int:
-    """Sets torch's threads for this process: `count`, or all cores but one; returns the number.
-    Raises ConfigError if `count` is out of range."""
+    """Sets torch's threads for this process: `count`, or all cores but one, at least 1. Returns the
+    number. Raises ConfigError if `count` is out of range.
+
+    Threads of a pass wait for each other by spinning. On two cores with two other busy processes, a
+    pass of the bundled LLM took 3.3 ms on one thread. On two threads it took hundreds.
+    """
     cores = os.cpu_count() or 1
     if count is not None:
         integer("threads", count, 1, cores)
@@ -61,9 +56,8 @@ def use_threads(count: int | None = None) -> int:
 def without_cudnn_attention() -> None:
     """Excludes cuDNN from torch's attention kernels, for this process.
 
-    cuDNN compiles a plan for each new number of slots, so for each token of a growing text. Plain
-    decoding of the bundled LLM on an H200 made 27 tokens/s with cuDNN, and 174 if all passes had
-    one shape.
+    cuDNN compiles a plan for each new number of slots. Plain decoding of the bundled LLM on an H200
+    made 27 tokens/s with cuDNN, and 174 with one shape in all passes.
     """
     cuda: Any = torch.backends.cuda
     cuda.enable_cudnn_sdp(False)
@@ -72,10 +66,9 @@ def without_cudnn_attention() -> None:
 def shorten_switch_interval() -> None:
     """Shortens Python's switch interval: how long a thread may keep the GIL while another waits.
 
-    During a pass, which releases the GIL, a thread of the page takes the GIL, and the round's next
-    stage waits. With the page open, plain decoding had 0.83 of its speed without the page at 1 ms,
-    0.73 at 5 ms and 0.80 at 0.5 ms. These are medians of 10 interleaved runs each, on two cores; an
-    hour later plain decoding had 0.77 at 1 ms.
+    After a pass, which releases the GIL, the round waits until a thread of the page yields the GIL.
+    With the page open, plain decoding kept 0.83 of its speed at 1 ms and 0.73 at 5 ms, in medians
+    of 10 runs on two cores.
     """
     # Never longer than before: the program may have set less.
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
@@ -84,9 +77,9 @@ def shorten_switch_interval() -> None:
 class TorchAlone:
     """Limits torch to one thread while passes run on their own threads.
 
-    Between operations torch's threads spin on a core that a pass needs. On two cores with two
-    threads, plain decoding of the bundled LLM at T = 0.8 made 170 tokens/s, and 614 with this
-    limit. Used by one thread, the engine's.
+    Between operations torch's threads spin on a core that a pass needs. On two cores, plain
+    decoding of the bundled LLM at T = 0.8 made 170 tokens/s, and 614 with this limit. Not
+    thread-safe.
     """
 
     def __init__(self, models: Iterable[object]) -> None:
@@ -114,7 +107,10 @@ M_ARENA_MAX = -8
 
 def one_arena() -> None:
     """Makes all threads share malloc's first arena, if malloc is glibc's. Call it before other
-    threads start."""
+    threads start.
+
+    `malloc_trim` never returns the free end of any arena but the first.
+    """
     mallopt = _glibc("mallopt")
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)
@@ -130,40 +126,38 @@ def release_memory() -> None:
 
 
 def trim_heap() -> None:
-    """Returns freed heap memory to the system. Without this call, 140 MB stayed in the heap after a
-    model of 134 MB was unloaded."""
+    """Returns freed heap memory to the system, if malloc is glibc's."""
     trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)
 
 
 def _glibc(name: str) -> Any:
-    """A function of glibc, or None."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
-# transformers loads the first of WEIGHT_FILES that exists, as one file or as the files of its
-# index. From a folder without these files, the files of the first pattern that matches are taken.
+# transformers loads the first of WEIGHT_FILES that exists, or the files of its index.
+# WEIGHT_PATTERNS are for folders without these files.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
 
 def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
-    """Bytes of a model's weights: in memory as `dtype`; without `dtype`, in the files; 0 if the
-    files are not local."""
+    """Bytes of a model's weights in `dtype`, or in its files if `dtype` is None; 0 if the files are
+    not local."""
     if dtype is not None:
         return parameter_count(source) * dtype.itemsize
     return sum(map(_size, weight_files(source)))
 
 
 def parameter_count(source: str) -> int:
-    """Number of parameters in a model's files, from their headers, else estimated from their size;
-    0 if the files are not local."""
+    """Number of parameters in a model's files, see `_stored_parameters`; 0 if the files are not
+    local."""
     return sum(map(_stored_parameters, weight_files(source)))
 
 
 def weight_files(source: str) -> list[Path]:
-    """The files that transformers loads; none if the model is not local."""
+    """The files of a model's weights; none if the model is not local."""
     folder = Path(source)
     if not folder.is_dir():
         folder = snapshot(source) or folder
@@ -178,7 +172,7 @@ def weight_files(source: str) -> list[Path]:
 
 
 def _indexed_files(index: Path) -> list[Path]:
-    """The existing files of an index; none if it is unreadable, which the loader reports."""
+    """The existing files of an index; none if it is unreadable."""
     try:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         return sorted(file for name in names if (file := index.parent / name).is_file())
@@ -187,8 +181,8 @@ def _indexed_files(index: Path) -> list[Path]:
 
 
 def _stored_parameters(file: Path) -> int:
-    """Number of parameters in a file: from its header, else estimated as 16-bit numbers from its
-    size."""
+    """Number of parameters in a file. An unreadable file is estimated by its size, in 16-bit
+    numbers."""
     if file.suffix == ".safetensors":
         try:
             with safe_open(file, framework="numpy") as tensors:
@@ -220,7 +214,7 @@ def _size(file: Path) -> int:
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Free memory of the device; None if unknown."""
+    """Free memory of the device in bytes; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     meminfo = Path("/proc/meminfo")

@@ -1,9 +1,7 @@
 """LanguageModel: the interface through which the engine and the drafters use a model.
 
-A model has rows of its KV cache, one per active request. A row holds committed tokens (slot =
-position) and, after them, pending nodes: a tree of tokens that were fed but not committed.
-`forward` adds pending nodes; `commit` commits one path of pending nodes and drops all others that
-the caller does not keep.
+A row of its KV cache holds committed tokens, then pending nodes: a tree of tokens that were fed but
+not committed.
 """
 
 from __future__ import annotations
@@ -20,29 +18,27 @@ __all__ = ["CACHED", "Feed", "LanguageModel", "chain", "rank_traffic", "ranks_in
 
 
 CACHED = -1
-"""The parent of nodes that follow the last token in the row's cache."""
+"""The parent of nodes that follow the row's committed tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
     """Tokens to add to one row's pending nodes.
 
-    `parents[i]` is CACHED or the index of a pending node of the row; the feed's own nodes are
-    numbered after the nodes already pending. (CACHED is not a token tree's ROOT: a round feeds the
-    root as a node, with parent CACHED.) With `last_only` only the logits of the last token are
+    `parents[i]` is CACHED or the index of a pending node of the row. The feed's own nodes are
+    numbered after the nodes already pending. With `last_only`, only the last token's logits are
     returned.
     """
 
     row: int
     token_ids: Sequence[int]
     parents: Sequence[int]
-    # For prompts: the logits of all their tokens, (tokens, V), would not be read.
     last_only: bool = False
 
 
 def chain(row: int, token_ids: Sequence[int], first: int = 0, *, last_only: bool = False) -> Feed:
-    """A feed of consecutive tokens; `first`: the number of nodes already pending."""
-    # The first token's parent is the last token in the cache, or the last pending node.
+    """A chain of tokens after the last pending node; without pending nodes, after the committed
+    tokens. `first`: the number of pending nodes."""
     parents = [CACHED if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
     return Feed(row, token_ids, parents, last_only)
 
@@ -52,22 +48,22 @@ class LanguageModel(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """Name, architecture and sizes, as events report them."""
+        """The model's description in events."""
         ...
 
     @property
     def vocab_size(self) -> int:
-        """Size of the logits."""
+        """Number of token ids that have logits."""
         ...
 
     @property
     def num_embeddings(self) -> int:
-        """Number of token ids that may be fed: more than `vocab_size` with a narrow head."""
+        """Number of token ids that may be fed."""
         ...
 
     @property
     def context_length(self) -> int:
-        """Limit on the tokens of a row, including the longest path of pending nodes."""
+        """Limit, in tokens, on a row's committed tokens plus its longest path of pending nodes."""
         ...
 
     @property
@@ -77,8 +73,7 @@ class LanguageModel(Protocol):
 
     @property
     def slots(self) -> int:
-        """KV slots allocated per row; `forward` allocates more as needed. Pending nodes take slots
-        beyond the committed tokens, so a slot is not a position."""
+        """KV slots allocated per row; `forward` allocates more if needed."""
         ...
 
     def open_row(self) -> int:
@@ -103,18 +98,16 @@ class LanguageModel(Protocol):
 
         The tokens become pending nodes. Raises ContextLengthError past the context length and
         EngineError for a row that is not open or an unknown parent, before any row has changed.
-        After any other error, such as OutOfMemoryError, the tokens may be pending already.
+        After any other error the tokens may be pending already.
         """
         ...
 
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
-        """Commits the KV of the pending `nodes` (indices of one path from CACHED down) and drops
-        every other pending node except `keep`. In the LLM's row the first of `nodes` is the token
-        tree's root: the last committed token, whose KV was not in the cache before.
+        """Commits the pending `nodes`: indices of one path from CACHED down. Drops all other
+        pending nodes except `keep`.
 
         `keep`: descendants of the last of `nodes` (ascending indices, closed under parents) that
-        stay pending, renumbered from 0 in their order. Raises EngineError for an index that is not
-        pending.
+        stay pending, renumbered from 0. Raises EngineError for an index that is not pending.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Row: one request's committed tokens and pending tree nodes. Batch: the inputs of one pass.
 
-A row is `length` committed tokens (slot = position), followed by the pending nodes of a tree, one
-slot each; position = length - 1 + depth, so siblings share a position.
+A committed token's slot is its position. Pending nodes follow in one slot each; their position is
+length + depth - 1.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
-# The number of pending nodes for which a new row has room; a row grows by doubling.
+# Pending nodes for which a new row has room.
 FIRST_PENDING = 32
 
 
 @dataclass
 class Row:
-    """`length` committed tokens, then `pending` nodes. `depths` (pending,): 1 for nodes that
-    follow the committed tokens; `ancestors` (pending, pending): row i marks node i and its
-    ancestors. Both arrays have room for more nodes."""
+    """`length` committed tokens, then `pending` nodes. `depths` (pending,): 1 for nodes that follow
+    the committed tokens. `ancestors` (pending, pending): row i marks node i and its ancestors. Both
+    arrays have room for more nodes."""
 
     length: int = 0
     pending: int = 0
@@ -37,7 +37,7 @@ class Row:
     )
 
     def add(self, parents: Sequence[int]) -> None:
-        """Appends nodes with these parents."""
+        """Appends nodes with these parents; see `Feed.parents`."""
         total = self.pending + len(parents)
         if total > len(self.depths):
             self._grow(total)
@@ -47,8 +47,6 @@ class Row:
                 self.ancestors[i, :total] = False
             else:
                 self.depths[i] = self.depths[parent] + 1
-                # A node attends to its parent's ancestors, its parent and itself: one copied row,
-                # whatever the node's depth.
                 self.ancestors[i, :total] = self.ancestors[parent, :total]
             self.ancestors[i, i] = True
         self.pending = total
@@ -59,7 +57,7 @@ class Row:
         self.length += num_committed
         self.pending = count = len(nodes)
         if count:
-            # Indexing by an array copies first, so source and target may overlap.
+            # Indexing by an array copies first: source and target may overlap.
             index = np.array(nodes, np.int64)
             # Depths count from the last committed token, the end of the path.
             self.depths[:count] = self.depths[index] - num_committed
@@ -75,7 +73,6 @@ class Row:
     def context_needed(self, parents: Sequence[int]) -> int:
         """Tokens of the longest path, committed tokens included, if nodes with these `parents` were
         added."""
-        # Without changing the row: the nodes may be refused.
         depths = [int(depth) for depth in self.depths[: self.pending]]
         for parent in parents:
             depths.append(1 if parent == CACHED else depths[parent] + 1)
@@ -85,28 +82,27 @@ class Row:
         """Marks in `mask` (count, extent), all False, the slots to which the last `count` nodes
         attend."""
         first = self.pending - len(mask)
-        # A node attends to all committed tokens, its ancestors and itself.
         mask[:, : self.length] = True
         end = self.length + self.pending
         mask[:, self.length : end] = self.ancestors[first : self.pending, : self.pending]
 
     def positions(self, count: int) -> IntArray:
         """Positions of the last `count` nodes."""
-        # CACHED, the last committed token, has position length - 1 and depth 0.
+        # The last committed token has position length - 1 and depth 0.
         return self.length - 1 + self.depths[self.pending - count : self.pending]
 
     def all_positions(self) -> IntArray:
-        """Position of every slot in use."""
+        """Position of every slot in use: (length + pending,)."""
         return np.concatenate([np.arange(self.length), self.positions(self.pending)])
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One pass over several rows, padded to `plan.width` queries.
+    """Inputs of one pass, padded to `plan.width` queries per row.
 
-    `tokens`, `positions` (batch, width); `full`, `near` (batch, width, extent): the slots that a
-    query attends to, in layers with full attention and with a sliding window (the same array
-    without a window). `last_only`: only the logits of a single feed's last query are computed.
+    `tokens`, `positions` (batch, width). `full`, `near` (batch, width, extent): the slots that a
+    query attends to, in layers with full attention and with a sliding window. `last_only`: only the
+    last query's logits are needed.
     """
 
     tokens: IntArray
@@ -126,7 +122,6 @@ def batch_of(
     shape = (len(feeds), plan.width)
     tokens, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     full = np.zeros((*shape, plan.extent), np.bool_)
-    # The same array without a window; `full` is filled in below.
     near = full.copy() if window else full
     for i, (feed, row, count) in enumerate(zip(feeds, rows, plan.counts, strict=True)):
         tokens[i, :count] = feed.token_ids
@@ -140,17 +135,16 @@ def batch_of(
             used = len(slot_positions)
             near[i, :count, :used] = full[i, :count, :used] & in_window
             near[i, count:, -1] = True
-    # With several feeds all logits are computed: their last tokens may be at different indices.
+    # The last tokens of several feeds may be at different indices.
     last_only = len(feeds) == 1 and feeds[0].last_only
     return Batch(tokens, positions, full, near, plan, last_only)
 
 
 def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> SlotPlan:
     counts = tuple(len(feed.token_ids) for feed in feeds)
-    # The feeds' nodes are already in the rows: a feed's nodes have the last slots of their row.
+    # A feed's nodes are already the last of its row.
     ends = [row.length + row.pending for row in rows]
     starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
-    # Queries are padded if counts differ: then one slot past every row's end takes the padded
-    # queries' keys and values.
+    # If counts differ, one slot past every row's end takes the padded queries' keys and values.
     extent = max(ends) + (1 if min(counts) < max(counts) else 0)
     return SlotPlan(tuple(places), starts, counts, max(counts), extent)

@@ -1,8 +1,7 @@
-"""Batches models of one shape: their weights are stacked along a leading dimension, and a single
-forward pass runs all models (`Stack`); `batched_forward` falls back to one pass per model.
+"""Stack: several models of one shape, with stacked weights and a common pass.
 
-A small model's pass is mostly host overhead between matrix products; a stack has this overhead once
-for all members. Row r of member m is row r x members + m of the shared KV arena.
+A small model's pass is mostly host overhead between matrix products; a stack has this overhead
+once. Row r of member m is row r x members + m of the shared KV arena.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ LogitsOrError = list[torch.Tensor] | BaseException
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """One model's logits or error, and the span of its pass from `start` to `end`
-    (time.perf_counter), which `num_models` models shared."""
+    """One model's logits or error. `num_models` models shared the pass from `start` to `end`
+    (seconds of time.perf_counter)."""
 
     logits: LogitsOrError
     start: float
@@ -65,14 +64,14 @@ def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) ->
     if stack is None or not stack.fits([feeds for _, feeds in by_model]):
         return [_single_pass(model, feeds) for model, feeds in by_model]
     start = time.perf_counter()
-    # `forward` needs the members' order; the results are in the caller's order.
+    # `forward` needs the members' order.
     indices = [stack.members.index(model) for model, _ in by_model]
     by_index = {index: feeds for index, (_, feeds) in zip(indices, by_model, strict=True)}
     results: Sequence[LogitsOrError]
     try:
         results = stack.forward([by_index[index] for index in range(len(by_model))])
     except MODEL_FAULTS as error:
-        # The error does not tell which model failed, so it is the result of every model.
+        # The error does not tell which model failed.
         results = [error] * len(by_model)
     end = time.perf_counter()
     return [PassResult(results[index], start, end, len(by_model)) for index in indices]
@@ -83,7 +82,7 @@ def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
     stack = models[0].stack if models and isinstance(models[0], HfModel) else None
     if not isinstance(stack, Stack) or len(models) != len(stack.members):
         return None
-    # A pass of a stack multiplies the weights of all members, so a subset runs one by one.
+    # A pass of a stack multiplies the weights of all members: a subset runs one by one.
     return stack if {id(model) for model in models} == {id(m) for m in stack.members} else None
 
 
@@ -98,8 +97,8 @@ def _single_pass(model: LanguageModel, feeds: Sequence[Feed]) -> PassResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchedModels:
-    """Models that share one native pass, `members` in the order of their weights. `runner`: their
-    stack, or the only member; a request's member in `runner.drafts` is an index into `members`."""
+    """Models that share one native pass, in the order of their weights. `runner`: their stack, or
+    the only member."""
 
     members: tuple[HfModel, ...]
     runner: HfModel | Stack
@@ -130,8 +129,7 @@ def stack_alike(models: Sequence[LanguageModel]) -> None:
 
 
 def has_shape_of(one: LanguageModel, other: LanguageModel) -> bool:
-    """Whether the two are the same model or members of one stack, so that their passes take equally
-    long."""
+    """Whether the two are the same model or members of one stack."""
     return one is other or (
         isinstance(one, HfModel)
         and isinstance(other, HfModel)
@@ -149,8 +147,7 @@ def are_stackable(one: HfModel, other: HfModel) -> bool:
 
 
 def build_stack(models: Sequence[HfModel]) -> Stack | None:
-    """Stacks two or more models; None if they are not stackable. Each member can still run
-    alone."""
+    """Stacks the models; None if there are fewer than two or they are not stackable."""
     if len(models) < 2 or not all(are_stackable(models[0], model) for model in models):
         return None
     weights = map_tensors([m.lean_weights for m in models if m.lean_weights], _stack_tensors)
@@ -170,7 +167,7 @@ class Stack:
         self.arena = KVArena(first.arena.shapes, first.dtype, first.device)
         compiled = compiled_of(self._forward)
         for i, member in enumerate(members):
-            # Views of the stack's weights, so the member's own weights are freed.
+            # Views of the stack's weights: the member's own weights are freed.
             own = member_weights(weights, i)
             forward = compiled.member(i, own) if compiled else fastest(own, member.masks)
             member.join(self, self.arena, (i, len(members)), (own, forward))
@@ -194,9 +191,8 @@ class Stack:
         return compiled.drafts(draft_batch, limits, ready, self.arena)
 
     def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
-        """Whether one pass can run these feeds of each member, in the order of `members`. Every
-        member must have the same number of feeds, and `LanguageModel.forward` must refuse none of
-        them."""
+        """Whether one pass can run these feeds, given in the order of `members`: equally many for
+        each member, and none that `LanguageModel.forward` refuses."""
         # The batch is rectangular: row b of every member, for each b.
         if len({len(feeds) for feeds in by_member}) != 1:
             return False
@@ -212,7 +208,7 @@ class Stack:
         """One pass over feeds for which `fits` is true; the logits of each member, see
         `LanguageModel.forward`."""
         member_rows = [m.add_nodes(feeds) for m, feeds in zip(self.members, by_member, strict=True)]
-        # In the arena the members' rows alternate, so a batch in this order reads adjacent rows.
+        # The order of rows in the arena: adjacent rows are read without a copy.
         order = [(b, m) for b in range(len(by_member[0])) for m in range(len(by_member))]
         feeds = [by_member[m][b] for b, m in order]
         rows = [member_rows[m][b] for b, m in order]
@@ -234,8 +230,7 @@ class Stack:
 
 
 def _shape(weights: LeanWeights) -> list[Any]:
-    """The properties of the weights that must be equal in models of one stack. The rotary
-    frequencies must have equal values, too."""
+    """The properties of the weights that must be equal in models of one stack."""
     # Strides too: `_stack_tensors` decides by the first model whether a matrix is transposed.
     parts = [getattr(weights, f.name) for f in fields(weights) if f.name != "layers"]
     parts += [getattr(layer, f.name) for layer in weights.layers for f in fields(layer)]

@@ -1,6 +1,5 @@
-"""Renders chat templates: reads conversations as JSON lines from standard input, writes a JSON line
-when it is ready and one for each conversation. The program of `core.models.chat_template`; it
-imports nothing of this project, so that it starts fast."""
+"""Renders chat templates: reads conversations from standard input and writes replies, both in JSON
+lines. Imports nothing of this project, for a fast start."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from typing import Any
 __all__ = ["main"]
 
 ADDRESS_SPACE = 4 << 30  # bytes, most of which libraries reserve
-# Any error of a template is a reply: jinja's errors, and errors of functions that the template
-# calls.
+# Any error of a template is answered, errors of functions that the template calls included.
 TEMPLATE_FAULTS = (Exception,)
 
 
@@ -51,8 +49,7 @@ def _answer(value: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Ends this process if the block takes longer. The kernel does so even while the GIL is held,
-    and after the parent process has ended."""
+    """Ends this process if the block takes longer, even while the GIL is held."""
     if not hasattr(signal, "setitimer"):  # Windows: the parent process kills this process
         yield
         return

@@ -1,5 +1,4 @@
-"""Command line arguments for the models to load, their dtype, device and placement. Loads
-nothing."""
+"""Command line arguments for the models to load, their dtype, device and placement."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ MODEL_NAMES = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id"
 
 
 def add_model_arguments(p: Parser) -> None:
-    """Adds all but `--ssm`, which differs between command lines."""
+    """Adds all model arguments but `--ssm`."""
     p.add_argument("--llm", default=BUNDLED, help=MODEL_NAMES)
     p.add_argument(
         "--drafter",
@@ -58,8 +57,8 @@ def add_model_arguments(p: Parser) -> None:
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """The SSMs to load in this process: the SSMs of `--ssm`; by default the SSMs that come with the
-    LLM, but none if nodes or a cluster are named."""
+    """The names of the SSMs to load in this process. Without `--ssm`: `bundled` for an LLM with
+    bundled SSMs, none for any other LLM or with nodes or a cluster."""
     if args.ssm is not None:
         return list(args.ssm)
     return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []

@@ -1,9 +1,4 @@
-"""Locations of models: the bundled family, folders, the hub and its local cache; comparison of
-models' vocabularies. Reads no weights.
-
-Without a network the hub's client would retry for 23 s for every file of every model; one short
-request beforehand avoids that.
-"""
+"""Locations of models, and comparison of their vocabularies. Reads no weights."""
 
 from __future__ import annotations
 
@@ -50,7 +45,8 @@ __all__ = [
     "hub_failures",
 ]
 
-# Time limit of the request that shows whether the hub has a model.
+# Time limit of the request that shows whether the hub has a model. Without a network, the hub's
+# client would retry for 23 s for each file of a model.
 HUB_TIMEOUT_S = 10.0
 GGUF_SUFFIX = ".gguf"
 BUNDLED = "bundled"
@@ -62,8 +58,8 @@ ALLOWED = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id is allowed"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Hub ids of an LLM and SSMs with one tokenizer that work together. `note`: the paper that
-    measured these models, or their use."""
+    """Hub ids of an LLM and SSMs with one tokenizer. `note`: papers that measured these models, or
+    their use."""
 
     llm: str
     ssms: tuple[str, ...]
@@ -119,13 +115,12 @@ def bundled_llm() -> Path:
 
 
 def family_folder(llm: str) -> Path:
-    """The folder of SSMs and counts that come with SpecScope for this LLM: SmolLM2's for the name
-    `smollm2`, else the bundled family's."""
+    """The folder of the SSMs and counts bundled for this LLM."""
     return bundled_folder() / SMOLLM2 if llm == SMOLLM2 else bundled_folder()
 
 
 def bundled_ssms(llm: str = BUNDLED) -> tuple[Path, ...]:
-    """The folders of the SSMs that come with SpecScope for this LLM, sorted by name."""
+    """The folders of the SSMs bundled for this LLM, sorted by name."""
     return ssms_in(family_folder(llm))
 
 
@@ -135,14 +130,12 @@ def ssms_in(family: Path) -> tuple[Path, ...]:
 
 
 def hub_cache() -> Path:
-    """The hub client's cache folder, as environment variables set it when the client was
-    imported."""
+    """The hub client's cache folder."""
     return Path(constants.HF_HUB_CACHE)
 
 
 def snapshot(source: str) -> Path | None:
-    """The local folder of a hub id, at the commit that the cached branch `main` points to; None if
-    it is not cached."""
+    """The cached folder of a hub id's branch `main`; None if it is not cached."""
     folder = hub_cache() / f"models--{source.replace('/', '--')}"
     main_ref = folder / "refs" / "main"
     if not main_ref.is_file():
@@ -153,7 +146,7 @@ def snapshot(source: str) -> Path | None:
 def cached_models() -> tuple[str, ...]:
     """Hub ids whose configuration is in the local cache."""
     files = hub_cache().glob("models--*/snapshots/*/config.json")
-    # The cache writes the slash of an id as two dashes; a name may have such dashes too.
+    # The cache writes the slash of an id as two dashes. A name may have two dashes too.
     folders = {path.parents[2].name.removeprefix("models--") for path in files}
     return tuple(sorted(folder.replace("--", "/", 1) for folder in folders))
 
@@ -172,13 +165,13 @@ class ModelSource:
 
     @property
     def title(self) -> str:
-        """The model's name."""
+        """See `shown_name`."""
         return shown_name(str(self))
 
 
 def locate(name: str) -> ModelSource:
-    """The folder, file or hub id of this name. Raises ModelLoadError if there is no such folder or
-    hub id; a missing file is refused when it is read."""
+    """The source of this name. Raises ModelLoadError unless the name is a folder with config.json,
+    a GGUF path, or a hub id that the hub or the local cache has."""
     if not name.strip():
         raise ModelLoadError.of("model", name, ALLOWED)
     if is_path(name):
@@ -201,7 +194,6 @@ def is_path(name: str) -> bool:
 def is_gguf(name: str) -> bool:
     """Whether a path is read as a GGUF file: an existing file of any name, or a missing file with
     the suffix of GGUF files."""
-    # A file of another kind and a missing file are refused when the header is read.
     path = Path(_expand_user(name))
     return not path.is_dir() and (path.exists() or path.suffix == GGUF_SUFFIX)
 
@@ -233,7 +225,6 @@ def _check_folder(folder: Path, name: str) -> None:
     allowed = "a folder with config.json, weights and tokenizer is allowed"
     if not folder.is_dir():
         raise ModelLoadError.of("model", name, f"no such folder; {allowed}")
-    # A folder of GGUF files: the message names one of them.
     if not (folder / "config.json").is_file() and (files := sorted(folder.glob("*.gguf"))):
         raise ModelLoadError.of("model", name, f"config.json is missing; name {str(files[0])!r}")
     if not (folder / "config.json").is_file():
@@ -241,8 +232,8 @@ def _check_folder(folder: Path, name: str) -> None:
 
 
 def _must_use_cache(hub_id: str) -> bool:
-    """Whether a hub id is read from the local cache, because the hub gives no answer or shows no
-    such model. Raises ModelLoadError if the model is not in the cache either, or if the id is not
+    """Whether a hub id is read from the local cache: the hub gives no answer or does not show the
+    model. Raises ModelLoadError if the cache does not have the model either, or if the id is not
     valid."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
@@ -261,11 +252,8 @@ def _must_use_cache(hub_id: str) -> bool:
 
 
 def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> None:
-    """Raises VocabMismatchError if two tokenizers differ in the token of an id (the message names
-    the first such id), or in the id of bos or eos.
-
-    Models may pad their embeddings differently: only ids of tokens are compared.
-    """
+    """Raises VocabMismatchError if two tokenizers differ in the token of an id, or in the id of bos
+    or eos."""
     # The tokenizers' settings may differ: models exchange only ids, which the LLM's tokenizer
     # makes.
     llm_tokens, ssm_tokens = _by_id(llm), _by_id(ssm)
@@ -297,8 +285,7 @@ def vocabulary_hash(tokenizer: Any) -> str:
 
 
 def check_embedding(tokenizer: Any, model: LanguageModel) -> None:
-    """Raises VocabMismatchError if a token has no row in the model's embedding; further rows are
-    padding."""
+    """Raises VocabMismatchError if a token has no row in the model's embedding."""
     highest = max(tokenizer.get_vocab().values(), default=0)
     if highest >= model.num_embeddings:
         raise VocabMismatchError(

@@ -20,7 +20,7 @@ __all__ = ["Checkpoint", "checkpoint_files", "fingerprint_of_files", "module_wit
 
 class Checkpoint:
     """The weights of safetensors files by name, converted to `dtype`. A file is mapped only while
-    it is read, since the mapped pages count as the process's memory."""
+    it is read: mapped pages count toward the process's memory."""
 
     def __init__(self, files: list[Path], dtype: torch.dtype) -> None:
         self.files, self._dtype = files, dtype
@@ -96,7 +96,7 @@ def fingerprint_of_files(source: ModelSource, module: Any, meta: Any, dtype: tor
     if not (files := _safetensors_files(source)):
         return ""
     checkpoint, fingerprint = Checkpoint(files, dtype), Fingerprint(module)
-    # Files have a tied weight once; the state dict, and so the digest, has each of its names.
+    # Files have a tied weight once; the state dict has each of its names.
     keys = {name: meta.all_tied_weights_keys.get(name, name) for name in meta.state_dict()}
     for name, key in keys.items():
         if key not in checkpoint:

@@ -1,6 +1,5 @@
-"""The file of counts that comes with an LLM, for the drafter `table` (`core.drafters.count_table`).
-Made by `python -m zoo tables`; never written while serving.
-"""
+"""The file of counts that comes with an LLM, for the drafter `table`. `python -m zoo tables` makes
+it."""
 
 from __future__ import annotations
 
@@ -17,14 +16,13 @@ __all__ = ["FILE", "read_counts", "rows_as_bytes"]
 # In the LLM's folder, or in the folder of the SSMs that come with it.
 FILE = "draft_table.counts"
 _NAME = "rows"
-# Numbers of a row: seven token ids, seven weights, a hash, a context's length. As in
-# `core.drafters.count_table`, which `core.models` may not import.
+# Numbers of a row: seven token ids, seven weights, a hash, a context's length.
+# `core.drafters.count_table`, which `core.models` may not import, has the same numbers.
 _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
-# A stored weight is the weight times 4 plus the candidate's origin, 0 to 3. The drafter halves
-# weights above 2^24, so that none overflows int32.
+# A weight, at most 2^24, times 4, plus the candidate's origin, 0 to 3.
 _LARGEST_WEIGHT = (1 << 24) * 4 + 3
-# The bytes of 4 million rows, which are more than any table has.
+# Bytes of 2^22 rows.
 _LARGEST = 1 << 28
 
 

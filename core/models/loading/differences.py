@@ -1,6 +1,5 @@
-"""Differences from transformers' `generate`: context length, and fields of the generation config
-other than end-of-text tokens.
-"""
+"""Differences from transformers' `generate`: the context length, and ignored fields of the
+generation config."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ __all__ = ["context_length_of", "load_warnings"]
 
 # Context length of a model without a limit, and the largest context length of any model.
 UNLIMITED, LARGEST = 1 << 20, (1 << 31) - 1
-# Configuration fields for the number of positions. transformers maps some other names to the first
-# of these fields.
+# Configuration fields for the number of positions.
 POSITION_FIELDS = (
     "max_position_embeddings",
     "max_target_positions",
@@ -28,13 +26,11 @@ POSITION_FIELDS = (
     "max_seq_len",
     "seq_length",
 )
-# A type of rotary embedding whose frequencies depend on the largest position of a pass. One token
-# past the switch changes the keys of all tokens of all rows. The frequencies of type `dynamic`
-# change past max_position_embeddings, where the context ends anyway. See `switch_position`.
+# The frequencies of this rotary embedding change for all tokens of a pass if a position is past
+# `switch_position`.
 SWITCHING_ROPE = "longrope"
-# Fields of a generation config that change the tokens of `generate`, with their neutral values;
-# without `do_sample`, `temperature`, `top_k` and `top_p`. They are ignored here: the request alone
-# has the sampling parameters.
+# Fields of a generation config that change the tokens of `generate` and are ignored here, with
+# their neutral values.
 GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
         "bad_words_ids": (None,),
@@ -66,8 +62,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 
 
 def context_length_of(module: Any) -> int:
-    """The largest number of tokens for a transformers module. It is the least of three limits: of
-    its configuration, of its tables of learned positions, and of `switch_position`."""
+    """The largest number of tokens for a transformers module, by its configuration, its tables of
+    learned positions and `switch_position`."""
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
     return configured_length if switch is None else min(configured_length, switch)
@@ -92,8 +88,8 @@ def _is_position_table(name: str) -> bool:
 
 
 def switch_position(config: Any) -> int | None:
-    """The most tokens for which rotary frequencies of type SWITCHING_ROPE stay the same; None for
-    other types."""
+    """The most tokens for which rotary frequencies of type SWITCHING_ROPE stay the same; None
+    without such a limit."""
     limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.
@@ -110,7 +106,6 @@ def switch_position(config: Any) -> int | None:
 
 
 def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
-    """The rotary parameters of all layers, or of each type of layer."""
     for name in ("rope_parameters", "rope_scaling"):
         rope = getattr(config, name, None)
         if isinstance(rope, dict):
@@ -119,7 +114,7 @@ def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def load_warnings(module: Any) -> tuple[str, ...]:
-    """Warnings for the user: differences between this engine and `generate` for a loaded LLM."""
+    """Warnings for the user about differences between this engine and `generate`."""
     warnings = []
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())

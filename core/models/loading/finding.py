@@ -1,6 +1,5 @@
 """Resolves a model's name to a folder or hub id that transformers reads. Downloads `smollm2` and
-dequantizes GGUF files, once.
-"""
+dequantizes GGUF files."""
 
 from __future__ import annotations
 
@@ -27,7 +26,6 @@ __all__ = ["find", "find_folder"]
 
 def find(name: str, say: Say) -> ModelSource:
     """The folder or hub id of a model's name. Raises ModelError."""
-    # `bundled` and `smollm2` are neither a folder nor a hub id.
     if name == BUNDLED:
         name = str(bundled_llm())
     source = find_smollm2(say) if name == SMOLLM2 else locate(name)

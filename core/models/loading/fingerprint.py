@@ -11,8 +11,7 @@ import torch
 
 __all__ = ["Fingerprint", "fingerprint_of", "identity_of"]
 
-# Of a weight with more values than this, at least this many values are digested, and fewer than
-# twice as many.
+# Of a weight with more values, at least this many values are digested.
 FINGERPRINT_VALUES = 256
 # Integer types by bytes of a value. A weight's values are added up as integers of the same bits:
 # the sum, unlike a sum of floats, is the same in any order.
@@ -48,9 +47,8 @@ def identity_of(module: Any) -> str:
 
 
 class Fingerprint:
-    """A digest of the module's `identity_of` and of its weights, in the order of the state dict.
-    For each weight it includes the name, the shape, the sum of all values' bit patterns as
-    integers, and a few hundred values. Digesting all values would take seconds per gigabyte."""
+    """A digest of the module's `identity_of` and of each weight's name, shape, sum of bit patterns
+    and some values. Digesting all values would take seconds per gigabyte."""
 
     def __init__(self, module: Any) -> None:
         self._digest = hashlib.sha256(identity_of(module).encode())
@@ -62,7 +60,7 @@ class Fingerprint:
         step = max(1, values.numel() // FINGERPRINT_VALUES)
         total = int(values.view(BITS[weight.itemsize]).sum()) if values.numel() else 0
         self._digest.update(f"{name} {tuple(weight.shape)} {total} ".encode())
-        # As float64, which is exact for every float type; NumPy has no bfloat16.
+        # float64 is exact for every float type; NumPy has no bfloat16.
         self._digest.update(values[::step].double().cpu().numpy().tobytes())
 
     @property

@@ -1,11 +1,8 @@
-"""GGUF files as model folders: dequantized once by transformers, cached as safetensors.
+"""Model folders of GGUF files, dequantized by transformers and cached as safetensors.
 
-The cache is keyed by a hash of the file and of the versions of the packages that read it. A folder
-is written under a temporary name and renamed when it is complete; an incomplete folder is written
-again. Every tensor is stored in the first of bfloat16, float16 and float32 that holds its values
-exactly. So a float32 load gives the same values as transformers' own load of the file.
-Dequantizing a file removes the folders that other versions of the packages wrote for it, if they
-have not been used for a month.
+A cache entry is named by a hash of the file and of the versions of the packages that read it. A
+tensor is stored in the first of bfloat16, float16 and float32 that holds its values exactly: a
+float32 load gives the same values as transformers' own load of the file.
 """
 
 from __future__ import annotations
@@ -61,10 +58,10 @@ SMALL_FILE = 16 << 20
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
 # The most numbers in a table that a file's metadata may describe.
 LARGEST_BUFFER = 1 << 26
-# Memory that dequantizing takes besides the float32 weights, in bytes for each value of the largest
-# tensor: for its dequantization and for the comparison with narrower copies.
+# Bytes that dequantizing takes for each value of the largest tensor, in addition to the float32
+# weights.
 TEMPORARY_BYTES = 12
-# The tensor of factors of the rotary frequencies; see `_warnings`.
+# The tensor of factors of the rotary frequencies.
 SCALED_ROPE = "rope_freqs.weight"
 # Seconds between two calls of `say` while another process holds a lock.
 LOCK_POLL_S = 0.5
@@ -108,8 +105,7 @@ def dequantize_file(file: Path, say: Say) -> Path:
 
 
 def _entry_of(digest: str) -> Path:
-    """The folder of a file's cache entry, named by a hash of the file and of the versions that read
-    it. So installations of other versions have entries of their own."""
+    """The folder of the cache entry for a file with this SHA-256."""
     key = f"{digest} {json.dumps(_versions())}"
     return cache_folder() / "gguf" / hashlib.sha256(key.encode()).hexdigest()
 
@@ -124,8 +120,8 @@ def _digest(file: Path) -> str:
 
 
 def write_error(model: str, done: str, error: OSError) -> ModelLoadError:
-    """The error for a model whose cache folder cannot be written. `done`: what was to be done with
-    the model, such as `downloaded`."""
+    """The error for a model that cannot be `done` (downloaded or dequantized) into the cache
+    folder."""
     return ModelLoadError.of(
         "model",
         model,
@@ -152,9 +148,8 @@ def recorded_warnings(name: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def hold_lock(lock: Path, say: Say, doing: str) -> Iterator[None]:
-    """Holds the lock file. While another process holds it, `say` is called again and again with a
-    message that says what that process does (`doing`); an error of `say` ends the wait. Raises
-    OSError."""
+    """Holds the lock file. While another process holds the lock, `say` repeats what that process
+    does (`doing`). An error of `say` ends the wait. Raises OSError."""
     file_lock = FileLock(lock)
     while True:
         try:
@@ -182,21 +177,18 @@ def _record_of(folder: Path) -> dict[str, Any]:
 
 
 def _is_recorded(file: Path) -> bool:
-    """Whether a file of this name was dequantized. If so, the file may be in the cache and need no
-    memory for dequantizing."""
+    """Whether the cache has a folder for a file of this name."""
     records = (cache_folder() / "gguf").glob(f"*/*/{RECORD}")
     return any(_record_of(record.parent).get("file") == file.name for record in records)
 
 
 def _complete_folder(entry: Path) -> Path | None:
-    """The complete folder of a cache entry, named after its GGUF file; None if there is none."""
     return next(
         (path.parent for path in entry.glob(f"*/{RECORD}") if _is_complete(path.parent)), None
     )
 
 
 def _is_complete(folder: Path) -> bool:
-    """Whether every file has its recorded size, and every small file its recorded hash."""
     try:
         files = _record_of(folder)["files"].items()
         return all(_size_and_hash(folder / name) == mark for name, mark in files)
@@ -264,8 +256,7 @@ def _remove(folder: Path) -> None:
 
 
 def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple[str, ...]:
-    """Writes the file's tokenizer, configuration and weights as transformers reads them; returns
-    warnings for the user."""
+    """Writes the model folder; returns warnings for the user."""
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -308,8 +299,8 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
 
 @contextlib.contextmanager
 def _isolate_file(file: Path, folder: Path) -> Iterator[dict[str, Any]]:
-    """Arguments for transformers to read the file in a folder without other files, since
-    transformers would also read, for example, tokenizer settings in the file's folder."""
+    """Arguments with which transformers reads the file alone. From the file's own folder it would
+    also read tokenizer settings."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         (Path(place) / file.name).symlink_to(file.resolve())
         yield {
@@ -331,7 +322,6 @@ def _warnings(file: Path, header: GgufHeader, unread: int) -> tuple[str, ...]:
 
 
 def _check_memory(file: Path, header: GgufHeader) -> None:
-    """Raises OutOfMemoryError if memory is too small for the peak of dequantizing."""
     peak = 4 * header.parameters + TEMPORARY_BYTES * header.largest
     free = available_bytes(torch.device("cpu"))
     if free is not None and peak > free:
@@ -339,7 +329,6 @@ def _check_memory(file: Path, header: GgufHeader) -> None:
 
 
 def _check_disk(file: Path, header: GgufHeader, folder: Path) -> None:
-    """Raises OutOfMemoryError if the disk is too small for the float32 weights."""
     weights, free = 4 * header.parameters, shutil.disk_usage(folder).free
     if weights > free:
         raise _no_room(file, weights, free, f"on the disk of {cache_folder()}")
@@ -374,8 +363,8 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
 
 
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
-    """The module's weights by name, tied weights once, each narrowed by `narrow_exactly`. The
-    narrowed weights replace the module's parameters one by one, since memory may not suffice for a
+    """The module's parameters and saved buffers by name, tied parameters once, narrowed by
+    `narrow_exactly`. The narrowed parameters replace the module's: memory may not suffice for a
     second copy."""
     weights: dict[str, torch.Tensor] = {}
     for name, weight in module.named_parameters():  # tied weights under their first name

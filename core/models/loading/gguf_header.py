@@ -1,8 +1,7 @@
-"""A GGUF file's header, read with bounds before transformers reads the file.
+"""A GGUF file's header, read before transformers reads the file. Reads no weights.
 
-Every count and length is checked against the size of the file and against limits far above the
-largest models. So no number in the file determines how much memory or time is spent, here or in
-transformers. Reads no weights.
+Counts and lengths are checked against the file's size and fixed limits: no number in the file may
+determine how much memory or time is spent.
 """
 
 from __future__ import annotations
@@ -32,25 +31,23 @@ PACKAGES = ("gguf", "accelerate")
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
-# Value types of the metadata that have a fixed size, as `struct` reads them.
+# `struct` formats of the metadata's value types that have a fixed size.
 FORMATS: Mapping[int, str] = MappingProxyType(
     {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q"}
     | {12: "<d"}
 )
 U32, U64 = "<I", "<Q"
-# The fewest bytes of a metadata entry and of a tensor. An entry: the name's length 8, type 4, value
-# 1. A tensor: the name's length 8, name 1, number of dimensions 4, one dimension 8, type 4, offset
-# 8.
+# Bytes of a metadata entry with an empty name and a value of one byte. Bytes of a tensor's entry
+# with a name of one byte and one dimension.
 SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33
 # transformers makes about a hundred bytes of Python objects for each item of an array. The largest
 # vocabularies, of 262 thousand tokens, have 1.3 million items with scores, types and merges.
 MOST_ITEMS = 2_000_000
 MOST_TENSORS, MOST_LAYERS = 16_384, 1_024
-# Real files have up to a hundred entries. The package `gguf` takes quadratic time: a minute and a
-# half for 400 thousand.
+# The package `gguf` takes quadratic time: a minute and a half for 400 thousand entries.
 MOST_ENTRIES = 4_096
-# For a vocabulary without merges transformers tries every split of a token, so a token costs the
-# square of its length. Half a million merges of 10 bytes sum to a twentieth of this limit.
+# For a vocabulary without merges transformers tries every split of a token: the cost is the square
+# of the token's length.
 MOST_SQUARED_BYTES = 1 << 30
 LONGEST_NAME, LONGEST_TEXT = 255, 1 << 20
 MOST_DIMENSIONS, LARGEST_ALIGNMENT = 4, 1 << 16
@@ -129,7 +126,7 @@ class _HeaderReader:
         if not isinstance(architecture, str):
             self._refuse("general.architecture is missing")
         if metadata.get("split.count", 0) not in (0, 1):
-            # None if the count is an array, which is no number of files.
+            # None if the count is an array.
             count = metadata["split.count"]
             number = "several" if count is None else _brief(count)
             self._raise_unsupported(f"it is one part of a model split into {number} files")
@@ -145,8 +142,8 @@ class _HeaderReader:
         return GgufHeader(architecture, sum(values), max(values), types, names)
 
     def _check_count(self, count: int, noun: str, most: int, smallest: int) -> None:
-        """Refuses a file that claims more than `most` items, or more items than fit in the file if
-        each takes at least `smallest` bytes."""
+        """Refuses more than `most` items, and more than fit in the file at `smallest` bytes
+        each."""
         if count > most:
             self._refuse(f"it claims {count} {noun}; at most {most} are read")
         if count > self.size // smallest:
@@ -237,11 +234,10 @@ class _HeaderReader:
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
-        # Checked now, since dequantizing could take minutes until it meets a type that is not
+        # Checked now: dequantizing could take minutes before it meets a type that is not
         # implemented.
         for name in types:
             kind = self.gguf.GGMLQuantizationType[name]
-            # Dequantizing one block of zeros shows whether the type is implemented.
             block = np.zeros((1, self.gguf.GGML_QUANT_SIZES[kind][1]), np.uint8)
             try:
                 self.gguf.dequantize(block, kind)

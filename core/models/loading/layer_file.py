@@ -1,10 +1,9 @@
-"""A cache file of an LLM's layers, which are read again in every pass.
+"""A cache file of an LLM's layers.
 
-`KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB.
-So O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms and
-biases, which stay in memory; its metadata holds a record (a layer's size, each layer's SHA-256, and
-the writer's further entries) and a SHA-256 of record, norms and biases. KEY is a hash of the
-weights' files, the configuration and the layout.
+`NAME.layers` holds each layer's matrices, padded to blocks of 4 KiB for O_DIRECT.
+`NAME.safetensors` holds norms and biases. Its metadata has a record and a SHA-256 of record, norms
+and biases. The record, in JSON, has a layer's `size` in bytes, each layer's `sha256`, and the
+writer's further entries.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ RECORD, DIGEST = "layers", "sha256"
 
 class FileLayers:
     """A LayerSource over a file of `write_layers`. `record`: see `read_record`. `direct`: whether
-    reads bypass the page cache. Raises ModelLoadError for a file of the wrong size. The first read
-    of a layer raises ModelLoadError for a wrong hash; loading reads every layer once."""
+    reads bypass the page cache. Raises ModelLoadError for a file that cannot be opened or has the
+    wrong size. The first read of a layer raises ModelLoadError for a wrong hash."""
 
     def __init__(self, file: Path, record: Mapping[str, Any]) -> None:
         self._path, self._hashes = file, list(record["sha256"])
@@ -106,7 +105,7 @@ def pad_to_blocks(layer: torch.Tensor) -> torch.Tensor:
 
 def read_record(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
     """The record of a layer file, and norms and biases by name; None if there is no record file.
-    Raises ModelLoadError for a record file that has changed."""
+    Raises ModelLoadError for a record file that has changed or cannot be read."""
     record_file = file.with_suffix(".safetensors")
     try:
         with safe_open(record_file, framework="pt") as tensors:
@@ -163,8 +162,8 @@ def write_layers(
 
 
 def rename_durably(partial: Path, target: Path) -> None:
-    """Renames a complete file, or a folder with its contents. After a power cut the target exists
-    with all its data or not at all. The target of a later call exists only if this target does."""
+    """Renames a file or folder after writing its contents to the disk: a power cut must not leave a
+    target without its data."""
     for path in (partial, *partial.rglob("*")):
         if path.is_dir():
             _sync_folder(path)

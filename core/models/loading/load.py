@@ -1,8 +1,6 @@
 """From names to loaded models: dtype, device, memory, tokenizer and vocabulary checks.
 
-Names are `bundled`, `smollm2`, a local folder, a GGUF file, or a hub id (read from the local cache
-if the hub does not answer or shows no such model). `trust_remote_code` is never set, and pickled
-weights are read only by torch's weights-only loader.
+`trust_remote_code` is False, and torch's weights-only loader reads pickled weights.
 """
 
 from __future__ import annotations
@@ -78,10 +76,10 @@ class LoadedModels:
     """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share.
 
     `warnings`: differences from transformers' `generate`, and parts of a GGUF file that were not
-    read; repeated in every run. `counts`: rows for the drafter `table`
-    (`core.drafters.count_table`) that come with the LLM. `user_drafters`: import paths. `remote`:
-    SSMs on drafter nodes. `templates`: renders the tokenizer's chat template. `tokenizing`: the
-    tokenizer's lock."""
+    read. `counts`: rows for the drafter `table` (`core.drafters.count_table`). `user_drafters`:
+    import paths. `remote`: SSMs on drafter nodes. `templates`: renders the tokenizer's chat
+    template. `tokenizing`: the tokenizer's lock.
+    """
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
@@ -96,13 +94,12 @@ class LoadedModels:
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """The LLM's info, then the infos of the SSMs in their fixed order; SSMs on drafter nodes
-        are last."""
+        """The infos of the LLM, of the SSMs, and of the SSMs on drafter nodes."""
         return (self.llm.info, *(ssm.info for ssm in self.ssms.values()), *self.remote)
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
-        """Names of the SSMs in their fixed order, without drafters that need no model."""
+        """Names of the SSMs in the order of `infos`."""
         return (*self.ssms, *(info.name for info in self.remote))
 
 
@@ -115,13 +112,9 @@ def load_models(
     offload: Offload | None = None,
     ranks: RankSplit | None = None,
 ) -> LoadedModels:
-    """Loads and checks everything. `ssms` may be empty; the name `bundled` in it means all SSMs
-    that are bundled for this LLM. With `offload` the LLM's layers are streamed in each pass. With
-    `ranks` the LLM is divided among processes, of which this process is the first.
-
-    Tokenizers and memory are checked before weights are read, except that GGUF files are
-    dequantized first. Raises ModelError, ConfigError, and errors of `say`.
-    """
+    """Loads and checks everything. The name `bundled` in `ssms` means all SSMs bundled for this
+    LLM. With `offload` the LLM's layers are streamed in each pass. With `ranks` the LLM is divided
+    among processes. Raises ModelError, ConfigError, and errors of `say`."""
     torch_device, say = _check_choices(ssms, dtype, device), say or _ignore_stage
     with quiet_transformers():
         say("Looking for the models")
@@ -143,7 +136,7 @@ def load_models(
         check_embedding(tokenizer, model)
         by_name = _load_sources(sources, tokenizer, dtype, torch_device, say)
         warnings = load_warnings(model._module) + recorded_warnings(llm_source.name)
-        # The folder of the files that come with the LLM besides its weights.
+        # The folder of the files that come with the LLM.
         extras_folder = family_folder(llm) if llm == SMOLLM2 else Path(llm_source.name)
         counts = read_counts(extras_folder, model.vocab_size)
         eos_ids = _eos_ids(model, tokenizer)
@@ -264,10 +257,9 @@ def _device_need(
     device: torch.device,
     ranks: RankSplit | None,
 ) -> Need:
-    """The memory that an LLM takes on the device. A streamed LLM takes its embedding, its head, two
-    buffers and the resident layers; if it is streamed from the CPU's memory to the CPU, all layers.
-    An LLM over ranks takes one rank's part on a GPU; on a CPU it takes the parts of all ranks, each
-    with an embedding."""
+    """The memory that an LLM takes on the device. If streamed: embedding, head, two buffers and the
+    layers that stay there. Over ranks: one rank's part, with an embedding, on a GPU; the parts of
+    all ranks on a CPU."""
     if (offload is None and ranks is None) or need.bytes == 0:
         return need
     config = read_config(source)
@@ -296,7 +288,7 @@ def _unique_name(name: str, names: set[str]) -> str:
 
 
 def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
-    # The generation config's ids, as in `generate`; if it has none, the tokenizer's.
+    # `generate` takes the generation config's ids. Without them the tokenizer's are taken.
     generation = getattr(model._module, "generation_config", None)
     ids = getattr(generation, "eos_token_id", None)
     if ids is None:

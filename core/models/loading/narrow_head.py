@@ -1,10 +1,9 @@
-"""A head over the first token ids only, since most of a small model's pass is its head. BPE numbers
-tokens in the order of merges, so most tokens of a text have low ids.
+"""A head over the first token ids, whose number is `draft_vocab_size` in config.json.
 
-`draft_vocab_size` in config.json is the number of these ids. The checkpoint is an ordinary
-checkpoint, which transformers loads with its full head. For a token without a logit the drafter's
-probability q is 0, which every verification rule allows. The idea is from FR-Spec (arXiv
-2502.14856), which takes the most frequent ids.
+Most of a small model's pass is its head. BPE numbers tokens in the order of merges, and most tokens
+of a text have low ids. For a token without a logit the drafter's probability q is 0, which every
+verification rule allows. The idea is from FR-Spec (arXiv 2502.14856), which takes the most frequent
+ids.
 """
 
 from __future__ import annotations
@@ -23,14 +22,13 @@ FIELD = "draft_vocab_size"
 
 
 class NarrowHead(nn.Module):
-    """A tied head of the first `size` tokens: a view of the input `embeddings`, so that it follows
-    their changes and its gradients are added to theirs."""
+    """A tied head of the first `size` tokens: a view of the input `embeddings`."""
 
     bias = None
 
     def __init__(self, embeddings: nn.Module, size: int) -> None:
         super().__init__()
-        # In a tuple, so that it is no submodule, whose weights would be saved a second time.
+        # In a tuple: a submodule's weights would be saved a second time.
         self._embeddings = (embeddings,)
         self._size = size
 

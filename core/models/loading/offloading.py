@@ -1,9 +1,8 @@
-"""Loads an LLM whose layers do not fit in memory. Each layer is read, packed for the pass, and
-written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads it.
+"""Loads an LLM whose layers do not fit in memory. Each layer is read and packed for the pass. The
+packed layers go to a cache file (`disk`) or to host memory (`host`), for a LayerStream.
 
-transformers itself reads only a small model: embedding, head and one layer for each kind of
-attention. This model is checked like any other model, and its first layer is the pattern of all
-layers.
+transformers reads a small model: embedding, head and one layer for each kind of attention. The tree
+check runs on this small model.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class _LayerPacker:
         self._names = list(self._pattern.state_dict())
         state = module.state_dict()
         self._outside_layers = {n: w for n, w in state.items() if not n.startswith(LAYERS)}
-        # The layers were only needed for the check; the pattern of all layers is on `meta`.
+        # The small model's layers were only needed for the check.
         module.model.layers = torch.nn.ModuleList()
         first = lean.layers[0]
         matrices = {name: getattr(first, name).to("meta") for name in MATRICES}
@@ -219,8 +218,8 @@ class _LayerPacker:
         """The element type of packed matrices, the same as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
-        # All layers have one format. So unless the dtype is bfloat16, layers are read before any
-        # layer is packed, up to the first that is not exact in bfloat16.
+        # All layers have one element type. Unless the dtype is bfloat16, layers are read up to the
+        # first that is not exact in bfloat16.
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
         half = self._lean.embedding.dtype == torch.bfloat16 or (
             is_half(self._lean.head)
@@ -233,7 +232,7 @@ class _LayerPacker:
         return {"element": element, "fingerprint": self.fingerprint}
 
     def _key(self) -> str:
-        """A hash of the weights' files, of the fingerprint's other inputs, and of the layout."""
+        """The layer file's name: a hash of the weights' files, the configuration and the layout."""
         if self._native:
             from core.models.native.packing import storage_type_of
 
@@ -254,7 +253,6 @@ class _LayerPacker:
         return layers
 
     def _pin(self, layer: torch.Tensor) -> torch.Tensor:
-        """The layer in pinned memory if it is streamed to a GPU."""
         device = self._lean.embedding.device
         if device.type != "cuda":
             return layer
@@ -282,7 +280,6 @@ def _vectors(index: int, layer: LeanLayer) -> dict[str, torch.Tensor]:
 
 
 def _attention_kinds(config: Any) -> list[str]:
-    """Each layer's kind of attention."""
     count = int(config.num_hidden_layers)
     return list(getattr(config, "layer_types", None) or [FULL] * count)
 
@@ -297,15 +294,14 @@ def _small_config(config: Any) -> Any:
 
 
 def _restore_config(module: Any, config: Any) -> None:
-    """Sets the small module's configuration to that of the full model."""
     module.config.num_hidden_layers = config.num_hidden_layers
     if getattr(config, "layer_types", None):
         module.config.layer_types = config.layer_types
 
 
 def _check_pass(model: HfModel) -> None:
-    """Raises ModelLoadError unless a pass gives finite logits. This pass also reads the streamed
-    layers of a layer file for the first time, which checks their hashes."""
+    """Raises ModelLoadError unless a pass gives finite logits. The pass also checks the hashes of a
+    layer file's streamed layers."""
     row = model.open_row()
     try:
         logits = model.forward([chain(row, [1, 2], last_only=True)])[0]

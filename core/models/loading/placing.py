@@ -1,6 +1,4 @@
-"""A model's device, dtype and memory, before anything is loaded. Reads no weights; for a model that
-is not downloaded yet the catalog has estimates.
-"""
+"""A model's device, dtype and memory before it is loaded."""
 
 from __future__ import annotations
 
@@ -47,15 +45,15 @@ __all__ = [
 
 DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
 DEVICES = ("auto", "cpu", "cuda")
-# Up to this many parameters `auto` on a CPU is float32, in which decoding with token trees agrees
-# with plain decoding token for token.
+# Up to this many parameters `auto` on a CPU is float32.
 SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Memory for a model's weights: `bytes` as `dtype`. `parameters` and `bytes` are from its
-    files, else from the catalog; 0 if unknown. `here`: whether the weights are on this machine."""
+    """Memory for a model's weights: `bytes` in `dtype`. `parameters` and `bytes` are from the
+    model's files, else from the catalog; 0 if unknown. `here`: whether the weights are on this
+    machine."""
 
     name: str
     parameters: int
@@ -118,8 +116,8 @@ def resolve_llm(llm: str) -> str:
 
 
 def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
-    """For `bundled`: the folders of all SSMs that come with SpecScope for this LLM; for the name of
-    one of these SSMs: its folder; any other name unchanged."""
+    """The folders of all bundled SSMs for `bundled`, and one SSM's folder for its name; any other
+    name unchanged."""
     if ssm == BUNDLED:
         return tuple(map(str, bundled_ssms(llm)))
     return (next((str(path) for path in bundled_ssms(llm) if path.name == ssm), ssm),)
@@ -147,7 +145,6 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
         name=name,
         parameters=parameters,
         dtype=str(torch_dtype).removeprefix("torch."),
-        # By the files, else by the catalog.
         bytes=size or parameters * torch_dtype.itemsize,
         here=size > 0 or is_path(name) or snapshot(name) is not None,
     )
@@ -161,7 +158,7 @@ def _need_of_file(name: str, dtype: str, device: torch.device) -> Need:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Free memory of the device; None if unknown."""
+    """Free memory of the device in bytes; None if unknown."""
     return available_bytes(device)
 
 

@@ -1,5 +1,4 @@
-"""Progress of loading as texts, one for each stage. `load_models` reports every stage; the page
-shows all stages, a terminal only the long stages (LONG_STAGES)."""
+"""Progress of loading: one text for each stage."""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ from typing import TextIO
 __all__ = ["Say", "StageLines", "same_stage"]
 
 Say = Callable[[str], None]
-"""Called with the text of each stage before the stage begins, and during a long stage again and
-again with updated numbers in the text; an exception from it ends loading."""
+"""Called with the text of a stage before the stage begins, and possibly again with other numbers in
+the text. An exception from it ends loading."""
 
 # How the texts of long stages begin, in lower case, after "MODEL: ".
 LONG_STAGES = (
@@ -22,13 +21,13 @@ DIGITS = str.maketrans("", "", "0123456789")
 
 
 def same_stage(one: str, other: str) -> bool:
-    """Whether two texts differ at most in their digits, and so report one stage."""
+    """Whether two texts differ at most in their digits."""
     return one.translate(DIGITS) == other.translate(DIGITS)
 
 
 class StageLines:
-    """A `Say` that writes the long stages: to a terminal as one line that is rewritten, to any
-    other output as a line for each stage."""
+    """A `Say` that writes the long stages: to a terminal in a single line, which is rewritten, to
+    any other output in a line for each stage."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -45,7 +44,7 @@ class StageLines:
         self._last = stage
 
     def end(self) -> None:
-        """Erases the line on a terminal: the next output begins at its start."""
+        """Erases the line on a terminal."""
         if self._terminal and _is_long(self._last):
             self._write(ERASE)
         self._last = ""

@@ -147,9 +147,7 @@ def _attention_of(config: Any) -> str:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Turns off transformers' progress bars permanently, since they would interrupt the text that
-    `python -m core` streams. Within the block, also turns off transformers' reports, which this
-    project's errors replace."""
+    """Turns off transformers' progress bars permanently, and its reports within the block."""
     from transformers.utils import logging
 
     quiet: Any = logging.disable_progress_bar

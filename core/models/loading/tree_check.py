@@ -34,8 +34,7 @@ __all__ = [
 # The relative difference allowed in float32: a matrix product over more rows adds up in another
 # order.
 FLOAT32_TOLERANCE = 1e-4
-# The relative difference allowed in half precision, which rounds in every layer. A wrong mask makes
-# a difference tens of times as large.
+# The relative difference allowed in half precision, which rounds in every layer.
 HALF_TOLERANCE = 0.06
 # The longest sliding window, in tokens, that is checked with a prefix longer than the window.
 # Longer prefixes would take too long.
@@ -46,12 +45,11 @@ SUPPORTED_LAYERS = frozenset({"full_attention", "sliding_attention", "attention"
 def checked_model(
     module: Any, info: ModelInfo, faster: Callable[[HfModel, Any], HfModel] | None = None
 ) -> HfModel:
-    """The module as a LanguageModel, with the first mask kind whose tree passes agree with plain
-    passes.
+    """The module's HfModel with the first mask kind whose tree passes agree with plain passes.
 
     `faster`: makes a model with a faster pass from this model and its module; by default the pass
-    over concatenated weights, if it agrees too. Raises UnsupportedModelError with the
-    architecture and the reasons; ModelLoadError if logits are not finite.
+    over concatenated weights, if it agrees too. Raises UnsupportedModelError with the architecture
+    and the reasons; ModelLoadError if logits are not finite.
     """
     # Chunked or local layers would pass the check, whose prefix is short, but fail on longer texts.
     unsupported = sorted(layer_kinds(module.config) - SUPPORTED_LAYERS)
@@ -87,9 +85,7 @@ def broken_weights(name: str) -> ModelLoadError:
 
 
 def _lean_model(model: HfModel, module: Any) -> HfModel:
-    """The model with the lean pass, if its architecture has one and the tree passes of the lean
-    pass agree with plain passes."""
-    # The module's weights become views of the concatenated weights, so there is no second copy.
+    """The model with the lean pass, if it has one that passes the tree check; else unchanged."""
     weights = lean_weights(module)
     if weights is None:
         return model
@@ -162,8 +158,7 @@ def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
 
 @torch.inference_mode()
 def plain_logits(module: Any, device: torch.device, path: Sequence[int]) -> torch.Tensor:
-    """Logits (V,) after these tokens, from the module itself. The module makes its own mask and
-    positions, so it shares no code with the pass under test."""
+    """Logits (V,) after these tokens, from the module itself with its own mask and positions."""
     logits: torch.Tensor = module(input_ids=torch.tensor([path], device=device)).logits[0, -1]
     return logits.float()
 

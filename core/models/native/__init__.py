@@ -1,2 +1,1 @@
-"""The pass of Llama-like models and the drafting loop, compiled by numba for CPUs. The same pass in
-torch calls is `core.models.lean`."""
+"""The pass of Llama-like models and the drafting loop, compiled by numba for CPUs."""

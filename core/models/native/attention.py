@@ -1,9 +1,5 @@
 """Attention of one head over its slots as LLVM IR: q k and the weighted sum of values, in
-registers.
-
-Keys are processed a vector of slots at a time, values one slot (or two) at a time over vectors of
-the head's dimensions. The order of every sum is fixed.
-"""
+registers. The order of every sum is fixed."""
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba infers the types of these functions from their arguments.
 
@@ -142,9 +138,8 @@ class _SlotLoop:
 
 def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
     """The function that `key_products` calls; it processes a vector of slots at a time. Past the
-    end of `seen` the last slot is repeated; the weights written there are never read."""
+    end of `seen` the last slot is repeated, and the caller ignores the weights written there."""
     name = f"key_products_{count}_{kind.name}"
-    # Emitted once for each module.
     if name in module.globals:
         return module.globals[name]
     loop = _SlotLoop(module, name, kind, count)
@@ -184,15 +179,15 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
 
 
 def _sum_vectors(builder: Any, vector: Callable[[int], Any], indices: range) -> Any:
-    """Horizontal sums of `lanes` vectors as one vector: element j is the sum of vector j's
-    elements, always in the same order. Adds two vectors at a time, so that no lane is idle."""
+    """Horizontal sums of `lanes` vectors in one vector: element j is the sum of vector j's
+    elements, always in the same order. Adds two vectors at a time: no lane is idle."""
     if len(indices) == 1:
         return vector(indices[0])
     each = len(indices) // 2
     two = [_sum_vectors(builder, vector, half) for half in (indices[:each], indices[each:])]
-    # Each of the two vectors consists of blocks of `each` partial sums: one partial sum for each of
-    # the vectors from which it was made. Pairs of blocks are added, at first within 128 bits, since
-    # moving data between 128-bit lanes takes longer.
+    # A vector made from `each` vectors has blocks of `each` partial sums, one for each of these
+    # vectors. Pairs of blocks are added, at first within 128 bits: moving data between 128-bit
+    # lanes takes longer.
     apart = 2 if each == 1 else 1
     lanes = two[0].type.count
     lower = [block for block in range(lanes // each) if block // apart % 2 == 0]
@@ -209,7 +204,7 @@ def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
 
 def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
     """The function that `value_sums` calls. With few vectors, even and odd slots have separate
-    accumulators, so that a multiply-add does not wait for the previous one."""
+    accumulators: a multiply-add does not wait for the previous one."""
     name = f"value_sums_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]

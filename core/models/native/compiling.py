@@ -1,6 +1,5 @@
 """How numba compiles the native pass: processor features, LLVM intrinsics that numba lacks, and the
-options of each kind of function (reordering of sums, inlining).
-"""
+options of each kind of function."""
 
 from __future__ import annotations
 
@@ -47,14 +46,14 @@ __all__ = [
     "llvm_intrinsic",
 ]
 
-# Allowed in all functions: fused multiply-add (`contract`), and code that assumes that there is no
-# NaN (`nnan`) and does not distinguish 0 from -0 (`nsz`). The order of sums does not change.
+# Fast-math flags of all functions: fused multiply-add (`contract`), no NaN (`nnan`), no difference
+# between 0 and -0 (`nsz`). The order of sums does not change.
 IN_ORDER = ("contract", "nnan", "nsz")
 # For functions that only compiled code calls: without wrappers for Python, compiling takes a sixth
 # less time.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
-# No compiled function allocates, so arguments need no reference counting, which took a fifth of a
-# pass of eight tokens.
+# No compiled function allocates: arguments need no reference counting, which took a fifth of a pass
+# of eight tokens.
 UNCOUNTED = MappingProxyType({"_nrt": False})
 
 # Errors of numba, and of a broken or read-only cache folder.
@@ -87,13 +86,12 @@ def reassociate(function: F) -> F:
 
 
 def entry(function: F) -> F:
-    """As `exact`, for Python to call."""
+    """Compiles like `exact`, for Python to call."""
     return _compile(function, IN_ORDER)
 
 
 class _FallbackCache(FunctionCache):
-    """numba's cache on disk, as far as it works. A function that cannot be read is compiled; a
-    function that cannot be written is compiled again at the next start."""
+    """numba's cache on disk. A function that cannot be read or written is compiled again."""
 
     def load_overload(self, sig, target_context):
         try:
@@ -115,7 +113,7 @@ class _FallbackCache(FunctionCache):
 
 
 def cached_entry(function: F) -> F:
-    """As `entry`, cached on disk for the next start, if a folder can be written."""
+    """Compiles like `entry`, with a cache on disk if a folder can be written."""
     compiled: Any = entry(function)
     with suppress(OSError, RuntimeError):  # no folder can be written
         compiled._cache = _FallbackCache(function)
@@ -130,8 +128,8 @@ def inline(function: F) -> F:
 
 def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
-    # `nogil`: other threads run Python during a pass. `error_model`: as in NumPy, a division by 0
-    # gives infinity, so that divisions need no check.
+    # `nogil`: other threads run Python during a pass. `error_model`: a division by 0 gives
+    # infinity, without a check.
     compiled = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
     return cast(F, compiled(function))
 
@@ -155,10 +153,9 @@ def cpu_features() -> frozenset[str]:
 def registers() -> tuple[int, int]:
     """(float32 lanes of a vector register, most tokens multiplied together without tiles).
 
-    Without AVX-512 there are 16 registers of 8 lanes, filled by six tokens' sums of half a block;
-    with it there are 32 registers of 16 lanes. With (16, 12), 6 to 24 tokens of the bundled LLM
-    took 0.9 of the time that they took with (8, 6). These are medians of three interleaved runs on
-    a Zen 4; more than 12 tokens at once were not tried.
+    Without AVX-512 there are 16 registers of 8 lanes, with it 32 registers of 16 lanes. On a Zen 4,
+    6 to 24 tokens of the bundled LLM took 0.9 of the time with (16, 12) instead of (8, 6). More
+    than 12 tokens at once were not tried.
     """
     return (16, 12) if "avx512f" in cpu_features() else (8, 6)
 
@@ -172,8 +169,7 @@ def multiplies_pairs() -> bool:
 @cache
 def multiplies_tiles() -> bool:
     """Whether compiled code may use AMX tiles of bfloat16. Linux grants a process permission on
-    request, unless a thread's alternate signal stack is too small for the tiles' state. Of a pass's
-    results, only the rounding of sums depends on tiles."""
+    request, unless a thread's alternate signal stack is too small for the tiles' state."""
     if not {"amx-tile", "amx-bf16", "avx512f"} <= cpu_features() or sys.platform != "linux":
         return False
     status: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)
@@ -210,7 +206,6 @@ def as_float32(typing, storage_type):
     """A stored number as float32; a bfloat16 (uint16) is the upper half of that float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        # Decided at compile time: float32 needs no conversion.
         if storage_type != types.uint16:
             return arguments[0]
         bits = builder.zext(arguments[0], ir.IntType(32))

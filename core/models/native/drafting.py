@@ -28,9 +28,9 @@ TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 MEAN, VARIANCE, SUM = range(3)
 ROOT = -1
-# A child whose log score is below the best child's by more than this has score 0, in float32
-# (top-k) and in float64 (coupled). MIN_UTILITY bounds utilities from below, as in
-# `core.drafters.calibration`.
+# Children whose log score is further below the best child's are left out: their score is 0 in
+# float32 (top-k drafts) or float64 (coupled drafts). MIN_UTILITY is the lower bound of a utility
+# minus the largest utility.
 FAR, FAR_COUPLED = 103.0, 745.0
 MIN_UTILITY = -1e4
 
@@ -78,14 +78,14 @@ def slice_inputs(inputs: BatchInputs, sizes: tuple[int, int, int]) -> BatchInput
 
 @exact
 def compute_utilities(logits, noise, noise_at, temperature, utilities):
-    """Utilities by which children are chosen: the logit, or for coupled drafts logit / T + Gumbel
-    noise, which is log q + G up to a constant."""
+    """Utilities by which children are chosen: the logits, or, for coupled drafts, logits / T +
+    Gumbel noise. The latter are log q + G up to a constant."""
     if noise_at < 0:
         for i in range(logits.shape[0]):
             utilities[i] = logits[i]
     else:
         for i in range(logits.shape[0]):
-            # Division in float32 and addition in float64 as in the torch path, for the same ties.
+            # The torch path also divides in float32 and adds in float64: ties must agree.
             utilities[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
 
 
@@ -96,7 +96,7 @@ def largest(utilities, width, ids, values):
     count = 0
     for i in range(utilities.shape[0]):
         value = utilities[i]
-        # Insertion into a short sorted list; equal values keep the lower id, which came first.
+        # Insertion into a short sorted list. Equal values keep the lower id, which came first.
         if count == width and value <= values[count - 1]:
             continue
         count = min(count + 1, width)
@@ -169,8 +169,8 @@ def write_frontier(batch, i, g, level, inputs, t, extent):
 @exact
 def next_pass(batch, g, inputs, level, row):
     """Writes the inputs of the next pass: at level 0 the unread texts, at later levels the
-    frontiers. `row`: the number of rows of logits so far. Returns the pass's sizes, as in
-    `slice_inputs`; no tokens if every draft has ended."""
+    frontiers. `row`: the number of rows of logits so far. Returns the `sizes` of `slice_inputs`,
+    with 0 tokens if every draft has ended."""
     n, members = batch.requests.shape[0], inputs.first.shape[0] - 1
     total, extent, num_logits, t, i = 0, 0, 0, 0, 0
     for each in range(n):
@@ -219,8 +219,7 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
     far = FAR if noise_at < 0 else FAR_COUPLED
     path_score = 1.0 if parent == ROOT else g.path_scores[i, parent]
     for k in range(num_children):
-        # log(score_k / score_0), at most 0; `values` are descending, so every child after the first
-        # that is too small is also too small.
+        # log(score_k / score_0), at most 0 and descending.
         below = (g.values[k] - g.values[0]) / calibration_temperature
         if below < -far:
             break
@@ -248,7 +247,7 @@ def select_frontier(batch, i, g, level, before):
             g.frontier[i, width] = node
             width += 1
             total += g.path_scores[i, node]
-    # The stop rule of `core.speculation_length.stop_rule`, as numbers.
+    # The stop rule of `core.speculation_length.stop_rule`.
     return width if min(1.0, total) >= batch.step_scores[i, level] else 0
 
 
@@ -276,9 +275,9 @@ def absorb_logits(batch, g, level, logits, outputs):
 def _compile_step(source_hash: int) -> Any:
     @cached_entry
     def step(batch, g, inputs, logits, outputs, level, row):
-        """Absorbs the logits of the pass before `level`, if there was one, then writes the next
-        pass's `inputs` and returns their sizes. `batch`: a DraftBatch; `g`: its DraftOutputs;
-        `logits`: flat (`row` rows so far, outputs)."""
+        """Absorbs the logits of the pass before `level`, if any. Then writes the next pass's
+        `inputs` and returns their sizes. `batch`: a DraftBatch; `g`: its DraftOutputs; `logits`:
+        flat (`row` rows so far, outputs)."""
         _ = source_hash
         if level > 0:
             absorb_logits(batch, g, level - 1, logits, outputs)

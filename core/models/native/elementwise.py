@@ -1,7 +1,7 @@
 """RMSNorm, rotary embedding, attention, gates, and the barrier of a pass's threads.
 
-The order of every sum is independent of the rest of the batch. So a node's logits are bitwise the
-same alone or in a tree, in one request or in many, on one thread or on several.
+The order of every sum is independent of the rest of the batch: a node's logits are bitwise the same
+alone or in a tree, in one request or in many, on one thread or on several.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -42,8 +42,7 @@ LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 # Between these bounds, n is an exponent of float32 (-126 to 127).
 LOWEST, HIGHEST = -87.0, 88.0
-# KV slots of a tile of attention: with 64 dimensions in float32 a tile's keys take 16 KiB, half of
-# the L1 cache. Up to MAX_HEAD_TOKENS tokens read the keys while they are in the cache.
+# KV slots of a tile of attention: with 64 dimensions in float32 a tile's keys take 16 KiB.
 SLOTS = 64
 # Polls of the barrier before a thread yields its core.
 SPINS = 2000
@@ -54,7 +53,7 @@ def exp(x):
     """e^x to about two units in the last place."""
     x = min(max(x, np.float32(LOWEST)), np.float32(HIGHEST))
     n = np.floor(x * np.float32(LOG2_E) + np.float32(0.5))
-    # ln 2 in two parts, the first with so few bits that its product with n is exact.
+    # ln 2 in two parts: the first has few bits, and its product with n is exact.
     r = x - n * np.float32(LN2_HIGH) - n * np.float32(LN2_LOW)
     p = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
     p = p * r + np.float32(8.3334519073e-3)
@@ -92,8 +91,8 @@ def attend(q, keys, values, bases, views, weights, to):
 
     q (tokens, size), flat; `bases` (tokens,): offset of each token's row of slots; `views`: the
     slots that each token attends to (tokens, extent), their counts, extent; `to`: (array, row
-    stride). Slots are processed in tiles, each tile for all tokens, so that its keys and values
-    stay in the L1 cache.
+    stride). Slots are processed in tiles, each tile for all tokens while its keys or values are in
+    the L1 cache.
     """
     seen, counts, extent = views
     # `weights` (tokens, stride): a row has `extent` elements and room for a vector, see
@@ -134,7 +133,7 @@ def query_key_products(q, keys, base, seen, weights):
     in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, in_vectors, step):
         count = min(MAX_VECTORS, (in_vectors - begin) // lanes)
-        # The last argument, `begin`: dimensions from 0 on overwrite the weights, later dimensions
+        # The last argument is `onto`: the first dimensions overwrite the weights, later dimensions
         # add.
         key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
     for i in range(in_vectors, size):
@@ -167,7 +166,7 @@ def softmax_inplace(weights, scale):
         # Unscaled, since the scale is positive: the largest weight is the same.
         highest = max(highest, weights[j])
     for j in range(slots):
-        # At most e^0, so nothing overflows.
+        # At most e^0: nothing overflows.
         weights[j] = exp((weights[j] - highest) * scale)
     for j in range(slots):
         total += weights[j]
@@ -182,8 +181,8 @@ def barrier_wait(arrived, workers, stage):
     if workers > 1:
         arrive(arrived)
         polls = 0
-        # The count is never reset, so no thread can miss the end of a stage: stage s ends at
-        # (s + 1) * workers arrivals.
+        # The count is never reset: no thread can miss the end of a stage. Stage s ends at (s + 1) *
+        # workers arrivals.
         while arrivals(arrived) < (stage + 1) * workers:
             polls += 1
             if polls > SPINS:  # a thread that has not arrived may need this core
@@ -193,14 +192,13 @@ def barrier_wait(arrived, workers, stage):
 
 @exact
 def list_slots(mask, n, extent, out):
-    """Lists the slots that each token attends to by a mask (n, extent), flat. `out`: arrays for the
-    ascending slots (n, extent) and their counts (n,). Returns both and the extent."""
+    """Lists the slots that are True for each token in a flat mask (n, extent). `out`: arrays for
+    the ascending slots (n, extent) and their counts (n,). Returns both and the extent."""
     seen, counts = out
     for t in range(n):
         count = 0
         for slot in range(extent):
             if mask[t * extent + slot]:
-                # Ascending, so that sums over slots have one order.
                 seen[t * extent + count] = slot
                 count += 1
         counts[t] = count

@@ -1,8 +1,6 @@
-"""CompiledForward: a forward pass on a CPU as one call of native code.
+"""CompiledForward: a forward pass on a CPU in native code.
 
-In torch, most of a small model's pass is overhead between matrix products. Here the whole pass is
-compiled once (`core/models/native/layers.py`): no allocation, launch or check in between, no work
-for padded queries, and weights are read in storage order.
+In torch, most of a small model's pass is overhead between matrix products.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ Reduce = Callable[[torch.Tensor], object]
 
 class DraftResult(NamedTuple):
     """Drafts; the logits (rows, V), float32, from which their tokens were chosen; and the start and
-    end of each pass (time.perf_counter), without the choice of children after the pass."""
+    end of each pass, in seconds of time.perf_counter."""
 
     outputs: DraftOutputs
     logits: torch.Tensor
@@ -68,9 +66,9 @@ class DraftResult(NamedTuple):
 
 class CompiledForward:
     """See Forward. With stacked models, row r of the arena belongs to member r modulo the number of
-    members. Arithmetic is float32; a bfloat16 model keeps weights, keys and values in bfloat16, and
-    rounds activations to bfloat16 if weights are multiplied in pairs or tiles. Weights except the
-    embedding are copied into the kernel's layout here: later changes to them have no effect."""
+    members. Arithmetic is float32; a bfloat16 model keeps matrices, keys and values in bfloat16,
+    and rounds activations to bfloat16 if weights are multiplied in pairs or tiles. Weights except
+    the embedding are copied here: later changes to them have no effect."""
 
     def __init__(
         self,
@@ -98,8 +96,7 @@ class CompiledForward:
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
-        # As many threads as torch has now, if there is work for them; later `TorchAlone` limits
-        # torch to one thread.
+        # As many threads as torch has now, if there is work for them.
         most = self._packed_bytes // MIN_BYTES_PER_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
         # bfloat16 parts of an activation, for the size of the workspace.
@@ -122,8 +119,8 @@ class CompiledForward:
         self._pool.kernel, self._draft_step = kernels
 
     def try_out(self) -> None:
-        """Compiles the kernels and runs them on one token of each member, so that no later pass
-        waits for the compiler. Raises UnsupportedModelError if they do not compile."""
+        """Compiles the kernels and runs them on one token of each member. Raises
+        UnsupportedModelError if they do not compile."""
         try:
             self._compile_and_run()
         except COMPILER_FAULTS as error:
@@ -164,8 +161,8 @@ class CompiledForward:
         return one
 
     def with_streamed_layers(self, mbps: float) -> CompiledForward:
-        """The same pass of one model with its layers copied from its own memory at a limited rate,
-        as if they did not fit. The new pass shares everything else with this one."""
+        """The same pass of one model, with its layers copied from its own memory at `mbps` (10^6
+        bytes/s). The new pass shares everything else with this one."""
         one, matrices, layers = copy.copy(self), self._weights.matrices, self._shape.layers
         # The layers' matrices come first and are equally long; the head alone stays in `_weights`.
         end = self._head_offset
@@ -229,10 +226,9 @@ class CompiledForward:
     def drafts(
         self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready, arena: KVArena
     ) -> DraftResult:
-        """Prefills the text that is not in the KV cache yet and drafts level by level. Between two
-        passes only native code (`core.models.native.drafting`) and `ready(level)` run; `ready` is
-        called before the children of that level are chosen. The arena has `limits.slots` slots in
-        each row."""
+        """Prefills the text that is not in the KV cache yet and drafts level by level.
+        `ready(level)` is called before the children of that level are chosen. The arena must have
+        `limits.slots` slots in each row."""
         self._check(draft_batch.text)
         self._reach(limits.slots)
         outputs = self._shape.outputs
@@ -252,14 +248,12 @@ class CompiledForward:
             self._run(slice_inputs(inputs, sizes), arena, into)
             end = time.perf_counter()
             row += num_logits
-            # For coupled drafts the noise of the level's children is computed here, and not for all
-            # levels at once, since a draft may end early.
             ready(len(passes))
             passes.append((start, end))
         return DraftResult(result, self._without_padding(all_logits), tuple(passes))
 
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:
-        # Closed after an error too, so that a stream's next pass begins with the first layer.
+        # Closed after an error too: a stream's next pass then begins with the first layer.
         with closing(self._segments()) as segments:
             task = self._shape, self._parts, segments, self._reduce
             self._pool.run(task, inputs, arena, logits)
@@ -299,7 +293,7 @@ class CompiledForward:
 
     def _check(self, tokens: Array) -> None:
         """Raises IndexError for an id outside the vocabulary: native code checks no bounds."""
-        # As unsigned integers negative ids are large, so one comparison finds both errors.
+        # In unsigned integers negative ids are large: one comparison finds both errors.
         if tokens.view(np.uint64).max(initial=0) >= self._shape.vocabulary:
             raise IndexError(
                 f"token ids are {tokens.min()} to {tokens.max()}: "
@@ -307,7 +301,6 @@ class CompiledForward:
             )
 
     def _reach(self, position: int) -> None:
-        """Makes sure that the rotary tables hold this position."""
         positions = len(self._weights.cos) // self._shape.size
         if position >= positions:
             # Replaced, not grown in place: a running pass keeps its table.

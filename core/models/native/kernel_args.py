@@ -22,8 +22,7 @@ __all__ = [
 
 BLOCK = 32
 """Width of a block of weights: the outputs that are contiguous in memory for one input. A block is
-two vectors of sixteen float32 or four of eight. Blocks of 64 were no faster (docs/results.md,
-"Passes: tried and left out")."""
+two vectors of sixteen float32 or four of eight. Blocks of 64 were no faster."""
 HALF_BLOCK = 16
 """Gate and up outputs alternate by half blocks: a block has the gates and ups of 16 MLP units."""
 
@@ -57,7 +56,7 @@ class PackedWeights(NamedTuple):
     sliding window. `eps`: of the norms.
     """
 
-    # `embedding`: float32, or bfloat16 as uint16. Matrices and biases are padded with 0, so padded
+    # `embedding`: float32, or bfloat16 in uint16. Matrices and biases are padded with 0: padded
     # outputs are 0.
     embedding: Any
     matrices: Any
@@ -103,8 +102,8 @@ class BatchInputs(NamedTuple):
     tokens whose logits are computed.
     """
 
-    # int64, but `full` and `near` bool. Here and below numba compiles the kernels for these element
-    # types, and compiles them again for any other type.
+    # int64, but `full` and `near` bool. numba compiles the kernels again for any other element
+    # type, here and below.
     tokens: Any
     positions: Any
     rows: Any

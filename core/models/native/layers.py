@@ -1,6 +1,5 @@
 """The native pass as one compiled function (`kernel`), layer by layer: attention half, gated half
-(the MLP). numba compiles it at its first call, in some seconds, and caches it for the next start.
-"""
+(the MLP)."""
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # mypy: disable-error-code="var-annotated"
 # numba infers the types of these functions from their arguments.
@@ -139,7 +138,6 @@ def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, workspa
     size, heads = shape.size, shape.heads
     norm = stretch(w.vectors, at.q_norm, size if shape.normed_heads else 0)
     items = span[1] * heads
-    # Threads get equal shares of heads times tokens, whatever the number of heads.
     item, end = items * part[0] // part[1], items * (part[0] + 1) // part[1]
     while item < end:
         # Heads are the outer loop: tokens of one head read the same keys and values from the cache.
@@ -326,19 +324,18 @@ def kernel() -> Callable[..., None]:
 
 
 def source_hash_of(folder: Path) -> int:
-    """A hash of all sources in a folder. numba's disk cache checks the file of the cached function
-    and the values that the function closes over, but no other file. This hash, closed over, covers
-    the other files."""
+    """A hash of all sources in a folder, for a cached function to close over. numba's disk cache
+    checks that function's file and the values that it closes over, but no other file."""
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 
 def _compile_kernel(source_hash: int) -> Any:
     @cached_entry
     def run(shape, w, inputs, store, s, logits, steps, workspace, part):
-        """A pass, as one of several threads (`part`: index, count). `shape`: ModelSizes; `w`:
-        PackedWeights; `s`: SharedBuffers; `workspace`: this thread's Workspace; `store`: keys and
-        values (layers, rows, heads, slots, size), to which new keys and values are added, and
-        (rows, slots); `logits` (logits_indices, outputs) is the result.
+        """One thread's part of a pass; `part`: its index and the number of threads. `shape`:
+        ModelSizes; `w`: PackedWeights; `s`: SharedBuffers; `workspace`: this thread's Workspace.
+        `store`: keys and values (layers, rows, heads, slots, size), to which new keys and values
+        are added, and (rows, slots). `logits` (logits_indices, outputs) is the result.
 
         `steps`: (first, end, half). The steps are the layers, then the head. A pass of one model
         may be several calls over successive steps: `w.matrices` then begins with the matrices of

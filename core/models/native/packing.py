@@ -1,8 +1,7 @@
 """Packing: LeanWeights to the native pass's memory layout.
 
 Weights whose values are all exact in bfloat16 are stored in 16 bits, whatever their dtype: half the
-memory traffic, no rounding. If they are multiplied in pairs (AVX512_BF16, AMX; see
-`storage_type_of`), the weights of two inputs are adjacent.
+memory traffic, no rounding.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Array = npt.NDArray[Any]
 
 
 def shape_of(weights: LeanWeights) -> ModelSizes:
-    """Sizes of one model, or of stacked models (`core.models.stacking`)."""
+    """Sizes of one model or of stacked models."""
     members = _members(weights)
     one = members[0]
     layer = one.layers[0]
@@ -97,15 +96,14 @@ def pack_weights(
 
 def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     """Element type of weights (see `weight_formats`). `half`: whether all weights are exact in
-    bfloat16. Only then are tiles or pairs used. The processor must support them, and each matrix's
-    number of inputs must be a multiple of the number of inputs in a tile or pair. Pairs are used
-    only for bfloat16 models, since products of pairs round activations to bfloat16."""
+    bfloat16. Pairs are used only for bfloat16 models: products of pairs round activations to
+    bfloat16."""
     if not half:
         return np.float32
     shape, is_bfloat16 = shape_of(weights), weights.embedding.dtype == torch.bfloat16
     # Inputs of QKV, gate and up, and the head; of the attention output; of down.
     inputs = shape.hidden, shape.heads * shape.size, shape.inner
-    # A tile has 16 rows of pairs, so 32 inputs.
+    # A tile has 16 rows of pairs: 32 inputs.
     if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
         return np.int64 if is_bfloat16 else np.int32
     if multiplies_pairs() and is_bfloat16 and all(count % 2 == 0 for count in inputs):
@@ -169,7 +167,6 @@ def _members(weights: LeanWeights) -> list[LeanWeights]:
 
 
 def _ordered_matrices(weights: LeanWeights, shape: ModelSizes) -> Iterator[torch.Tensor]:
-    """The matrices in order of use."""
     for layer in weights.layers:
         yield from _matrices_of_layer(layer, shape)
     yield weights.head
@@ -179,7 +176,7 @@ def _matrices_of_layer(layer: LeanLayer, shape: ModelSizes) -> Iterator[torch.Te
     yield layer.qkv
     yield layer.out
     yield _interleave_gates(layer.gate_up, shape.inner)
-    # Padded MLP units have gate and up 0, so the padded rows of `down` are multiplied by 0.
+    # Padded MLP units have gate and up 0: the padded rows of `down` are multiplied by 0.
     pad = shape.inner - layer.down.shape[0]
     yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
 

@@ -1,8 +1,7 @@
 """Products of a few vectors with a blocked matrix, bound by memory bandwidth.
 
-The matrix is read once, block by block: each block is multiplied with all vectors, either in
-registers, while the weights that follow are prefetched, or in AMX tiles. The order of every sum is
-fixed.
+Each block of the matrix is read from memory once and multiplied with all vectors, in registers or
+in AMX tiles. The order of every sum is fixed.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -44,9 +43,9 @@ __all__ = [
 ]
 
 
-# Passes with 256 and 1,024 were as fast or up to a tenth slower.
 STRETCH = 512
-"""Inputs of a block that are multiplied at a time: 32 KiB of 16-bit weights."""
+"""Inputs of a block that are multiplied at a time: 32 KiB of 16-bit weights. With 256 and 1,024
+passes were as fast or up to a tenth slower."""
 
 
 @exact
@@ -61,7 +60,6 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
         split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, x_bf16)
     rows, inputs, w_at = select_operand(w, x, x_bf16), inputs // each, w_at // each
     blocks, tile = step // BLOCK, configure_tiles(w, next_token_count(n, w))
-    # Threads have disjoint blocks, so no two threads write the same outputs.
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
@@ -69,7 +67,6 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
             # stretch.
             walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
-            # The first stretch overwrites y; later stretches add to y.
             to, first = y_at + b * BLOCK, int(i == 0)
             stretch = ProductArgs(
                 begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile
@@ -169,9 +166,9 @@ def select_operand(typing, w, x, x_bf16):
 
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
-    """y[t] += sum over i of x[t, i] w[i], for `tokens` rows (1 to `most`) and the outputs of one
-    block, or of half a block if there are more than `broad` rows; = instead of += if `at.first`.
-    Sums are in registers or tiles. `at`: a ProductArgs."""
+    """y[t] += sum over i of x[t, i] w[i]; = instead of += if `at.first`. For `tokens` rows, 1 to
+    `most`, and the outputs of one block; with more than `broad` rows, of half a block. `at`: a
+    ProductArgs."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = kind_of(signature.args[2].dtype)
@@ -202,7 +199,7 @@ def multiply(typing, tokens, x, w, y, at):
 
 
 def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
-    """The loop over inputs as an LLVM function: `count` tokens times vectors of outputs."""
+    """An LLVM function with the loop over inputs: `count` tokens times vectors of outputs."""
     lanes = registers()[0]
     num_vectors = (BLOCK if count <= kind.broad else HALF_BLOCK) // lanes
     name = f"sums_{count}_{num_vectors}_{kind.name}"
@@ -259,7 +256,6 @@ def _add_products(
 ) -> list[list[Any]]:
     """The sums of all tokens plus the products of input `i`."""
     lanes, num_vectors = registers()[0], len(sums[0])
-    # Loaded once for all tokens.
     weights = kind.vectors(
         builder, builder.gep(w, [builder.mul(i, ir.IntType(64)(BLOCK))]), lanes, num_vectors
     )

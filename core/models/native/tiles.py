@@ -1,9 +1,9 @@
 """Products of a few vectors with a block of weights in AMX tiles, as LLVM IR. One instruction
 multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
-A float32 input is split into three bfloat16 with 8 bits of mantissa each, in three rows of a tile;
-their products with a bfloat16 are exact in float32. (Subnormal numbers count as 0, and the first
-part of the largest float32 would be infinite.) A row's order of summation does not depend on the
+A float32 input is split into three bfloat16 with 8 bits of mantissa each, in three rows of a tile.
+Their products with a bfloat16 are exact in float32. Subnormal numbers count as 0, and the first
+part of the largest float32 would be infinite. A row's order of summation does not depend on the
 other rows of its tile.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
@@ -91,8 +91,8 @@ def multiply_tiles(
 
 
 def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
-    """The function that multiplies one or two tiles of tokens (`num_tiles`), which share each load
-    of weights, and adds the products to y."""
+    """The function that multiplies `num_tiles` tiles of tokens, 1 or 2, and adds the products to y.
+    The tiles share each load of weights."""
     name = f"tiles_{num_tiles}_{kind.name}"
     if name in module.globals:
         return module.globals[name]

@@ -1,11 +1,11 @@
 """Storage formats of weights and how each is multiplied: a `WeightFormat` for each element type.
 
-Formats: float32; bfloat16 (the upper 16 bits of a float32); bfloat16 interleaved, so that one load
-gives two vectors of outputs by a shift and a mask; bfloat16 in pairs, which are the weights of two
-successive inputs for one output. AVX512_BF16 multiplies pairs directly; AMX multiplies them in
-tiles (`tiles`).
+Formats: float32; bfloat16, the upper 16 bits of a float32; interleaved bfloat16; bfloat16 in pairs.
+One load of interleaved numbers gives two vectors of outputs by a shift and a mask. A pair has the
+weights of two successive inputs for one output. AVX512_BF16 multiplies pairs directly, AMX in
+tiles.
 
-All pairs have the same memory layout; the array's type selects the instruction: uint32 AVX512_BF16,
+All pairs have the same memory layout. The array's type selects the instruction: uint32 AVX512_BF16,
 int32 AMX with float32 activations, int64 AMX with bfloat16 activations. An int64 holds the pairs of
 two outputs.
 """
@@ -135,8 +135,7 @@ def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[
     for v in range(0, count, 2):
         step = builder.gep(place, [ir.IntType(64)(v * lanes)])
         two = builder.load(builder.bitcast(step, bits.as_pointer()), align=2)
-        # 32 bits hold a of the first vector (lower) and b of the second: b needs no shift, only a
-        # mask.
+        # The upper 16 bits are a number of the second vector, which needs no shift.
         second = builder.and_(two, ir.Constant(bits, [0xFFFF0000] * lanes))
         vectors += [_upper(builder, two), builder.bitcast(second, float32s)]
     return vectors

@@ -1,6 +1,4 @@
-"""Buffers of the native pass: its inputs, packed from a batch, and the workspace of its threads.
-Compiled code allocates nothing, so it needs no reference counting.
-"""
+"""Buffers of the native pass: its inputs, packed from a batch, and the workspace of its threads."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ PassBuffers = tuple[tuple[Array, Array, tuple[int, int]], SharedBuffers, tuple[W
 """KV arena (keys, values, (rows, slots)); buffers that threads share; a workspace per thread."""
 
 # Buffers for up to CACHED_TOKENS tokens are reused: allocating them takes a twentieth of a pass of
-# one token. The buffers grow in steps of STEP slots, since a text grows token by token.
+# one token. The buffers grow in steps of STEP slots.
 CACHED_TOKENS, STEP = 64, 512
 
 
@@ -54,7 +52,7 @@ class BufferCache:
     def of(
         self, shape: ModelSizes, parts: int, sizes: tuple[int, int, int], arena: KVArena
     ) -> PassBuffers:
-        """See `allocate_buffers`; `shape` and `parts` are the same in every call."""
+        """See `allocate_buffers`; `shape` and `parts` must be the same in every call."""
         tokens, extent, workers = sizes
         if tokens > CACHED_TOKENS:
             return allocate_buffers(shape, parts, sizes, arena)
@@ -95,7 +93,6 @@ def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Works
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
     # Full tiles are loaded, also past the last token.
     x_bf16 = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
-    # `key_products` writes whole vectors, so `weights` has room for the slots and one more vector.
     head_tokens = min(MAX_HEAD_TOKENS, tokens)
     full, near = (
         (np.empty(tokens * extent, np.int32), np.empty(tokens, np.int64)) for _ in range(2)
@@ -105,6 +102,7 @@ def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Works
         x_bf16,
         np.empty(shape.size, np.float32), np.empty(head_tokens * shape.size, np.float32),
         np.empty(head_tokens, np.int64),
+        # `key_products` writes whole vectors, also past the last slot.
         np.empty(head_tokens * (extent + registers()[0]), np.float32),
         full, near,
     )  # fmt: skip
@@ -131,7 +129,7 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     order = [row for member in range(members) for row in range(member, rows, members)]
     counts = np.array([batch.plan.counts[row] for row in order])
     ends = np.cumsum(counts)
-    # Index of each token within its row; counting begins with 0 in each row.
+    # Index of each token within its row.
     nodes = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
     places = np.repeat(np.array(order) * width, counts) + nodes
     # True if there is no padding and the rows are already grouped.

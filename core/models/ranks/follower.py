@@ -1,9 +1,5 @@
-"""A follower: one rank of an LLM, which repeats the leader's calls on its own shard.
-
-It is started by the leader, or by a person on another machine (`python -m core.models.ranks`, with
-torch's variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). It ends on EndRank, when the leader's
-process ends, or on an error, which it reports.
-"""
+"""A follower: one rank of an LLM, which repeats the leader's calls on its own shard. It ends on
+EndRank, when the leader's process ends, or on an error, which it reports."""
 
 from __future__ import annotations
 
@@ -75,7 +71,7 @@ class LeaderLink:
         self._socket = self._context.socket(zmq.DEALER)
         # The leader's ROUTER sends by identity.
         self._socket.identity = str(rendezvous.rank).encode()
-        # Milliseconds that `close` waits, so that the report of an error is sent.
+        # Milliseconds in which `close` may still send the report of an error.
         self._socket.linger = 1000
         self._socket.maxmsgsize = LONGEST
         address = rendezvous.address()
@@ -99,7 +95,8 @@ class LeaderLink:
 
 @dataclass
 class _Follower:
-    """A follower's state: its connection and rendezvous, and after loading its group and shard."""
+    """A follower's state: its connection and rendezvous, and, after loading, its group and
+    shard."""
 
     leader: LeaderLink
     rendezvous: Rendezvous
@@ -123,8 +120,7 @@ class _Follower:
                 model.close_row(row)
             case CommitRow(row, nodes, keep):
                 model.commit(row, nodes, keep)
-            # The pass runs for this rank's part of the sums and of the KV cache. Its logits are
-            # dropped, since only rank 0 needs them.
+            # The logits are dropped: only rank 0 needs them.
             case RunPass(number, feeds):
                 model.forward([Feed(f.row, f.token_ids, f.parents, f.last_only) for f in feeds])
                 assert self.group is not None
@@ -186,8 +182,8 @@ def follow() -> int:
 
 
 def _exit_when_stdin_closes() -> None:
-    """Ends this process, even in a collective, once the leader's process has ended and so closed
-    the pipe. Removes the temporary folder, which a killed leader cannot remove."""
+    """Ends this process, even in a collective, when the leader's process closes the pipe. Removes
+    the temporary folder, which a killed leader cannot remove."""
     sys.stdin.buffer.read()
     shutil.rmtree(Path(os.environ[STORE_VARIABLE]).parent, ignore_errors=True)
     os._exit(0)

@@ -1,7 +1,7 @@
 """RankGroup: this process's rank, and the collectives of a pass, which are counted.
 
 transformers divides a model over torch's default process group. A process has only one default
-group, so it has at most one RankGroup at a time.
+group, and at most one RankGroup at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 GROUP_TIMEOUT_S = 20.0
-"""How long a collective waits for another rank. Idle ranks wait for a message instead."""
+"""Seconds that a collective waits for another rank."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -42,7 +42,7 @@ class ExchangeError(RuntimeError):
 
 
 def exchange(collective: Callable[P, R]) -> Callable[P, R]:
-    """Wraps a collective so that its RuntimeErrors become ExchangeErrors."""
+    """Wraps a collective: its RuntimeErrors become ExchangeErrors."""
 
     @wraps(collective)
     def with_exchange_error(*args: P.args, **options: P.kwargs) -> R:
@@ -73,12 +73,10 @@ class RankGroup:
         self._dist = dist = torch_distributed()
         self.rank, self.count, self.device = rendezvous.rank, rendezvous.count, device
         self._traffic = PassTraffic()
-        # NCCL exchanges between GPUs, of which each rank has one.
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        # None if the ranks cannot share memory. gloo exchanges tensors that do not fit into the
-        # shared memory.
+        # None if the ranks cannot share memory.
         self._shared_memory: SharedMemory | None = None
         if rendezvous.folder is not None and device.type == "cpu" and is_ordered():
             self._shared_memory = SharedMemory(rendezvous.folder, self.rank, self.count, timeout_s)
@@ -146,7 +144,7 @@ class RankGroup:
         return traffic
 
     def end(self) -> None:
-        """Leaves the group; another group may be made. Idempotent."""
+        """Leaves the group. Idempotent."""
         if self._shared_memory is not None:
             self._shared_memory.close()
             self._shared_memory = None

@@ -42,7 +42,7 @@ from core.models.ranks.sharding import check_split, checked_shard, read_shard
 
 __all__ = ["RankedModel", "load_ranked"]
 
-# Longest wait for the followers' traffic figures, which are sent at the end of a pass.
+# Longest wait for the followers' reports of a pass.
 TRAFFIC_WAIT_S = 0.1
 
 
@@ -65,8 +65,7 @@ def _end_ranks(followers: Followers, group: RankGroup | None, *, at_once: bool) 
 
 class RankedModel(HfModel):
     """See LanguageModel. After an error of a rank every call that needs the ranks raises RankError
-    until all rows are closed. If the ranks are local, opening the next row then restarts them,
-    which takes as long as loading."""
+    until all rows are closed. Opening the next row then restarts local ranks."""
 
     def __init__(self, start: Callable[[], _RunningRanks]) -> None:
         """`start`: starts the ranks and reads the model; its errors are raised here."""
@@ -74,13 +73,13 @@ class RankedModel(HfModel):
         self._take(start())
 
     def _take(self, ranks: _RunningRanks) -> None:
-        # Also after a restart: this object stays, its shard and its ranks are new.
+        # Also after a restart, which makes a new shard and new ranks.
         own = ranks.own
         super().__init__(ranks.module, own.info, own.masks, None, own._forward)
         self._running = ranks
         self._error: RankError | None = None
         self._passes, self._last = 0, PassTraffic()
-        # At garbage collection or exit, so that no rank outlives its model.
+        # At garbage collection or exit: no rank must outlive its model.
         self._end = weakref.finalize(self, _end_ranks, ranks.followers, ranks.group, at_once=False)
 
     @property
@@ -92,11 +91,11 @@ class RankedModel(HfModel):
         return bool(getattr(getattr(self._forward, "inner", None), "workers", 0))
 
     def close(self) -> None:
-        """Ends the ranks, as garbage collection of this object does. Idempotent."""
+        """Ends the ranks. Idempotent."""
         self._end()
 
     def last_traffic(self) -> tuple[RankTraffic, ...]:
-        """Traffic of the last pass by rank, as far as the ranks have reported it."""
+        """Traffic of the last pass by rank; a rank that has not reported is left out."""
         by_rank: dict[int, PassTraffic | PassDone] = {0: self._last}
         if self._error is None and self._passes:
             by_rank |= self._reports()
@@ -106,7 +105,7 @@ class RankedModel(HfModel):
         )
 
     def _reports(self) -> dict[int, PassDone]:
-        """The followers' reports of the last pass, as far as they have arrived."""
+        """The followers' reports of the last pass that have arrived."""
         of_pass: dict[int, PassDone] = {}
         until = time.monotonic() + TRAFFIC_WAIT_S
         # A rank that has ended is an error of the next call: this pass's logits are valid.
@@ -191,8 +190,8 @@ class RankedModel(HfModel):
 
 @dataclass(frozen=True, slots=True)
 class _RankStart:
-    """Starts the ranks and reads the model; called again when ranks that failed are restarted.
-    `meta`: the full module without weights; `timeout_s`: of the process group."""
+    """Starts the ranks and reads the model. `meta`: the full module without weights; `timeout_s`:
+    of the process group."""
 
     source: ModelSource
     config: Any

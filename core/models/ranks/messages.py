@@ -1,9 +1,5 @@
-"""Messages between the leader of a model's ranks and its followers: msgspec, tagged unions of
-arrays.
-
-No message holds a tensor, nothing in a message is executed, and a message of unknown form is
-refused, although all processes are of one user or one trusted network.
-"""
+"""Messages between the leader of a model's ranks and its followers: tagged arrays in MessagePack. A
+message of unknown form is refused."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ __all__ = [
     "encode",
 ]
 
-# Incremented with any change of a struct: fields are sent without names, so a message of another
+# Incremented with any change of a struct: fields are sent without names, and a message of another
 # version would be misread.
 FORMAT = 2
 """Version of these messages; a follower of another version is refused."""
@@ -126,8 +122,7 @@ class ShardReady(_RankMessage, tag="ready"):
 
 
 class PassDone(_RankMessage, tag="done"):
-    """A pass has ended. `number` is the pass's number, since the report may be read during a later
-    pass. The other fields: see PassTraffic."""
+    """A pass has ended. `number`: see RunPass. The other fields: see PassTraffic."""
 
     number: int
     collectives: int
@@ -136,7 +131,7 @@ class PassDone(_RankMessage, tag="done"):
 
 
 class RankFailed(_RankMessage, tag="failed"):
-    """The rank ends by an error of its own."""
+    """The rank ends with an error that is no ExchangeError."""
 
     error: str
 

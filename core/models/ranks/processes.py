@@ -39,13 +39,13 @@ from core.models.ranks.rendezvous import (
 
 __all__ = ["Followers"]
 
-# Limits of two waits: for a process to end after EndRank, and for a report or an exit status that
-# shows the cause of a failed collective.
+# Seconds for a process to end after EndRank, and for a report or an exit status that shows the
+# cause of a failed collective.
 END_S, CAUSE_WAIT_S = 3.0, 0.5
 # Milliseconds between two checks that all processes are running.
 POLL_MS = 200
 LOADING_S = 600.0
-"""Limit of one step of loading."""
+"""Limit, in seconds, of one step of loading."""
 Reply = TypeVar("Reply", bound=FromFollower)
 
 
@@ -117,8 +117,8 @@ class Followers:
         return replies
 
     def collect(self, kind: type[Reply], wait_s: float) -> dict[int, Reply]:
-        """The latest unread message of this kind from each follower; waits up to `wait_s` for those
-        that have sent none. Raises RankError if a follower has ended or failed."""
+        """The latest unread message of this kind from each follower; waits up to `wait_s` seconds
+        for missing messages. Raises RankError if a follower has ended or failed."""
         replies: dict[int, Reply] = {}
         until = time.monotonic() + wait_s
         while True:
@@ -191,8 +191,8 @@ class Followers:
         return bool(self._context.closed)
 
     def _failure(self) -> RankError | None:
-        """An error that names the first rank that has failed or ended, unless another rank's
-        failure caused that; None if there is no such rank."""
+        """An error that names a rank that has failed or ended by itself; None without such a
+        rank."""
         for rank in self.ranks:
             # A rank's own report is more precise than its exit status.
             reply = self._replies[rank].get(RankFailed)
@@ -213,7 +213,7 @@ class Followers:
 
     def receive(self, wait_ms: int = 0) -> bool:
         """Reads all messages that have arrived; waits up to `wait_ms` for the first. Returns
-        whether there was one."""
+        whether any message has arrived."""
         any_message = False
         while self._socket.poll(0 if any_message else wait_ms):
             any_message = True

@@ -1,7 +1,7 @@
 """Rendezvous of the ranks: torch's store, which also holds the leader's address for messages.
 
 On one machine the store is a file in a private folder. With RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT set (by a person or by torchrun) the ranks may be on several machines.
+MASTER_PORT set the ranks may be on several machines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENDS_WITH_INPUT = "SPECSCOPE_RANK_ENDS_WITH_INPUT"
 """Set if standard input is a pipe that only the leader's process holds open."""
 ADDRESS_KEY = "specscope/leader"
 MEETING_S = 600.0
-"""How long ranks that were not started by the leader wait for each other."""
+"""Seconds that ranks wait for each other if the leader did not start them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
-"""One rank's shard of an LLM. transformers reads and divides the weights; its passes are the
-reference of the check at load.
+"""One rank's shard of an LLM. transformers reads and divides the weights.
 
 Tensor parallel: each rank has some heads and some MLP units of every layer, and runs this project's
-pass (compiled, else in torch calls) over them. The residual stream and the embedding are
-replicated; an all-reduce after each half of a layer adds up the products; the head's outputs are
-divided. Pipeline parallel: each rank has some layers, and runs transformers' pass.
+pass over them. Every rank has the whole residual stream and embedding; an all-reduce after each
+half of a layer adds up the products; the head's outputs are divided. Pipeline parallel: each rank
+has some layers, and runs transformers' pass.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
             "without --llm-ranks, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
         )
     heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
-    # No query head and no KV head is divided, so n divides both numbers.
+    # No query head and no KV head is divided: n divides both numbers.
     sizes = [n for n in range(2, heads + 1) if heads % n == 0 and kv_heads % n == 0]
     if split.count not in sizes:
         allowed = " or ".join(f"tp={n}" for n in sizes) or "pp=N alone"
@@ -105,10 +104,10 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
 def checked_shard(
     module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
-    """The shard as a LanguageModel. Called on every rank: each rank makes the same passes in the
-    same order. `barrier` returns when all ranks have called it; the timeout of collectives does not
-    apply to the barrier, since ranks take different times to read and compile. Raises the errors of
-    `checked_model`."""
+    """The shard's HfModel, after the tree check. Every rank calls this function and makes the same
+    passes in the same order. `barrier` returns when all ranks have called it. The timeout of
+    collectives does not apply to `barrier`: ranks take different times to read and compile. Raises
+    the errors of `checked_model`."""
     barrier()
     if split.split == "pp":
         stage = module._pp_stage
@@ -119,8 +118,8 @@ def checked_shard(
 
 
 def _with_traffic(communicate: Any, group: RankGroup) -> Any:
-    """Wraps a pipeline stage's communication so that it counts as traffic: the bytes of its result,
-    else of its argument."""
+    """Wraps a pipeline stage's communication, which is then counted: the bytes of its result, else
+    of its argument."""
 
     def timed_call(*args: Any, **options: Any) -> Any:
         start = time.perf_counter()
@@ -159,7 +158,7 @@ def _sharded_model(
             f"ranks and one through transformers differ by {worst:.2g}): without --llm-ranks it "
             "may be allowed"
         )
-    # A compiled pass has packed copies of the weights, so the originals are freed.
+    # A compiled pass has packed copies of the weights: the originals are freed.
     if compiled_of(forward.inner):
         module.model.layers = torch.nn.ModuleList()
         module.lm_head.weight = torch.nn.Parameter(weights.head.to("meta").t(), requires_grad=False)
@@ -202,8 +201,8 @@ def _set(part: Any, name: str, value: torch.Tensor) -> None:
 
 
 def outputs_of(total: int, count: int, rank: int) -> tuple[int, int]:
-    """The range [first, end) of a rank's outputs of the head, divided as torch divides tensors: the
-    last ranks may have fewer outputs."""
+    """The range [first, end) of a rank's outputs of the head. torch divides tensors in the same
+    way: the last ranks may have fewer outputs."""
     # ceil(total / count)
     each = -(-total // count)
     return min(total, rank * each), min(total, (rank + 1) * each)
@@ -242,9 +241,8 @@ class SummedProjection(Projection):
 
 
 class RankForward:
-    """See Forward. `inner` computes this rank's logits; `logits` returns the logits of all ranks on
-    rank 0, and only this rank's logits on any other rank. `vocabulary`: outputs of the undivided
-    head."""
+    """See Forward. `inner` computes this rank's logits. On rank 0 `logits` returns the logits of
+    all ranks, elsewhere this rank's alone. `vocabulary`: outputs of the undivided head."""
 
     def __init__(self, inner: Forward, vocabulary: int, group: RankGroup) -> None:
         self.inner, self._group, self._vocabulary = inner, group, vocabulary

@@ -1,8 +1,8 @@
 """Collectives of ranks on one machine, in shared memory.
 
-A collective of gloo takes 0.4 ms between two processes, whatever its size: they wake each other
-through the kernel. A divided pass has two collectives for each layer, so here the ranks poll each
-other's counters instead. Needs a processor whose stores become visible in program order (x86-64).
+In a collective of gloo the processes wake each other through the kernel, which takes 0.4 ms. Here
+the ranks poll each other's counters. Needs a processor whose stores become visible in program order
+(x86-64).
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ CAPACITY = 1 << 22
 """Bytes of the largest tensor that is exchanged in shared memory."""
 PADDING = 64  # a counter has a cache line of its own
 SPIN_S, PAUSE_S = 0.0005, 0.00005
-"""A rank polls for SPIN_S without a pause; then it sleeps PAUSE_S between two polls, so that other
-threads of its process run."""
+"""A rank polls for SPIN_S seconds without a pause, then sleeps PAUSE_S seconds between polls."""
 ALIVE_S = 0.05
 """Seconds between two checks that the other process is alive."""
 
@@ -35,7 +34,7 @@ def is_ordered() -> bool:
 
 
 class SharedMemory:
-    """Rank `rank` of `count`; all ranks are given the same `folder`, initially empty.
+    """Rank `rank` of `count`; all ranks are given the same `folder`.
 
     In step n a rank writes its tensor into one of its two slots, by the parity of n, then n into
     its counter. It writes only after all ranks have reached step n - 1: no rank still reads the
@@ -61,12 +60,12 @@ class SharedMemory:
         fcntl.flock(self._locks[rank], fcntl.LOCK_EX)
 
     def fits(self, part: torch.Tensor) -> bool:
-        """Whether the tensor can be exchanged here; the answer is the same on all ranks."""
+        """Whether the tensor can be exchanged here."""
         return part.is_contiguous() and 0 < part.nbytes <= CAPACITY
 
     def all_reduce(self, part: torch.Tensor) -> None:
-        """Adds up a tensor over all ranks, in place; every rank adds in the order of the ranks.
-        Raises RuntimeError if a rank has ended or times out."""
+        """Adds up a tensor over all ranks, in place. Raises RuntimeError if a rank has ended or
+        times out."""
         slots = self._write(part)
         self._await(self._step)
         # In one order everywhere: the ranks' residual streams must stay the same bits.
@@ -91,7 +90,6 @@ class SharedMemory:
 
     def _write(self, part: torch.Tensor) -> Sequence[torch.Tensor]:
         """Begins a step with this rank's tensor; returns the slots of all ranks."""
-        # All ranks have begun step n - 1, so each has read step n - 2, whose slot is written now.
         self._await(self._step)
         self._step += 1
         slots = self._slots_of(part)
