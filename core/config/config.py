@@ -125,7 +125,7 @@ class SamplingParams:
 
     @property
     def penalizes(self) -> bool:
-        """Whether the logits depend on which tokens are in the text."""
+        """Whether `repetition_penalty` changes the logits."""
         return self.repetition_penalty != 1.0
 
     @property
@@ -138,17 +138,17 @@ class SamplingParams:
 class SpeculationConfig:
     """How drafts are made, combined and verified.
 
-    `draft`, `combine`, `routing`, `length`, `verify` and `pipeline` name a record of
-    `core.config.mechanisms`, where its meaning is. `routed_drafters`, `vote_nodes` and
-    `confidence_threshold` have no effect unless a chosen record lists the field in `fields`.
+    `draft`, `combine`, `routing`, `length`, `verify` and `pipeline` are names of records in
+    `core.config.mechanisms`. `routed_drafters`, `vote_nodes` and `confidence_threshold` have no
+    effect unless a chosen record lists the field in `fields`.
 
     `drafters`: names of drafters, `all` or `first` (`core.drafters.resolve_drafters`); empty: plain
     decoding. `expansion`: the number of children per node at each step of a draft.
     `max_tree_nodes`: the node budget, which is a number, `auto`, or `uncut` for none. `weights`:
     the drafters' weights by Minions' rewards (`paper`, with `eta` and `weight_bounds`) or by the
-    probabilities of committed tokens (`full_information`). `carry_over`: later runs start with this
-    run's weights and calibration. `record_top_k`: how many of the likeliest tokens are recorded per
-    node.
+    probabilities of committed tokens (`full_information`). `carry_over`: whether the weights and
+    the calibration outlive the run. `record_top_k`: how many of the likeliest tokens are recorded
+    per node.
     """
 
     drafters: tuple[str, ...] = ("all",)

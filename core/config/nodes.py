@@ -100,8 +100,8 @@ def check_encrypted(field: str, host: str, key_file: str | None) -> None:
 def node_settings(
     addresses: Sequence[str], key_file: str | None, cluster: str | None, ssms: Sequence[str] | None
 ) -> NodeSettings | None:
-    """NodeSettings from command-line arguments; None without a node and a cluster. Raises
-    ConfigError."""
+    """NodeSettings from command-line arguments; None if they name neither a node nor a cluster.
+    Raises ConfigError."""
     if ssms is not None and cluster is None:
         raise ConfigError.of("node_ssm", list(ssms), "only with --cluster ADDRESS")
     if cluster is not None:

@@ -1,4 +1,4 @@
-"""Offload: an LLM's layers are streamed to its device in each pass."""
+"""Offload: layers of an LLM are streamed to its device in each pass."""
 
 from __future__ import annotations
 

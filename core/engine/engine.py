@@ -181,7 +181,7 @@ class Engine:
 
     @property
     def schedule_decision(self) -> ScheduleDecision | None:
-        """The present schedule's latest decision; None until it has planned a round."""
+        """The present schedule's latest decision, or None."""
         # A schedule that was set again has a decision of its earlier use until its next round.
         return self._schedule.decision if self._schedule is self._steps.schedule else None
 
@@ -220,8 +220,8 @@ class Engine:
                 yield from self.round(running)
 
     def warm_up(self, say: Say | None = None) -> Engine:
-        """Times the LLM's passes, compiles the lookups, and starts the process of the chat template
-        if the tokenizer has one. Call it before the first request. Returns the engine."""
+        """Times the LLM's passes, compiles the lookups, and starts the process that renders chat
+        templates, if there is a template. Call it before the first request. Returns the engine."""
         if say is not None:
             say("Timing the LLM's passes")
         if getattr(self.models.tokenizer, "chat_template", None):
@@ -254,7 +254,7 @@ class Engine:
         for request in (*group, *(next_group or ())):
             self._drafting.auditions.before_first_draft(request)
         if next_group is None:
-            batch = pool.take(group, modes)  # divides the group by its modes
+            batch = pool.take(group, modes)
         else:
             batch = pool.take_planned(group, next_group)
         # Drafts may wait in the pool although their runs' modes have become `off`.

@@ -1,7 +1,7 @@
 """Pipelining (Minions, arXiv 2402.15678, section 3.4): drafting while the LLM verifies.
 
-`across`: drafts for other requests, which wait in the DraftPool. `ahead`: drafts for the next round
-of the requests that are being verified.
+`across`: drafts for other requests; the drafts wait in the DraftPool. `ahead`: drafts for the next
+round of the requests that are being verified.
 """
 
 from __future__ import annotations
@@ -166,9 +166,9 @@ class DraftThread:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSwitch:
-    """`pipeline=auto` in one round. `kind`: `across` or `ahead`. `runs`: the runs of this setting.
-    `switch`: the measured on/off decision. Built once per round, since a drafter that fails within
-    the round would select another switch."""
+    """`pipeline=auto` in one round. `kind`: `across` or `ahead`. `runs`: the runs to which the
+    switch applies. Built once per round: a drafter that fails within the round would select another
+    switch."""
 
     kind: str
     runs: tuple[ActiveRequest, ...]
@@ -191,8 +191,8 @@ def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> Pipeline
 
 
 def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
-    """The pipeline mode of each run in this round: `off`, `across` or `ahead`. A lone run that was
-    configured with `across` gets a note in its first round."""
+    """The pipeline mode of each run in this round: `off`, `across` or `ahead`. A run configured
+    with `across` gets a note in its first round if no other run drafts `across`."""
     auto_mode = auto.kind if auto.switch.on else "off"
     modes = {}
     for one in requests:

@@ -41,7 +41,7 @@ scoring."""
 class PartialAudition:
     """An audition with SSMs on drafter nodes. `to_score`: the names of these SSMs. `window`: the
     number of last tokens that they score. `log_probs`, `ms`: results and milliseconds of the SSMs
-    in this process. `observe`: called with the results of all machines."""
+    in this process. `observe`: called with the results."""
 
     to_score: tuple[str, ...]
     window: int

@@ -97,7 +97,7 @@ class RoundSteps:
         with_verdict = [state for state in states if state.error is None]
         # Before any commit: the votes of one LLM pass are one batch of wins (Minions).
         update_weights(with_verdict)
-        # Also before any commit: `commit_one` reports this time to the length policy.
+        # Also before any commit: `commit_one` reports the time between stages.
         self._time_between_stages.fill()
         stream = stream_of(self._llm)
         loads = stream.take_times() if stream else ()

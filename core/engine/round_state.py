@@ -60,7 +60,7 @@ class AheadDrafts:
 
 @dataclass(eq=False)
 class ActiveRequest:
-    """A sequence that is being decoded. `open_drafters` and `lost_drafters` have indices of
+    """A sequence that is being decoded. `open_drafters` and `lost_drafters` hold indices in
     `drafters`."""
 
     sequence: TokenSequence

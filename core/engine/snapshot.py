@@ -60,7 +60,8 @@ class RoundFacts:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The lane of the LLM or of a drafter. `busy`: its share of working time, from 0 to 1."""
+    """The LLM or a drafter. `busy`: the share of the time in which the model worked, from 0 to
+    1."""
 
     name: str
     busy: float
@@ -72,9 +73,9 @@ class LiveRun:
     None if uncut.
 
     `round`: the number of the request's latest round among the worker's recent rounds, from 0; -1
-    without one. The other fields are of this round: nodes verified and accepted, milliseconds of
-    the LLM and of the drafters, and the scheduler's record. `num_waited`: the number of recent
-    rounds since then.
+    if no recent round was of this request. `num_verified`, `num_accepted`: nodes in this round.
+    `llm_ms`, `draft_ms`: times in this round, with prefills. `num_waited`: the number of recent
+    rounds after this round.
     """
 
     run_id: str

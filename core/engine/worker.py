@@ -149,7 +149,7 @@ class Worker:
         return run
 
     def check(self, request: Request) -> None:
-        """As `submit`, without queuing the request."""
+        """Raises the errors of `submit`; queues nothing."""
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)
         check(self.engine.models, request)

@@ -1,5 +1,4 @@
-"""Rules of a round: routing (which SSMs draft), scheduling (for which requests) and pipelining
-(what drafters do during the LLM's pass)."""
+"""Routing rules, schedules and pipeline modes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["VERIFY_RULES", "VerifyRule"]
 class VerifyRule:
     """When the LLM accepts a drafted token. `implementation`: a `Rule` of core.trees.verify.
 
-    `temperatures`: where the rule is lossless: at 0 (`zero`), above 0 (`above`), or at both
+    `temperatures`: the rule is lossless at 0 (`zero`), above 0 (`above`), or at every temperature
     (`all`). `reads_q`: the rule reads the probabilities with which proposals were drawn, and is
     lossless only if no drawn proposal is dropped. `token_exact`: the rule commits the tokens of
     plain decoding with the same seed; other rules keep only the distribution.
