@@ -110,7 +110,7 @@ class RunStore:
         self._writer.enqueue(RegretRecord(run_id, regret), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
-        """Writes queued events now, except those of rounds in progress; False if this takes longer
+        """Writes queued events now, except events of rounds in progress; False if this takes longer
         than `timeout` seconds."""
         return self._writer.flush(timeout)
 
@@ -178,8 +178,8 @@ class RunStore:
     def compact(self) -> None:
         """Rewrites the file without its free space. Raises StoreError.
 
-        A file of an early SpecScope needs this once, before the file shrinks by itself. The call
-        needs disk space for a copy of the file, and blocks other writes.
+        A file of an early SpecScope shrinks by itself only after this call. The call needs disk
+        space for a copy of the file, and blocks other writes.
         """
         self._catch_up()
         with self._write_connection() as connection:

@@ -1,8 +1,8 @@
 """Retention: thins all but the newest runs to their accepted paths, in portions.
 
 A portion is one short transaction: other writers wait only a moment. Progress is stored in the
-rows: any process can continue. Runs without a recorded end are not thinned, since their figures are
-counted from their trees, and neither are runs that lost events.
+rows: any process can continue. Runs that lost events are not thinned. Runs without a recorded end
+are not thinned: their figures are counted from their trees.
 """
 
 from __future__ import annotations

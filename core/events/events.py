@@ -5,8 +5,8 @@ queue. Nodes are numbered as in TokenTree: parents first; -1 is the root, the la
 Probabilities are in [0, 1].
 
 Order within a run: RunStarted; for each round Drafted, Combined, Verified, RoundCompleted, also
-without drafts; then one of RunCompleted, RunCancelled, RunFailed. A run that ends in the queue has
-its last event only. A round that fails lacks its remaining events.
+without drafts; then one of RunCompleted, RunCancelled, RunFailed. A run that ends before it starts
+has its last event only. A round that fails lacks its remaining events.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 class RunStarted:
     """A run's first event.
 
-    `config`: the request as it will be run; of its `auto` values, `pipeline` stays. `asked`: the
+    `config`: the request as it will be run, with `auto` resolved except in `pipeline`. `asked`: the
     request as it was submitted. `created_utc`: ISO 8601. `prompt_texts`: the text of each prompt
     token. `models`: all loaded models, the LLM first. `drafters`: names of the drafters that may
     draft. `dtype`, `device`: the LLM's. `queue_ms`: the request's time in the queue. `warnings`:

@@ -80,8 +80,7 @@ class ModelInfo:
         return self.device.partition(ON_NODE)[2]
 
     def is_same(self, other: ModelInfo) -> bool:
-        """Whether both are the same model: all fields are equal. Fingerprints are compared if both
-        models have one."""
+        """Whether the two have equal fields. Fingerprints are not compared if one is empty."""
         both_known = bool(self.fingerprint and other.fingerprint)
         return replace(self, fingerprint="") == replace(other, fingerprint="") and (
             not both_known or self.fingerprint == other.fingerprint

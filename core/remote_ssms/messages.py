@@ -151,10 +151,10 @@ class DraftRequestMessage(_Message):
 
 
 class RunRequest(_Message):
-    """One run's part of a round. `tokens`: the text from position `start` on, from 0; `settings`:
-    None if the node already has the run. `audition`: the number of last tokens on which the SSMs
-    `to_score` are scored; 0: no audition. `top_k`: the number of likeliest tokens to report after
-    each tree node."""
+    """One run's part of a round. `tokens`: the text from the position `start` on; positions count
+    from 0. `settings`: None if the node already has the run. `audition`: the number of last tokens
+    on which the SSMs `to_score` are scored; 0: no audition. `top_k`: the number of likeliest tokens
+    to report after each tree node."""
 
     run: Name
     # In every message: the node notices a gap or another text.

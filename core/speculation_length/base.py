@@ -49,7 +49,7 @@ class Stop(Protocol):
         ...
 
     def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
-        """Whether the draft goes on with a pass that adds children at `depth` (from 1). `scores`:
+        """Whether the draft goes on with a pass that adds children at `depth`, from 1. `scores`:
         the cumulative scores of the nodes that would get children; [1.0] for depth 1."""
         ...
 

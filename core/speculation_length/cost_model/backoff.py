@@ -49,7 +49,8 @@ class Backoffs:
 
 
 class RunBackoffs:
-    """One run's view: the drafters disabled for all runs, and those switched off in this run."""
+    """One run's view: the drafters disabled for all runs, and the drafters switched off in this
+    run."""
 
     def __init__(self, shared: Backoffs) -> None:
         self._shared = shared

@@ -88,7 +88,7 @@ class Costs:
         return self._pipelining.setdefault((kind, frozenset(drafters)), Switch())
 
     def draft_costs(self, name: str) -> DraftCosts:
-        """A drafter's costs, empty before it has drafted."""
+        """A drafter's costs."""
         return self._drafting[name]
 
     def verify_ms(self, nodes: int, context: int = 0) -> float:
