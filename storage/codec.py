@@ -1,4 +1,4 @@
-"""Events to rows and back: pure functions that open no database.
+"""Events to rows and back.
 
 Text that UTF-8 cannot encode, and text that begins with ESCAPE, is stored as ESCAPE and JSON. In a
 REAL column, NaN is stored as NULL.

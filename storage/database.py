@@ -109,7 +109,6 @@ def _check_location(path: Path) -> None:
 
 
 def _check_is_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises StoreError for another program's database, and for a log with a newer schema."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if objects and application_id != APPLICATION_ID:
@@ -141,7 +140,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _all_migrations() -> set[str]:
-    """Names of the migrations of this version: those that an empty database needs."""
+    # An empty database needs all of them.
     with closing(sqlite3.connect(":memory:")) as empty:
         return {m.name for m in migrations.pending(Database(empty, execute_plugins=False))}
 

@@ -71,7 +71,6 @@ class FinishedRound:
 
 
 def _empty_round() -> FinishedRound:
-    """A round without data, for the column names of its row."""
     completed = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
     return FinishedRound(None, None, None, completed, 0.0)
 
@@ -95,7 +94,6 @@ def finished_rounds(events: Sequence[Event]) -> Iterator[FinishedRound]:
 
 
 def _row(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """Column -> value; the rounds of a run have the same columns."""
     completed, tree = one.completed, one.combined
     values: dict[str, Any] = {
         "round": completed.round + 1,
@@ -141,7 +139,6 @@ def _row(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[s
 
 
 def _schedule(completed: RoundCompleted) -> dict[str, Any]:
-    """The fields of Scheduled; empty values if each request had its own budget."""
     part = completed.scheduled
     values = dict.fromkeys(SCHEDULED, "") if part is None else dataclasses.asdict(part)
     columns = {SCHEDULED_AS.get(name, name): values[name] for name in SCHEDULED}

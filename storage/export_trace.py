@@ -70,7 +70,7 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
 
 
 def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list[Slice]]:
-    """Lane -> slices, the lanes in the order of display."""
+    """The slices by lane, in the order of display."""
     by_lane: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
     thinned = is_thinned(events)
     for one in finished_rounds(events):
@@ -85,7 +85,6 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
 
 
 def _trip_span(trip: NodeTrip) -> Span:
-    """A node's round trip as a span on the node's own lane."""
     name = {"in_time": "round trip", "ahead": "drafted ahead"}.get(trip.state, trip.state)
     return Span(trip.node, name, trip.start_ms, trip.end_ms)
 
@@ -126,7 +125,6 @@ def _round_args(one: FinishedRound) -> dict[str, Any]:
 
 
 def _routing_args(one: FinishedRound) -> dict[str, Any]:
-    """Arguments about routing and fused drafts."""
     args: dict[str, Any] = {}
     if routing := one.completed.routing:
         args["SSMs"] = {ssm.drafter: f"{ssm.role}, {ssm.score:.4g}" for ssm in routing}
@@ -176,8 +174,7 @@ def _name(kind: str, thread: int, **args: Any) -> Entry:
 
 
 def _counters(events: Sequence[Event]) -> Iterator[Entry]:
-    """Accepted tokens of each round, the speculation length, and the tokens so far. Perfetto labels
-    a counter with its name and the name of its value, as in "accepted tokens"."""
+    # Perfetto labels a counter with its name and the name of its value: "accepted tokens".
     total = 0
     for event in events:
         at = _ns(event.at_ms)

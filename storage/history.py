@@ -1,5 +1,4 @@
-"""Reads past runs back as events, and marks the unfinished runs of ended processes as
-interrupted."""
+"""Reads past runs back as events, and marks interrupted runs."""
 
 from __future__ import annotations
 

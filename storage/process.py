@@ -82,7 +82,7 @@ def _boot_id() -> str:
 
 def _exists(pid: int) -> bool:
     try:
-        # Signal 0 only checks that the process exists.
+        # Signal 0 checks that the process exists.
         os.kill(pid, 0)
     except ProcessLookupError:
         return False

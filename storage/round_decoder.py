@@ -116,7 +116,6 @@ def _decode_combined(round_rows: _RoundRows) -> Combined:
 
 
 def _vote_fields(values: Fields) -> dict[str, Any]:
-    """The combine rule's fields, for a round that has them."""
     return {
         "rule": decode_text(values["combine_rule"]),
         "weights": from_json(values["combine_weights_json"]),

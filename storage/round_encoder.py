@@ -59,7 +59,6 @@ class _RoundWriter:
         self.values: Values = {"run": key[0], "round": key[1]}
 
     def add(self, event: RoundEvent, by_type: Mapping[type[RoundEvent], RoundEvent]) -> None:
-        """`by_type`: the events of the round by class."""
         if isinstance(event, Drafted):
             self._head("drafted", event)
             combined = by_type.get(Combined)

@@ -97,7 +97,6 @@ def _select_row(connection: sqlite3.Connection, column: str, value: Any) -> sqli
 
 
 def _where(connection: sqlite3.Connection, query: RunQuery) -> Condition:
-    """The WHERE clause and its values."""
     conditions = _field_conditions(connection, query)
     if words := _words(query.text):
         _fill_found(connection, words)
@@ -145,7 +144,7 @@ def _model_id(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
-    """Fills the temporary table `found` with the runs whose texts contain all the words."""
+    """Fills `found` with the runs whose texts contain all words."""
     for_index = [word for word in words if _is_indexed(word)]
     # Quoted: no word is an operator of FTS5. `*` makes a word a prefix.
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in for_index)
@@ -197,7 +196,6 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         created_utc=decode_text(row["created_utc"]),
         status=row["status"],
         prompt=decode_text(row["prompt"]),
-        # The column is filled at the run's end.
         output=run_output(connection, row["id"]) if running else decode_text(row["output"]),
         llm=decode_text(row["llm_name"] or ""),
         drafters=tuple(from_json(row["drafters_json"])),
@@ -222,7 +220,6 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
 
 
 def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
-    """`schedules` and `num_others` of RunSummary."""
     rows = connection.execute(SCHEDULES, (run,)).fetchall()
     names = tuple(decode_text(name) for name, _ in rows if isinstance(name, str))
     live = max((most for _, most in rows if isinstance(most, int)), default=1)

@@ -138,7 +138,7 @@ class Sink:
             for unit in units
             if isinstance(unit, RoundRecord)
         )
-        # Table by table for all rounds at once: fewer statements, and parents before children.
+        # Table by table: fewer statements, and parents before children.
         for table in ROUND_TABLES:
             insert_rows(connection, table, rows[table.name])
         for unit in units:
@@ -173,7 +173,6 @@ class Sink:
         """The key of a model's or drafter's name, inserted if it is new."""
         if name not in self._models:
             connection, text = self._connect(), encode_text(name)
-            # Another process may have inserted the name.
             connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (text,))
             row = connection.execute("SELECT id FROM models WHERE name = ?", (text,)).fetchone()
             self._models[name] = row["id"]

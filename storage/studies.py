@@ -208,11 +208,9 @@ class StudyLog:
     # -- both --
 
     def _elsewhere(self, row: sqlite3.Row) -> bool:
-        """Whether another live process measures the study of this row."""
         return decode_process(row) != self._process and not _is_orphaned(row)
 
     def _owner_values(self) -> dict[str, Any]:
-        """The columns that name this process as the owner."""
         return {
             "host": encode_text(self._process.host),
             "pid": self._process.pid,
@@ -237,7 +235,7 @@ class StudyLog:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: committed at the end of the block, rolled back after an error."""
+        """Committed at the end of the block, rolled back after an error."""
         try:
             with closing(connect(self._path, timeout=OPEN_TIMEOUT_S)) as connection:
                 # Takes the write lock at once: otherwise a write after a read could fail without
@@ -263,7 +261,6 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
 
 
 def _is_orphaned(row: sqlite3.Row) -> bool:
-    """Whether the process that measures a study has ended."""
     return decode_process(row).is_gone(row["seen_at"])
 
 

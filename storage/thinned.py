@@ -44,8 +44,6 @@ def restore_thinned(rows: Mapping[str, Iterable[Fields]]) -> Rows:
 
 
 class _ThinnedRound:
-    """One thinned round's rows by table."""
-
     def __init__(self) -> None:
         self.rows: dict[str, list[Fields]] = defaultdict(list)
 
@@ -109,7 +107,7 @@ def _path(row: Fields, number: Mapping[int, int]) -> Fields:
 
 
 def _origins(row: Fields, number: Mapping[int, int]) -> str:
-    """The origins of the remaining nodes; the stored column has the origins of all nodes."""
+    # The stored column has the origins of all nodes.
     origins = from_json(row["origins_json"] or "[]")
     return to_json([origins[node] for node in number if node < len(origins)])
 

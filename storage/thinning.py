@@ -79,10 +79,8 @@ def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
     older, values = "1", tuple[object, ...]()
     if keep:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
-        # The oldest of the `keep` newest runs.
         oldest_kept = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
-        # Fewer than `keep` runs.
-        if oldest_kept is None:
+        if oldest_kept is None:  # fewer than `keep` runs
             return None
         older, values = "(created_utc, id) < (?, ?)", tuple(oldest_kept)
     row = connection.execute(
@@ -95,13 +93,12 @@ def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
 
 
 def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
-    """Thins the next rounds of a run; True if no rounds are left."""
+    """Thins the next rounds of a run; True if no round is left."""
     rows = connection.execute(
         "SELECT round, path_json, masses_json FROM rounds"
         " WHERE run = ? AND thinned = 0 ORDER BY round LIMIT ?",
         (run, ROUNDS_AT_ONCE),
     ).fetchall()
-    # If the number of rounds is a multiple of ROUNDS_AT_ONCE, one more call finds no rounds.
     all_thinned = len(rows) < ROUNDS_AT_ONCE
     if rows:
         rounds = (run, rows[0]["round"], rows[-1]["round"])
@@ -159,8 +156,7 @@ def _delete_nodes(connection: sqlite3.Connection, rounds: RoundRange) -> None:
 
 
 def _clear_node_data(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
-    """Marks these rounds as thinned, and removes the masses of their removed nodes and the data
-    about dropped nodes."""
+    """Marks rounds as thinned, and removes the data about nodes that are gone."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
     weight_rows = [(_masses(row), run, row["round"]) for row in rows]
     connection.executemany(query, weight_rows)

@@ -56,7 +56,6 @@ class LogWriter:
         # `_due`: a unit is complete, or upkeep may be due. `_urgent`: write without waiting for the
         # interval. `_closing`: end the thread after writing.
         self._due = self._urgent = self._closing = False
-        # Whether there may be upkeep to do.
         self._untidy = True
         self._reason = ""
         # Used by the thread only:
@@ -131,12 +130,10 @@ class LogWriter:
         """Waits for work; False if the writer is closing and has nothing left to write, or cannot
         write now."""
         with self._change:
-            # If there may be upkeep, the thread also wakes when it may be tried.
             until_upkeep = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._change.wait_for(
                 lambda: self._writes_now() or self._due or bool(self._units), until_upkeep
             )
-            # Events that are queued during the pause are written together.
             pause = max(0.0, self._next_at - time.monotonic())
             self._change.wait_for(self._writes_now, pause)
             nothing_left = not self._queue and not self._units

@@ -25,7 +25,6 @@ __all__ = [
 
 def integer(field: str, value: object, low: int, high: int) -> None:
     """A whole number in [low, high], not a bool."""
-    # A bool is an int in Python.
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigError.must_be(field, value, f"a whole number from {low} to {high}")
 

@@ -102,7 +102,6 @@ class SamplingParams:
         number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         if self.seed is not None:
             integer("seed", self.seed, 0, MAX_SEED)
-        # The class is frozen.
         object.__setattr__(self, "stop", names("stop", self.stop, at_most=16))
         for stop in self.stop:
             whole_characters("stop", stop)
@@ -201,7 +200,6 @@ class SpeculationConfig:
 
     def _check_uncut(self) -> None:
         """Raises ConfigError if a draft without a node budget could exceed MAX_TREE_NODES."""
-        # A policy that finds the length may choose any length up to the maximum.
         set_by_user = length_policy(self.length).set_by_user
         longest = self.speculation_length if set_by_user else self.max_speculation_length
         # `shape_nodes` cannot be imported: its module imports this module.
@@ -354,7 +352,7 @@ def recorded_sampling(request_fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_plain(value: Any) -> dict[str, Any]:
-    # JSON turns tuples into lists; NaN and infinity are not JSON.
+    # JSON turns tuples into lists.
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
     return plain
 
@@ -367,7 +365,6 @@ def _checked_fields(cls: type, values: object) -> dict[str, Any]:
         if name not in names:
             raise ConfigError.must_be("field", name, f"one of {', '.join(sorted(names))}")
     for one in dataclasses.fields(cls):
-        # `default` and `default_factory` are both MISSING if a field has no default.
         is_required = one.default is one.default_factory is dataclasses.MISSING
         if is_required and one.name not in values:
             raise ConfigError.of(one.name, None, "a value; it is missing")

@@ -167,7 +167,7 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
             tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map, longest
         )
     except ContextLengthError:
-        raise  # the text is too long, which is not the template's fault
+        raise  # not the template's fault
     except MODEL_FAULTS as error:
         raise _chat_error(models, f"fails ({one_line(error)})") from error
     _refuse_by_beginning(models, text)
@@ -179,7 +179,7 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
 
 
 def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
-    """The token ids of a text. Raises ConfigError if the tokenizer fails on the text."""
+    """Raises ConfigError if the tokenizer fails on the text."""
     try:
         # Not verbose: no warning of a long prompt.
         with models.tokenizing:

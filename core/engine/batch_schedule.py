@@ -126,7 +126,6 @@ class BatchSchedule:
         self._record(states)
 
     def _divide_node_budget(self, states: Sequence[RoundState]) -> None:
-        """Fills in `combined` of each state."""
         assert self._scheduler is not None
         merges = [
             merge_and_select(one.speculation.combine, one.drafts, one.vote_weights)
@@ -239,14 +238,14 @@ def _live_request(
 
 
 def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int]]:
-    """For each request, the sorted indices of its nodes among the `budget` likeliest of all. Of
-    equally likely nodes the earlier is kept: a parent before its child."""
+    """For each request, the sorted indices of its nodes among the `budget` likeliest of all."""
     nodes = [
         (-chance, request, node)
         for request, own in enumerate(chances)
         for node, chance in enumerate(own)
     ]
     likeliest: list[list[int]] = [[] for _ in chances]
+    # Of equally likely nodes the earlier is kept: a parent before its child.
     for _, request, node in sorted(nodes)[:budget]:
         likeliest[request].append(node)
     return [sorted(own) for own in likeliest]

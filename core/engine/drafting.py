@@ -74,7 +74,7 @@ class Drafting:
         """Routes and drafts, and fills in the results in each state. Updates the drafter
         weights."""
         for state in states:
-            # The audition comes first, since the router chooses by its scores.
+            # First: the router chooses by the audition's scores.
             self.auditions.before_route(state)
             _route(state)
         plans: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
@@ -156,7 +156,6 @@ class Drafting:
             self._remote.end_ahead(states)
 
     def _plan(self, state: RoundState) -> AheadPlan:
-        """Plans drafts ahead by the SSMs of this process that drafted in this round."""
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
@@ -237,7 +236,6 @@ class Drafting:
                     state.drafts[draft_request.index] = draft
 
     def _draft_all(self, requests: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
-        """The drafts of each drafter, or its error."""
         # SSMs in one call: SSMs of one shape share passes.
         of_ssms = {name: requests[name] for name in requests if name in self.ssm_pool.ssms}
         drafts: dict[str, Drafts] = {}

@@ -106,7 +106,6 @@ class Engine:
             raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
         if on_device and nodes is not None:
             raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
-        # Drafter nodes cannot take part in a device round.
         whole_rounds = on_gpu and in_one_process if on_device is None else on_device
         if nodes is None and whole_rounds:
             self._device_round = DeviceRound(models.llm, self._drafting, capture=on_gpu)
@@ -204,7 +203,7 @@ class Engine:
         with ExitStack() as cleanup:
             # Runs last, when every row is closed.
             cleanup.callback(self.busy.release)
-            # All requests are checked before the first one runs.
+            # All requests are checked before the first runs.
             for sequence in [self.prepare(request) for request in requests]:
                 active.append(self.admit(sequence))
                 cleanup.callback(self.release, active[-1])
@@ -410,7 +409,6 @@ class Engine:
         return RoundTime(self.costs.verify_ms(CHAIN_DEPTH), mean_ms)
 
     def _have_one_shape(self, one: str, other: str) -> bool:
-        """Whether two SSMs are expected to take the same time."""
         models = self.models.ssms
         if one in models and other in models:
             return has_shape_of(models[one], models[other])

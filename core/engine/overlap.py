@@ -181,7 +181,6 @@ def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> Pipeline
     runs = [
         one for one in requests if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
     ]
-    # Drafts for other requests need no guess.
     kind = "across" if len(runs) > 1 else "ahead"
     if kind == "ahead":
         runs = [one for one in runs if _can_draft_ahead(one)]

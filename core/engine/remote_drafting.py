@@ -128,7 +128,6 @@ class RemoteDrafting:
         places = [self._pool.place_of(one.name) for one in ssms]
         in_budget = [one for one in requests if is_model_free(one.name)]
         for request, place in zip(ssms, places, strict=True):
-            # In proportion to the number of SSMs on the machine.
             budget = request.budget * places.count(place) // len(places)
             # A draft that spends its budget by score and a fused draft are cut while they are made.
             cut_later = draft_kind(request.kind).by_score or draft_kind(request.kind).fused

@@ -151,7 +151,6 @@ class RoundSteps:
             # the token after the root.
             logits = self._llm.forward([_feed(state) for state in states])
         except MODEL_FAULTS:
-            # There is no other request to save.
             if self.num_live == 1:
                 raise
             logits = self._forward_alone(states)
@@ -288,7 +287,7 @@ def _verdict(state: RoundState) -> Verdict:
 
 
 def _feed(state: RoundState) -> Feed:
-    """The root, then the tree under it: node i of the tree becomes the row's pending node i + 1."""
+    """The root, then the tree: node i of the tree becomes the row's pending node i + 1."""
     tree = state.tree
     root = state.request.sequence.tokens[-1]
     parents = [CACHED, *(parent + 1 for parent in tree.parents)]

@@ -310,7 +310,7 @@ def update_weights(states: Sequence[RoundState]) -> None:
             # After a vote the tree is the winner's sequence.
             share = len(state.verdict.path) / len(state.tree)
             weights = state.request.weights
-            # By identity: runs with `carry_over` share one object.
+            # Runs with `carry_over` share one object.
             batches.setdefault(id(weights), (weights, []))[1].append((state.winner, share))
     for weights, wins in batches.values():
         weights.observe_wins(wins)

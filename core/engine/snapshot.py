@@ -148,7 +148,6 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
     if not rounds:
         return ()
     start, end = rounds[0].start_ms, rounds[-1].end_ms
-    # With the LLM's lane, even if the LLM did nothing.
     busy: defaultdict[str, list[tuple[float, float]]] = defaultdict(list, {LLM_LANE: []})
     for part in (part for facts in rounds for part in facts.runs.values()):
         for lane, spans in _by_model(part.completed.spans).items():
@@ -163,7 +162,6 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
 
 
 def _by_model(spans: Iterable[Span]) -> dict[str, list[Span]]:
-    """Spans of the LLM and of drafters, by lane."""
     spans_by_model: dict[str, list[Span]] = {}
     for span in spans:
         if span.lane not in HOST_LANES:

@@ -142,7 +142,7 @@ class Worker:
             self._waiting.append(run)
             if not self._serving:
                 self._serving = True
-                # Started by the first request, and by the next request after an unforeseen error.
+                # The first request, or the first after an unforeseen error.
                 self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
                 self._thread.start()
             self._change.notify_all()
@@ -223,7 +223,6 @@ class Worker:
             self._shut_down(sys.exception())
 
     def _shut_down(self, error: BaseException | None) -> None:
-        """Fails the runs that are left after an unforeseen error, and closes their rows."""
         # Callbacks run in reverse order: rows are closed first.
         with ExitStack() as cleanup:
             cleanup.callback(self._fail_remaining, error or SpecScopeError("the worker stopped"))
@@ -258,7 +257,6 @@ class Worker:
         return True
 
     def _next_waiting(self) -> Run | None:
-        """Takes the first run off the queue, if fewer than `max_live` requests are active."""
         with self._change:
             if self._waiting and len(self._active) < self._max_live:
                 self._joining = self._waiting.popleft()

@@ -153,7 +153,6 @@ class AheadExchange:
         run_drafts = self._drafts.pop((node, sequence.run_id), None)
         if run_drafts is None or not requests:
             return None
-        # The outcome that occurred.
         committed = sequence.tokens[run_drafts.length :]
         outcomes = (one for one in run_drafts.reply.outcomes if one.token_ids == committed)
         outcome = next(outcomes, None)

@@ -109,7 +109,7 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
             cluster,
             f"no machine offers {RESOURCE} (ray start --resources '{{\"{RESOURCE}\": 1}}')",
         )
-    # One actor per machine, with at least one SSM.
+    # At least one SSM per actor.
     machines = machines[: len(ssms)]
     actors = []
     try:

@@ -72,13 +72,12 @@ class NodeRound:
             end_ms = sequence.ms(self.clock.received or None)
             trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
         if self.message is not None and (reply := self.reply(run)) is not None:
-            # The node's own figure.
             busy_ms = min(self.message.busy_ms, trip_ms)
             trip = replace(trip, busy_ms=busy_ms, drafts=len(reply.drafts))
         return trip
 
     def reply(self, run: RemoteRun) -> RunReply | None:
-        """The node's reply to one run; None without a reply."""
+        """The node's reply to one run, or None."""
         if self.message is None:
             return None
         # The last reply, if a faulty node sends several replies to one run.

@@ -75,7 +75,6 @@ def run_request(link: NodeLink, run: RemoteRun) -> RunRequest | None:
     if not (drafts or to_score) or is_too_long(run.sequence):
         return None
     request = _text_request(link, run.sequence, drafts, run.top_k)
-    # A window of 0 is no audition.
     request.audition, request.to_score = (run.window if to_score else 0), to_score
     return request
 

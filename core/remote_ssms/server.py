@@ -372,7 +372,6 @@ class _RoundDrafting:
         return self._replies
 
     def _draft_together(self, pooled: Sequence[tuple[ServedRun, PooledRequest]]) -> None:
-        """Drafts one tree for each run, by the run's SSMs on this node."""
         results = self._pool.draft_together([pool_request for _, pool_request in pooled])
         for (run, pool_request), drafts in zip(pooled, results, strict=True):
             if isinstance(drafts, BaseException):
@@ -406,7 +405,7 @@ class _RoundDrafting:
 
 
 def _check(request: RunRequest, pool: SsmPool) -> None:
-    """Raises ConfigError for an invalid request."""
+    """Raises ConfigError."""
     for draft in request.drafts:
         kind = draft.kind
         if kind not in DRAFT_KINDS or draft_kind(kind).drawn or kind == "auto":
@@ -425,7 +424,6 @@ def _check(request: RunRequest, pool: SsmPool) -> None:
 
 
 def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
-    """Commits tokens in every SSM that has read the run."""
     run.sequence.tokens += token_ids
     for name in sorted(run.open_ssms):
         # Without new tokens a draft that was never verified is dropped.

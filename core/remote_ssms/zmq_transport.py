@@ -168,7 +168,6 @@ def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
 
 
 def _frames(socket: zmq.Socket[Any]) -> list[bytes]:
-    """The received frames, at most QUEUED."""
     frames: list[bytes] = []
     with suppress(zmq.Again):
         while len(frames) < QUEUED:

@@ -54,7 +54,7 @@ class _DrafterGroup:
             self.rate.add(RATE)
 
     def drafts_of(self, drafts: DraftOutcomes) -> list[DraftOutcome]:
-        """This group's part of a round's drafts."""
+        """The group's part of a round's drafts."""
         return [drafts[name] for name in self.members if name in drafts]
 
 
@@ -164,7 +164,6 @@ class Goodput:
         return max_draft_depth(self._config, names, self._config.max_speculation_length)
 
     def _due(self, group: _DrafterGroup) -> bool:
-        """Whether the group may be probed."""
         drafter_costs = [self._costs.draft_costs(name) for name in group.names]
         # A drafter that waited has many tokens to catch up on.
         late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in drafter_costs)

@@ -177,7 +177,6 @@ class RoundCosts:
         return costs.start.get() + steps * _step_ms(costs)
 
     def _saved_ms(self, name: str, draft: DraftOutcome) -> float:
-        """Time that a draft saved by being begun during the last verification."""
         # A draft takes one pass per level, including the first.
         usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
         return max(0.0, usual_ms - draft.ms) if draft.was_ahead else 0.0

@@ -53,8 +53,7 @@ class Switch:
         # Zero or non-finite times are skipped: they have no logarithm.
         if not (math.isfinite(ms) and ms > TINY_MS):
             return None
-        # No trial is running.
-        if self.on == self._default:
+        if self.on == self._default:  # no trial
             self._baseline.add(ms, steps)
             self._rounds += 1
             if self._rounds >= self._wait:
@@ -82,7 +81,6 @@ class Switch:
 
     def _settle(self, is_faster: bool) -> None:
         if is_faster:
-            # The tried setting becomes the default, and its rounds the new baseline.
             self._default, self._wait = self.on, FIRST_WAIT
             self._baseline = _Baseline()
             for ms, steps in self._trial:
