@@ -1,8 +1,7 @@
-"""Events to rows and back: pure functions that open no database.
+"""Events to rows and back.
 
-Decoded events equal the encoded events. Two kinds of text are stored as ESCAPE and JSON: text that
-UTF-8 cannot encode (it has a lone surrogate, as some file names do), and text that begins with
-ESCAPE. Other text is stored unchanged, NUL included. In a REAL column, NaN is stored as NULL.
+Text that UTF-8 cannot encode, and text that begins with ESCAPE, is stored as ESCAPE and JSON. In a
+REAL column, NaN is stored as NULL.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ __all__ = [
 
 END_STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
 ENDS: dict[str, type[EndEvent]] = {name: kind for kind, name in END_STATUSES.items()}
-# Text that begins with ESCAPE is escaped too, so that decoding restores it.
 ESCAPE = "\x00json:"
 
 
@@ -84,7 +82,7 @@ def decode_number(stored: float | None) -> float:
 
 
 def to_json(value: Any) -> str:
-    """Compact ASCII JSON, so that lone surrogates survive."""
+    """Compact ASCII JSON: lone surrogates survive."""
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -189,8 +187,7 @@ def _model(row: Fields, name: str) -> dict[str, Any]:
 
 
 def encode_end(event: EndEvent) -> dict[str, Any]:
-    """The columns of table `runs` that the end sets, except `output`, `num_lost_events` and the
-    figures (`figures_of`)."""
+    """Columns of table `runs` from a run's last event."""
     return {
         "status": END_STATUSES[type(event)],
         "end_seq": event.seq,
@@ -204,8 +201,7 @@ def encode_end(event: EndEvent) -> dict[str, Any]:
 
 
 def decode_end(run: Fields) -> EndEvent | None:
-    """The inverse of `encode_end`; None for a `running` or `interrupted` run, which has no last
-    event."""
+    """The inverse of `encode_end`; None for a `running` or `interrupted` run."""
     kind = ENDS.get(run["status"])
     if kind is None:
         return None
@@ -243,7 +239,7 @@ def decode_stats(stored: str) -> RunStats:
 
 
 def contiguous(events: Sequence[Event]) -> Iterator[Event]:
-    """The events before the first missing event: `seq` counts 0, 1, 2, ..."""
+    """The events before the first missing event; `seq` counts from 0."""
     for expected, event in enumerate(events):
         if event.seq != expected:
             return

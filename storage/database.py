@@ -1,8 +1,4 @@
-"""Locates, checks and opens the log's file, and makes connections for its writer and readers.
-
-`open_database` and `read_connection` raise SQLite's errors as StoreError, which names the file. An
-error of `open_database` also says what can be done.
-"""
+"""Locates, checks and opens the log's file, and makes connections to it."""
 
 from __future__ import annotations
 
@@ -45,8 +41,7 @@ def open_database(path: Path) -> None:
     try:
         with closing(connect(path, create=True, timeout=OPEN_TIMEOUT_S)) as connection:
             _check_is_log(connection, path)
-            # This setting takes effect only on an empty file. A file that was made without it needs
-            # RunStore.compact.
+            # Takes effect on an empty file; an older file needs RunStore.compact.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _use_wal(connection)
             _migrate(connection)
@@ -60,7 +55,7 @@ def connect(
     """A connection with its pragmas set; `timeout`: seconds to wait for a lock."""
     # A reader or the writer must not create an empty file in place of a deleted log.
     mode = "rwc" if create else "ro" if read_only else "rw"
-    # Without an isolation level, sqlite3 begins no transaction by itself: only our BEGIN does.
+    # Without an isolation level, sqlite3 begins no transaction by itself.
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
     )
@@ -78,7 +73,7 @@ def connect(
 
 @contextmanager
 def read_connection(path: Path) -> Iterator[sqlite3.Connection]:
-    """A short-lived connection whose statements all see one snapshot. Raises StoreError."""
+    """A connection whose statements see one snapshot. Raises StoreError."""
     try:
         with closing(connect(path, read_only=True, timeout=READ_TIMEOUT_S)) as connection:
             connection.execute("BEGIN")
@@ -107,15 +102,13 @@ def _check_location(path: Path) -> None:
         ) from error
     if path.is_dir():
         raise StoreError(f"{path}: a folder, not a file; {OTHER_FILE_HINT}")
-    # WAL writes two more files next to the database, so the folder must be writable too.
+    # WAL writes two more files next to the database: the folder must be writable too.
     for written in (path, path.parent):
         if written.exists() and not os.access(written, os.W_OK):
             raise StoreError(f"{path}: {written} cannot be written to; {OTHER_FILE_HINT}")
 
 
 def _check_is_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuses another program's database, or a log with a newer schema, before anything is
-    changed."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if objects and application_id != APPLICATION_ID:
@@ -130,11 +123,9 @@ def _check_is_log(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switches the file to write-ahead logging.
-
-    SQLite does not wait for a lock here: without this loop, one of two processes that create the
-    file at the same moment would fail.
-    """
+    """Switches the file to write-ahead logging."""
+    # SQLite does not wait for a lock here: without the loop, one of two processes that create the
+    # file at the same moment would fail.
     end = time.monotonic() + OPEN_TIMEOUT_S
     while True:
         try:
@@ -149,7 +140,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _all_migrations() -> set[str]:
-    """Names of all migrations of this version: an empty database needs all of them."""
+    # An empty database needs all of them.
     with closing(sqlite3.connect(":memory:")) as empty:
         return {m.name for m in migrations.pending(Database(empty, execute_plugins=False))}
 
@@ -161,7 +152,6 @@ def _migrate(connection: sqlite3.Connection) -> None:
         return
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        # `apply` looks again for pending migrations: another process may have migrated while this
-        # one waited for the lock.
+        # `apply` looks again for pending migrations: another process may have migrated meanwhile.
         migrations.apply(database)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

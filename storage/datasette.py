@@ -1,4 +1,4 @@
-"""The command that opens a log in Datasette, and the description file that belongs to it."""
+"""The command that opens a log in Datasette, with its description file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ FIRST_LINE = (
 def datasette_command(path: Path) -> str:
     """The command that opens the log at `path`.
 
-    Datasette names a database after its file. So for a log whose file does not have the default
-    name, a description file is written next to the log; a file of another program is never
-    overwritten. If no description can be written, the command names none.
+    Datasette names a database after its file: for a log with another name than the default, a
+    description file is written next to the log. If this fails, the command names no description.
     """
     metadata = METADATA if path.stem == DEFAULT_NAME else _renamed_metadata(path)
     command = ["uvx", "datasette", str(path)]
@@ -41,7 +40,7 @@ def _renamed_metadata(path: Path) -> Path | None:
 
 
 def _is_written(file: Path, text: str) -> bool:
-    """Writes `text` to `file` unless another program wrote that file. Returns whether `file` then
+    """Writes `text` to `file` unless another program wrote the file. Returns whether `file` then
     contains `text`."""
     try:
         present = file.read_text(encoding="utf-8") if file.exists() else FIRST_LINE

@@ -1,5 +1,4 @@
-"""A run's rounds as a table with one row for each round, for spreadsheets and data frames. Rounds
-are numbered from 1, as in all output for people; events number them from 0."""
+"""A run's rounds as a table with one row for each round. Rounds are numbered from 1."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 FIXED_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *FIXED_LANES, "prefill")
-# One column for each field of Scheduled. Two columns get longer names, which are clear among the
-# others.
+# One column for each field of Scheduled; two columns get longer names.
 SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
 SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
@@ -53,7 +51,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     rows = [_row(one, drafters, thinned) for one in finished_rounds(events)]
-    # Column names are made safe too: they contain drafters' names, which may be any text.
+    # Column names too: they contain drafters' names, which may be any text.
     writer.writerow([csv_cell(head) for head in _row(_empty_round(), drafters, thinned)])
     for row in rows:
         writer.writerow([csv_cell(value) for value in row.values()])
@@ -62,7 +60,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRound:
-    """The events of one finished round; `begin_ms`: when the previous round ended, 0 for the first
+    """The events of one finished round. `begin_ms`: when the round before ended, 0 for the first
     round."""
 
     drafted: Drafted | None
@@ -73,7 +71,6 @@ class FinishedRound:
 
 
 def _empty_round() -> FinishedRound:
-    """A round without data, for the column names of its row."""
     completed = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
     return FinishedRound(None, None, None, completed, 0.0)
 
@@ -97,7 +94,6 @@ def finished_rounds(events: Sequence[Event]) -> Iterator[FinishedRound]:
 
 
 def _row(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """Column -> value; the columns are the same for all rounds of a run."""
     completed, tree = one.completed, one.combined
     values: dict[str, Any] = {
         "round": completed.round + 1,
@@ -143,8 +139,6 @@ def _row(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[s
 
 
 def _schedule(completed: RoundCompleted) -> dict[str, Any]:
-    """What the scheduler granted the request in this round; empty if each request had its own
-    budget."""
     part = completed.scheduled
     values = dict.fromkeys(SCHEDULED, "") if part is None else dataclasses.asdict(part)
     columns = {SCHEDULED_AS.get(name, name): values[name] for name in SCHEDULED}
@@ -161,8 +155,7 @@ def fused_drafters(one: FinishedRound) -> list[str] | None:
 
 
 def _stages(completed: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage; `draft` is summed over drafters. Each span counts with its `share`,
-    also if spans overlap."""
+    """Milliseconds by stage; `draft` is summed over drafters. Each span counts with its `share`."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in completed.spans:
         stage = span.lane if span.lane in FIXED_LANES else "draft"
@@ -171,10 +164,8 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
 
 
 def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """For each drafter: how many tokens it drafted, how many tree nodes it proposed, and how many
-    of these nodes were accepted; its vote weight and its router score after the round; its time
-    (ms). In a fused draft only a drafter's own tokens (rank 0) count, not the trunk's tokens that
-    were fed to it."""
+    """The columns of each drafter. In a fused draft a drafter's own tokens count, which have rank
+    0."""
     drafted, proposed, accepted, spent_ms = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)
     for draft in one.drafted.drafts if one.drafted else ():
@@ -199,7 +190,7 @@ def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) ->
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula. `rounds_csv` describes the escapes."""
+    """A cell that no spreadsheet takes for a formula, escaped as `rounds_csv` says."""
     if not isinstance(value, str):
         return value
     text = "".join(character if _harmless(character) else _escape(character) for character in value)

@@ -28,11 +28,11 @@ IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))
 def events_json(
     events: Sequence[Event], status: str = INTERRUPTED, regret: Mapping[str, Any] | None = None
 ) -> str:
-    """One object: `format`, `run_id`, `thinned`, `summary`, and all `events` as they were recorded.
-    `regret`: a routed run's regret, which is then part of the summary.
+    """One object: `format`, `run_id`, `thinned`, `summary` and `events`. `regret`: a routed run's
+    regret, for the summary.
 
-    ASCII only; lone surrogates are escaped, NaN and infinities are null. It is safe inside an HTML
-    script element.
+    ASCII only; lone surrogates are escaped, NaN and infinities are null. The text is safe inside an
+    HTML script element.
     """
     return _script_safe_json(
         {
@@ -91,8 +91,7 @@ def _script_safe_json(plain: Any) -> str:
 
 
 def _to_plain(value: Any) -> Any:
-    """`value` with dataclasses as dicts, and NaN and infinities as None. Plain values, such as most
-    of an event's long tuples, are returned unchanged."""
+    """`value` with dataclasses as dicts, and NaN and infinities as None."""
     if isinstance(value, (str, int)) or value is None:
         return value
     if isinstance(value, float):

@@ -1,10 +1,9 @@
 """A run as a Chrome trace, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-The run is one process; its threads are lanes: rounds, each drafter, combine, LLM pass, layers,
-verdict, commit, each node. A slice's category is the lane's key in the events, such as `llm` and
-`verify`. Rounds count from 1. In Perfetto, slices of one thread must be disjoint or nested: if two
-slices of a lane overlap, the later slice goes to another thread of this lane. A slice that SSMs or
-requests share has its full length; `share` is the part that counts for this lane and run.
+The run is one process; its threads are lanes. In Perfetto, slices of one thread must be disjoint or
+nested: if two slices of a lane overlap, the later slice goes to another thread of this lane. A
+slice that SSMs or requests share has its full length; `share` is the part that counts for this lane
+and run. Rounds count from 1.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ NS_PER_MS = 1_000_000
 LONGEST_MS = 1e10  # four months: a larger value is an error, and is left out
 ROUNDS = "rounds"
 LAST_LANES = ("combine", "llm", "layers", "verify", "commit")
-# The page's words for two lanes (ui/components/assets): `verify` is the decision after the LLM's
-# pass.
+# The page's words for two lanes.
 TITLES = {"llm": "LLM pass", "verify": "verdict"}
 
 Slice = tuple[int, int, str, dict[str, Any]]  # start, end (ns), name, arguments
@@ -72,7 +70,7 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
 
 
 def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list[Slice]]:
-    """Lane -> slices, the lanes in the order of display."""
+    """The slices by lane, in the order of display."""
     by_lane: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
     thinned = is_thinned(events)
     for one in finished_rounds(events):
@@ -87,8 +85,6 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
 
 
 def _trip_span(trip: NodeTrip) -> Span:
-    """A node's round trip as a span on the node's own lane; its length is 0 if no request was
-    sent."""
     name = {"in_time": "round trip", "ahead": "drafted ahead"}.get(trip.state, trip.state)
     return Span(trip.node, name, trip.start_ms, trip.end_ms)
 
@@ -100,8 +96,8 @@ def _append_slice(slices: dict[str, list[Slice]], span: Span, args: dict[str, An
 
 
 def _ns(ms: float) -> int | None:
-    """Whole nanoseconds, Perfetto's unit; rounded once, so that adjacent slices stay adjacent. None
-    for a time that is not finite or is longer than LONGEST_MS."""
+    """Whole nanoseconds, Perfetto's unit. None for a time that is not finite or is longer than
+    LONGEST_MS."""
     fits = math.isfinite(ms) and abs(ms) <= LONGEST_MS
     return round(ms * NS_PER_MS) if fits else None
 
@@ -129,8 +125,6 @@ def _round_args(one: FinishedRound) -> dict[str, Any]:
 
 
 def _routing_args(one: FinishedRound) -> dict[str, Any]:
-    """Each SSM's role and score, the router's reason, and for a fused draft the drafter of each
-    accepted token; empty without routing and fusion."""
     args: dict[str, Any] = {}
     if routing := one.completed.routing:
         args["SSMs"] = {ssm.drafter: f"{ssm.role}, {ssm.score:.4g}" for ssm in routing}
@@ -141,15 +135,13 @@ def _routing_args(one: FinishedRound) -> dict[str, Any]:
 
 
 def _schedule_args(part: Scheduled | None) -> dict[str, Any]:
-    """The scheduler's grant to the request; empty if the request had its own budget."""
     return {} if part is None else {"scheduled": dataclasses.asdict(part)}
 
 
 def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
-    """Divides the slices among as few threads as possible, without overlap within a thread."""
+    """Divides the slices among threads, without overlap within a thread."""
     threads: list[list[Slice]] = []
-    # In order of start, each slice goes to the first free thread. No other division needs fewer
-    # threads.
+    # In order of start, each slice goes to the first free thread.
     for one in sorted(slices, key=lambda slice_: slice_[:2]):
         for thread in threads:
             if thread[-1][1] <= one[0]:
@@ -182,8 +174,7 @@ def _name(kind: str, thread: int, **args: Any) -> Entry:
 
 
 def _counters(events: Sequence[Event]) -> Iterator[Entry]:
-    """Accepted tokens of each round, the speculation length, and the tokens so far. Perfetto labels
-    a counter with its name and the name of its value, as in "accepted tokens"."""
+    # Perfetto labels a counter with its name and the name of its value: "accepted tokens".
     total = 0
     for event in events:
         at = _ns(event.at_ms)

@@ -1,8 +1,4 @@
-"""A run's events as files for other programs: pure functions from events to text.
-
-The text of prompts and models can do no harm in the program that opens a file; `rounds_csv` and
-`events_json` say how. Every format says whether the run is thinned.
-"""
+"""A run's events as files for other programs."""
 
 from __future__ import annotations
 
@@ -21,10 +17,9 @@ __all__ = ["EXPORTS", "Export", "chrome_trace", "events_json", "rounds_csv"]
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One file format: the ending of the file's name (after the dot), the media type, and the
-    function (events, status, regret) -> text. `status`: the status of a run without an end event,
-    by default `interrupted`; the table of rounds does not show it. `regret`: see `events_json`, the
-    only format that shows it."""
+    """One file format. `extension`: the ending of the file's name, without the dot. `write`: a
+    function (events, status, regret) -> text. `status`: of a run without an end event. `regret`:
+    see `events_json`."""
 
     extension: str
     media_type: str

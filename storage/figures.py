@@ -1,6 +1,6 @@
 """Some of a run's figures and its drafters, as columns and rows for sorting and filtering lists.
 
-These columns and rows duplicate `stats_json` and `drafters_json`, from which runs are read back.
+These columns and rows duplicate `stats_json` and `drafters_json`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def figures_of(stats: RunStats) -> dict[str, Any]:
 
 
 def write_drafters(connection: sqlite3.Connection, run: int, keys: Iterable[int]) -> None:
-    """Writes the rows of table `run_drafters`: the keys of a run's drafters, in their order."""
+    """Writes the rows of table `run_drafters`. `keys`: of the run's drafters, in order."""
     rows = [RUN_DRAFTERS.row({"run": run, "ordinal": i, "model": k}) for i, k in enumerate(keys)]
     connection.executemany(RUN_DRAFTERS.insert(), rows)
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    """Fills the columns of runs that were recorded before the columns existed. Since m009_lists
-    calls this function, the function must not use columns of later migrations."""
+    """Fills the columns of older runs. m009_lists calls this function, which must not use columns
+    of later migrations."""
     keys = {row[1]: row[0] for row in connection.execute("SELECT id, name FROM models")}
     runs = connection.execute("SELECT id, stats_json, drafters_json FROM runs").fetchall()
     for run, stats, drafters in runs:

@@ -1,5 +1,4 @@
-"""Reads past runs back as events, and marks the unfinished runs of ended processes as
-interrupted."""
+"""Reads past runs back as events, and marks interrupted runs."""
 
 from __future__ import annotations
 
@@ -37,11 +36,8 @@ FROM runs WHERE status = 'running'"""
 
 
 def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...]:
-    """A run's events as they were recorded, up to the first missing event; () for an unknown run.
-
-    Rounds are complete, except a round that the run's recorded end cut off. For a thinned run, an
-    added warning says what is missing.
-    """
+    """A run's events up to the first missing event; () for an unknown run. For a thinned run, an
+    added warning says what is missing."""
     query = "SELECT * FROM runs WHERE run_id = ?"
     run = connection.execute(query, (encode_text(run_id),)).fetchone()
     if run is None:
@@ -65,11 +61,8 @@ def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...
 
 
 def mark_interrupted(connection: sqlite3.Connection) -> None:
-    """Finds the runs that are recorded as running although their process has ended. Sets their
-    status (`interrupted`), text and figures.
-
-    If another process records the end of such a run meanwhile, that end is kept.
-    """
+    """Sets the status `interrupted`, the text and the figures of runs that are recorded as running
+    although their process has ended."""
     for run in connection.execute(RUNNING).fetchall():
         owner = Process(decode_text(run["host"]), run["pid"], run["process_start"])
         if not owner.is_gone(run["last_heartbeat"]):

@@ -1,8 +1,7 @@
 """The schema of the run log, one function for each migration. A released migration is never edited.
 
-Rows that other tables refer to have integer keys. UTC is ISO text, a run's times are *_ms REAL;
-values without a native type are JSON in *_json columns. A probability or time that is NaN is stored
-as NULL, so its REAL column allows NULL.
+UTC is ISO text; a run's times are *_ms REAL; values without a native type are JSON in *_json
+columns. NaN is stored as NULL: REAL columns of probabilities and times allow NULL.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ __all__ = ["migrations"]
 
 STRICT_SINCE = (3, 37, 0)
 
-# This name is stored in the file with the names of the functions that have run: none may change.
+# Stored in the file with the names of the functions that have run: none of these may change.
 migrations = Migrations("specscope")
 
 
 def _create(db: Database, *, without_rowid: bool = False, **tables: str) -> None:
     """Creates each table, STRICT if this version of SQLite supports it. `without_rowid`: for tables
-    of narrow rows, which are then stored only in the index of the primary key."""
+    of narrow rows."""
     strict = ["STRICT"] if sqlite3.sqlite_version_info >= STRICT_SINCE else []
     options = ", ".join(strict + ["WITHOUT ROWID"] * without_rowid)
     for name, columns in tables.items():
@@ -44,8 +43,7 @@ def _create_views(db: Database, named: Iterable[tuple[str, str]]) -> None:
 def m001_runs(db: Database) -> None:
     """A run, its request and its end; `host`, `pid`, `process_start`: the recording process.
 
-    AUTOINCREMENT: a deleted run's key must not be reused while another thread or process still
-    writes rounds of that run.
+    AUTOINCREMENT: a deleted run's key must not be reused while rounds of the run are still written.
     """
     _create(
         db,
@@ -130,8 +128,7 @@ def m002_rounds(db: Database) -> None:
             PRIMARY KEY (run, round)
         """,
     )
-    # Deleting a run's row in `runs` also deletes its rounds, and with each round its rows in the
-    # tables below.
+    # A run's deletion also deletes its rounds and their rows in the tables below.
     key = "run INTEGER NOT NULL, round INTEGER NOT NULL, ordinal INTEGER NOT NULL"
     of_round = "FOREIGN KEY (run, round) REFERENCES rounds(run, round) ON DELETE CASCADE"
     _create(
@@ -237,11 +234,10 @@ def m007_studies(db: Database) -> None:
 def m008_notes(db: Database) -> None:
     """A visitor's note on a run, also in the full-text index."""
     db.execute("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''")
-    # A partial index: for lists of only the runs that have a note.
+    # A partial index, for lists of the runs with a note.
     db.execute("CREATE INDEX runs_noted ON runs(created_utc, id) WHERE note <> ''")
     create_index(db, ("prompt", "output", "note"))
-    # For searches of parts of words, which full-text search does not find: a scan of this index
-    # reads only the texts, a scan of the table would read all columns.
+    # For substring searches: a scan of this index reads the texts only.
     db.execute("CREATE INDEX runs_texts ON runs(prompt, output, note)")
 
 
@@ -271,8 +267,7 @@ def m009_lists(db: Database) -> None:
     figures.fill(db.conn)  # runs that were recorded before, from their stats_json
     for name in ("runs_created", "runs_status", "runs_owner"):
         db.execute(f"DROP INDEX {name}")
-    # A list that is filtered only by these columns is counted, and its rows are skipped, in an
-    # index.
+    # A list that is filtered only by these columns is counted in an index.
     rest = "status, owner, llm"
     db.execute(f"CREATE INDEX runs_created ON runs(created_utc, id, {rest})")
     db.execute("CREATE INDEX runs_status ON runs(status, created_utc, id, owner, llm)")
@@ -286,11 +281,10 @@ def m009_lists(db: Database) -> None:
 
 @migrations()
 def m010_thinning(db: Database) -> None:
-    """Thinning of old runs to their accepted paths, if a setting asks for it.
+    """Thinning of old runs to their accepted paths.
 
-    The round's remaining rows no longer show some numbers, so each draft of a thinned round stores
-    them: how many nodes it proposed, how many of these nodes had a score, and the sum of the
-    scores.
+    A draft of a thinned round stores how many nodes it proposed, how many of these nodes had a
+    score, and the sum of the scores.
     """
     _create(db, settings="name TEXT PRIMARY KEY, value_json TEXT NOT NULL")
     # In `runs`: 0 whole, 1 partly thinned, 2 thinned. In `rounds`: 0 whole, 1 thinned.
@@ -298,7 +292,7 @@ def m010_thinning(db: Database) -> None:
     db.execute("ALTER TABLE rounds ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
     for column in ("num_nodes INTEGER", "num_scored INTEGER", "sum_scores REAL"):
         db.execute(f"ALTER TABLE drafts ADD COLUMN {column}")
-    # A partial index: for finding the runs that are not yet thinned completely.
+    # A partial index, for finding the runs that are not yet thinned completely.
     db.execute("CREATE INDEX runs_whole ON runs(created_utc, id, status) WHERE thinned < 2")
     db.execute("DROP VIEW ssm_scoreboard")
     _create_views(db, views.M010)
@@ -306,8 +300,7 @@ def m010_thinning(db: Database) -> None:
 
 @migrations()
 def m011_seen(db: Database) -> None:
-    """The last heartbeat of a study's process (seconds since 1970): nothing else shows whether a
-    process on another host still runs."""
+    """The last heartbeat of a study's process, in seconds since 1970."""
     db.execute("ALTER TABLE studies ADD COLUMN seen_at REAL NOT NULL DEFAULT 0")
 
 
@@ -365,7 +358,7 @@ def m018_scheduling(db: Database) -> None:
 @migrations()
 def m019_own_tokens(db: Database) -> None:
     """In a fused draft, tokens that were only fed to an SSM do not count as drafted or proposed by
-    this SSM. Rounds that were thinned before keep their counts, since their ranks are gone."""
+    this SSM. Rounds that were thinned before keep their counts: their ranks are gone."""
     db.execute(
         f"UPDATE drafts SET num_tokens = {views_fused.NUM_OWN_TOKENS} WHERE (run, round) IN ("
         " SELECT run, round FROM rounds WHERE thinned = 0 AND coalesce(origins_json, '[]') <> '[]')"
@@ -376,8 +369,7 @@ def m019_own_tokens(db: Database) -> None:
 
 @migrations()
 def m020_schedules(db: Database) -> None:
-    """An index by which lists find how a run's rounds were scheduled, without reading the
-    rounds."""
+    """An index by which lists find how a run's rounds were scheduled."""
     # An index of expressions: both values are inside the JSON of a column.
     rule, live = SCHEDULED_PARTS
     db.execute(
@@ -396,8 +388,7 @@ def m021_offload(db: Database) -> None:
 
 @migrations()
 def m022_nodes(db: Database) -> None:
-    """Each round's requests to nodes (machines with SSMs that draft for the engine); NULL if there
-    are none, as in older runs."""
+    """Each round's requests to drafter nodes; NULL without requests, as in older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN nodes_json TEXT")
 
 
@@ -411,15 +402,15 @@ def m023_ranks(db: Database) -> None:
 
 @migrations()
 def m024_blocks(db: Database) -> None:
-    """The speeds of plain decoding and of a run in each block, if the two were measured in turns,
-    block by block; NULL if each was measured once, as for older runs."""
+    """The speeds of plain decoding and of a run in each block, if the two were measured in turns;
+    NULL if each was measured once, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_blocks_json TEXT")
 
 
 @migrations()
 def m025_same_text(db: Database) -> None:
-    """1 if the plain decoding that was measured for a run wrote the run's text; 0 if not. Also 0 if
-    the texts were not compared, as for older runs."""
+    """1 if the plain decoding that was measured for a run wrote the run's text; 0 if not, or if the
+    texts were not compared, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_same_text INTEGER NOT NULL DEFAULT 0")
 
 

@@ -1,8 +1,8 @@
 """Identifies the process that records a run or measures a study, and finds out whether it still
-runs. Uses no database.
+runs.
 
-A process id alone is not enough, since ids are reused: the start time is compared too. On Linux,
-where start times count from boot, the boot id is compared as well.
+Process ids are reused: the start time is compared too. On Linux, start times count from boot, and
+the boot id is compared as well.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ __all__ = ["HEARTBEAT_TIMEOUT_S", "Process", "start_mark"]
 UNKNOWN = ""
 PROC = Path("/proc")
 HEARTBEAT_TIMEOUT_S = 300.0
-"""Seconds without a heartbeat after which a process of another host counts as ended: only that host
-could check the process, and the host, for example a container, may never run again. This time must
-be longer than the difference between two hosts' clocks."""
+"""Seconds without a heartbeat after which a process of another host counts as ended. Must be longer
+than the difference between two hosts' clocks."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
 ENDED_STATES = ("Z", "X")  # zombie and dead: the process has ended
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, as stored with its runs and studies: host name, process id, and a text that
-    depends on its start time."""
+    """A process: host name, process id, and the `start_mark`."""
 
     host: str
     pid: int
@@ -42,8 +40,8 @@ class Process:
         return cls(socket.gethostname(), os.getpid(), start_mark(os.getpid()) or UNKNOWN)
 
     def is_gone(self, last_heartbeat: float | None = None) -> bool:
-        """True if the process has ended. A process of another host counts as ended
-        HEARTBEAT_TIMEOUT_S after its last heartbeat (`last_heartbeat`, seconds since 1970)."""
+        """Whether the process has ended. A process of another host counts as ended
+        HEARTBEAT_TIMEOUT_S after `last_heartbeat`, in seconds since 1970."""
         if self.host != socket.gethostname():
             return last_heartbeat is not None and time.time() - last_heartbeat > HEARTBEAT_TIMEOUT_S
         # If a start time cannot be read, the id alone decides.
@@ -84,7 +82,7 @@ def _boot_id() -> str:
 
 def _exists(pid: int) -> bool:
     try:
-        # Signal 0 only checks that the process exists.
+        # Signal 0 checks that the process exists.
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
@@ -96,7 +94,7 @@ def _exists(pid: int) -> bool:
 def _posix_mark(pid: int) -> str | None:
     """The start time that `ps` prints, on macOS and other POSIX systems without /proc."""
     command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
-    # So that the mark does not depend on the language and time zone of this process.
+    # The mark must not depend on the language and time zone of this process.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     state, _, start_time = answer.stdout.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""Values with which past runs are queried, and the results: a page of summaries."""
+"""Queries of past runs, and their results."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ ORDERS = {
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """Which runs, in which order, which page of them.
+    """Which runs, in which order, on which page.
 
-    `text`: words; each of them must occur in the prompt, the output or the note. `status`: one of
-    STATUSES, empty for all. `owner`: a visitor's key, None for all. `order`: a name in ORDERS
-    (`passes`: fewest first). `llm`, `drafter`: names as in the runs, empty for all; the drafter
-    NO_DRAFTER means plain decoding. `since_utc`, `until_utc`: only runs created at or after the
-    first time and before the second; ISO dates or times, UTC if they have no offset. `noted`: only
-    runs with a note; `alone`: only runs that belong to no study. Raises ConfigError.
+    `text`: words; each word must occur in the prompt, the output or the note. `status`: one of
+    STATUSES, empty for all. `owner`: a visitor's key, None for all. `order`: a name in ORDERS.
+    `llm`, `drafter`: names as in the runs, empty for all; the drafter NO_DRAFTER means plain
+    decoding. `since_utc`, `until_utc`: only runs created at or after the first time and before the
+    second; ISO dates or times, UTC if they have no offset. `noted`: only runs with a note; `alone`:
+    only runs that belong to no study. Raises ConfigError.
     """
 
     text: str = ""
@@ -83,7 +83,7 @@ class RunQuery:
 
 
 def _moment(field: str, value: object) -> str:
-    """A time in the log's format without the offset, so that times can be compared as texts."""
+    """A time in the log's format without the offset: times are compared as texts."""
     if value == "":
         return ""
     try:
@@ -95,17 +95,17 @@ def _moment(field: str, value: object) -> str:
         allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
         raise ConfigError.must_be(field, value, allowed) from error
     text = moment.replace(tzinfo=None).isoformat()
-    # Times in the log have three decimals: without its trailing zeros, this text never sorts after
-    # an equal time of the log.
+    # Times in the log have three decimals: without trailing zeros, this text does not sort after an
+    # equal time of the log.
     return text.rstrip("0") if "." in text else text
 
 
 @dataclass(frozen=True, slots=True)
 class PlainSpeed:
-    """The speed of plain decoding that a run is compared with; `run_id`: the run that measured it;
-    `note`: a remark on the measurement. `blocks`: the speeds of plain decoding and of the run in
-    each block, if the two were measured in turns; `same_text`: whether plain decoding wrote the
-    run's text (False also if the texts were not compared)."""
+    """The speed of plain decoding that a run is compared with. `run_id`: the run that measured this
+    speed; `note`: a remark on the measurement. `blocks`: the speeds of plain decoding and of the
+    run in each block, if the two were measured in turns. `same_text`: whether plain decoding wrote
+    the run's text; also False if the texts were not compared."""
 
     tokens_per_second: float
     run_id: str
@@ -118,15 +118,13 @@ class PlainSpeed:
 class RunSummary:
     """One run without its rounds.
 
-    `config`: the request with every `auto` resolved, `asked`: the request as it was submitted;
-    `ssms`: the loaded SSMs in order, whether they drafted or not. `stats`: None while the run is
-    running. `num_lost_events` above 0: the log lacks events; the run can be read up to the first
-    missing event. `thinned`: whether trees of the run were reduced to their accepted paths, perhaps
-    not yet all; figures and texts are complete. `elsewhere`: whether the run is running in another
-    process. `baseline`: the speed of plain decoding to which the run's speed-up is relative, or
-    None. `regret`: what another choice of SSMs would have cost, None if it was not counted.
-    `schedules`: the rules that scheduled the run's rounds, without `each`; `num_others`: the
-    largest number of other requests that were served during these rounds.
+    `config`, `asked`: see RunStarted. `ssms`: the loaded SSMs in order. `stats`: None while no
+    figures are recorded. `num_lost_events`: at least this number of events are missing; the run can
+    be read up to the first missing event. `thinned`: whether trees of the run were reduced to their
+    accepted paths. `elsewhere`: whether the run is running in another process. `regret`: what
+    another choice of SSMs would have cost, None if it was not counted. `schedules`: the rules that
+    scheduled the run's rounds, without `each`; `num_others`: the largest number of other requests
+    that were served during these rounds.
     """
 
     run_id: str
@@ -166,8 +164,7 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True)
 class RunChoices:
-    """The names of the models in the log's runs, sorted: the values to which a filter can be
-    set."""
+    """The names of the models in the log's runs, sorted."""
 
     llms: tuple[str, ...]
     drafters: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Decodes rows to the events of rounds: pure functions, the inverse of round_encoder.py."""
+"""Decodes rows to the events of rounds. The inverse is round_encoder.py."""
 
 from __future__ import annotations
 
@@ -54,9 +54,8 @@ def decode_rounds(
 ) -> list[RoundEvent]:
     """The inverse of `encode_round`, for all rounds of a run, in the order of `seq`.
 
-    `rows` holds the run's rows by table, those of one round in the order of the table's keys.
+    `rows`: the run's rows by table; the rows of one round are in the order of the table's keys.
     """
-    # A run is read with one query per table, not one per round.
     by_round: dict[int, dict[str, list[Fields]]] = defaultdict(lambda: defaultdict(list))
     for name, table_rows in rows.items():
         for row in table_rows:
@@ -117,7 +116,6 @@ def _decode_combined(round_rows: _RoundRows) -> Combined:
 
 
 def _vote_fields(values: Fields) -> dict[str, Any]:
-    """The combine rule's fields, for a round that has them."""
     return {
         "rule": decode_text(values["combine_rule"]),
         "weights": from_json(values["combine_weights_json"]),
@@ -186,8 +184,8 @@ def _decode_completed(round_rows: _RoundRows) -> RoundCompleted:
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),
-        # A record is stored as the list of its fields in order. In older logs a list may be
-        # shorter: a new field comes last and has a default.
+        # A record is stored as the list of its fields. In older logs the list may be shorter: a new
+        # field comes last and has a default.
         scheduled=None if scheduled is None else Scheduled(*from_json(scheduled)),
         loads=tuple(Span(*entry) for entry in from_json(values["loads_json"] or "[]")),
         nodes=tuple(NodeTrip(*entry) for entry in from_json(values["nodes_json"] or "[]")),

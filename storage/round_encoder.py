@@ -1,7 +1,6 @@
-"""Encodes one round's events to rows (no I/O). The inverse is round_decoder.py.
+"""Encodes one round's events to rows. The inverse is round_decoder.py.
 
-A round is written as a whole, at its RoundCompleted. If the run ends mid-round, the round's events
-are written with the run's last event, and the columns of missing events are NULL.
+If the run ends mid-round, the columns of missing events are NULL.
 """
 
 from __future__ import annotations
@@ -36,9 +35,7 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
     """The rows of one round by table. `run`: the run's key; `model_id`: gives the key of a model's
     or drafter's name.
 
-    Raises ValueError for no events, events of several rounds, two events of one kind, a Verified
-    with outcomes without a Combined with nodes, or a tree's or a round's tokens whose parallel
-    tuples differ in length.
+    Raises ValueError for events that do not fit together.
     """
     by_type = {type(event): event for event in events}
     rounds = {event.round for event in events}
@@ -62,7 +59,6 @@ class _RoundWriter:
         self.values: Values = {"run": key[0], "round": key[1]}
 
     def add(self, event: RoundEvent, by_type: Mapping[type[RoundEvent], RoundEvent]) -> None:
-        """`by_type`: all events of the round by their class."""
         if isinstance(event, Drafted):
             self._head("drafted", event)
             combined = by_type.get(Combined)
@@ -88,10 +84,9 @@ class _RoundWriter:
         self.values[f"{prefix}_at_ms"] = event.at_ms
 
     def _drafts(self, drafts: Sequence[DraftRecord], fused: bool) -> None:
-        """The rows of `drafts`. For fused drafts `num_tokens` counts an SSM's own tokens, not the
-        tokens that were fed to it."""
-        # The values of this and all rows below are in the order of their table's columns
-        # (tables.py).
+        """The rows of `drafts`. For fused drafts `num_tokens` counts an SSM's own tokens, which
+        have rank 0."""
+        # Here and below, values are in the order of the table's columns.
         self.rows["drafts"] = [
             (
                 *self.key,
@@ -204,7 +199,7 @@ class _RoundWriter:
             routing_json=to_json([dataclasses.astuple(entry) for entry in event.routing]),
             routing_reason=encode_text(event.routing_reason),
         )
-        # NULL if there is nothing, as in rounds that are older than these columns.
+        # NULL without a value, as in rounds that are older than these columns.
         if event.scheduled is not None:
             self.values["scheduled_json"] = to_json(dataclasses.astuple(event.scheduled))
         if event.loads:

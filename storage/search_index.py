@@ -8,16 +8,13 @@ __all__ = ["create_index"]
 
 
 def create_index(db: Database, columns: tuple[str, ...]) -> None:
-    """Rebuilds the index of table `runs` over these columns, in the caller's transaction.
-
-    Updates of other columns do not touch the index.
-    """
+    """Rebuilds the index of table `runs` over these columns, in the caller's transaction."""
     for trigger in ("runs_ai", "runs_ad", "runs_au"):
         db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
     db.execute("DROP TABLE IF EXISTS runs_fts")
     names = ", ".join(columns)
-    # The index refers to the texts in `runs` instead of copying them. So to remove a row's words,
-    # FTS5 has to be given the old texts again.
+    # The index does not copy the texts of `runs`: to remove a row's words, FTS5 needs the old
+    # texts.
     db.execute(f'CREATE VIRTUAL TABLE runs_fts USING FTS5 ({names}, content="runs")')
     insert = _insert_sql(names, "new", columns)
     delete = _insert_sql(f"runs_fts, {names}", "old", columns, "'delete', ")

@@ -1,10 +1,8 @@
 """The SQL of lists: from a RunQuery to rows and summaries. Search text is never part of the SQL.
 
-A word with letters or digits is looked up in the full-text index, as a prefix. A word without them,
-or with letters of a script without capitals (Chinese, Hebrew, Arabic), is searched as a substring.
-The index contains letters and digits only, so the results for an ASCII word with other characters
-(`C++`) are also checked for the substring. Punctuation around a word is ignored. A run must contain
-all words.
+A word is looked up in the full-text index, as a prefix. A word that the index cannot look up is
+searched as a substring. The index has letters and digits only: results for an ASCII word with other
+characters, for example `C++`, are also checked for the substring.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ SCHEDULES = """SELECT {rule}, max({live}) FROM rounds
 )
 
 # Table `found` is filled once, and used for the count and for the page. `+` keeps SQLite from using
-# the index on id, so SQLite scans in the order of the list and sorts nothing.
+# the index on id: SQLite scans in the order of the list.
 CREATE_FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
 IN_FOUND = "+id IN (SELECT id FROM found)"
 IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"
@@ -66,7 +64,7 @@ def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
     """The page of runs of a query."""
     where, values = _where(connection, query)
     (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
-    # Ids first: for most queries an index has all columns, so that no skipped run is read.
+    # Ids first: for most queries an index has all columns, and no skipped run is read.
     select_ids = (
         f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?"
     )
@@ -76,7 +74,7 @@ def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
 
 
 def select_run(connection: sqlite3.Connection, run_id: str) -> RunSummary | None:
-    """One run by its id, None if there is none."""
+    """One run by its id; None for an unknown id."""
     row = _select_row(connection, "run_id", encode_text(run_id))
     return None if row is None else _summary(connection, row)
 
@@ -99,7 +97,6 @@ def _select_row(connection: sqlite3.Connection, column: str, value: Any) -> sqli
 
 
 def _where(connection: sqlite3.Connection, query: RunQuery) -> Condition:
-    """The WHERE clause and its values."""
     conditions = _field_conditions(connection, query)
     if words := _words(query.text):
         _fill_found(connection, words)
@@ -113,8 +110,8 @@ def _all_of(conditions: list[Condition]) -> Condition:
 
 
 def _field_conditions(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
-    # For a list sorted by a figure, SQLite should scan that figure's index, which has the columns
-    # of these conditions too: the `+` keeps SQLite from using another index for a condition.
+    # A list sorted by a figure is to use this figure's index: `+` keeps SQLite from using another
+    # index for a condition.
     no_index = "" if query.order in ("newest", "oldest") else "+"
     conditions: list[Condition] = []
     if query.status:
@@ -147,11 +144,11 @@ def _model_id(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
-    """Fills the temporary table `found` with the runs whose texts contain all the words."""
+    """Fills `found` with the runs whose texts contain all words."""
     for_index = [word for word in words if _is_indexed(word)]
-    # Each word is quoted, so that no word is an operator of FTS5; `*` makes it a prefix.
+    # Quoted: no word is an operator of FTS5. `*` makes a word a prefix.
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in for_index)
-    # The index comes first, if it applies: it leaves few texts to search for the substring.
+    # The index first: it leaves few texts to search for the substring.
     for_substring = [_strip_punctuation(word) for word in words]
     contains: list[Condition] = [
         (CONTAINS, (word,) * 3) for word in for_substring if not _is_plain(word)
@@ -178,17 +175,15 @@ def _strip_punctuation(word: str) -> str:
 
 
 def _is_plain(word: str) -> bool:
-    """True if the index's answer is final. The index must be able to look the word up. The word
-    must also have no separator, or have non-ASCII characters: SQLite's lower() cannot fold their
-    case for a substring search."""
+    """Whether the index's answer is final. A non-ASCII word with a separator is not searched as a
+    substring: SQLite's lower() folds ASCII only."""
     has_separator = any(unicodedata.category(character)[0] not in "LNM" for character in word)
     return _is_indexed(word) and not (has_separator and word.isascii())
 
 
 def _is_indexed(word: str) -> bool:
-    """True if FTS5 can look the word up as a prefix: it has letters or digits, and no letter of
-    category Lo (Chinese, Japanese, Thai; also Hebrew and Arabic, whose words are then searched as
-    substrings)."""
+    """Whether the word is looked up in the index: it has letters or digits, and no letter of
+    category Lo, as in Chinese, where words are not separated."""
     kinds = {unicodedata.category(character) for character in word}
     return "Lo" not in kinds and any(kind[0] in "LN" for kind in kinds)
 
@@ -201,7 +196,6 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         created_utc=decode_text(row["created_utc"]),
         status=row["status"],
         prompt=decode_text(row["prompt"]),
-        # The column is filled at the run's end.
         output=run_output(connection, row["id"]) if running else decode_text(row["output"]),
         llm=decode_text(row["llm_name"] or ""),
         drafters=tuple(from_json(row["drafters_json"])),
@@ -226,7 +220,6 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
 
 
 def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
-    """`schedules` and `num_others` of RunSummary."""
     rows = connection.execute(SCHEDULES, (run,)).fetchall()
     names = tuple(decode_text(name) for name, _ in rows if isinstance(name, str))
     live = max((most for _, most in rows if isinstance(most, int)), default=1)

@@ -1,5 +1,4 @@
-"""The connection of the log's writing thread: writes a list of units in one transaction. Starts no
-thread and reads no clock.
+"""The connection of the log's writing thread: writes a list of units in one transaction.
 
 If a lock or a full disk stops a transaction, it is rolled back, and the next call reopens the file.
 """
@@ -40,7 +39,7 @@ from storage.units import (
 
 __all__ = ["Sink", "run_output", "update_run"]
 
-# How long a transaction waits for another program's lock; then the log counts as paused.
+# How long a transaction waits for another program's lock.
 LOCK_TIMEOUT_S = 1.0
 
 # Before SQLite 3.32 a statement may have at most 999 values, and the widest table, `rounds`, has 49
@@ -71,25 +70,24 @@ class Sink:
         self._models: dict[str, int] = {}
 
     def write(self, units: Sequence[Unit]) -> list[tuple[Unit, bool]]:
-        """Writes all units in one transaction; returns each unit that was refused. It comes with
-        False if it is a round, a hole or an end whose run is not in the log, else with True.
+        """Writes units in one transaction; returns the refused units, each with False if the unit's
+        run is known to be missing from the log, else with True.
 
-        Raises sqlite3.Error for temporary problems (a lock, a full disk); then nothing was written.
+        Raises sqlite3.Error for a lock or a full disk; nothing was written then.
         """
         try:
             refused = self._transact(self._connect(), units)
         except sqlite3.Error:
             self.close()
             raise
-        # The keys are dropped only now: after a failed transaction, the next attempt would still
-        # need them.
+        # Only now: after a failed transaction, the next attempt needs the keys.
         for unit in units:
             if isinstance(unit, End):
                 self._runs.pop(unit.run_id, None)
         return refused
 
     def close(self) -> None:
-        """Closes the connection, if there is one."""
+        """Closes the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -112,7 +110,7 @@ class Sink:
             self._models = {}  # some keys may belong to rows that were just rolled back
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
-                # A bad unit must not undo the others: each is written under a savepoint of its own.
+                # A bad unit must not undo the others.
                 return self._write_singly(connection, units)
 
     def _write_singly(
@@ -140,7 +138,7 @@ class Sink:
             for unit in units
             if isinstance(unit, RoundRecord)
         )
-        # Table by table for all rounds at once: fewer statements, and parents before children.
+        # Table by table: fewer statements, and parents before children.
         for table in ROUND_TABLES:
             insert_rows(connection, table, rows[table.name])
         for unit in units:
@@ -175,17 +173,14 @@ class Sink:
         """The key of a model's or drafter's name, inserted if it is new."""
         if name not in self._models:
             connection, text = self._connect(), encode_text(name)
-            # Another process may have inserted the name.
             connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (text,))
             row = connection.execute("SELECT id FROM models WHERE name = ?", (text,)).fetchone()
             self._models[name] = row["id"]
         return self._models[name]
 
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
-        """Records that the unit is missing; False if its run is not in the log, so that nothing can
-        be recorded."""
-        # A refused start has no row to mark (an earlier run may have its id); a measurement is no
-        # event, so no event is missing.
+        """Records that the unit is missing; False if its run is not in the log."""
+        # A refused start has no row to mark, and a measurement is no event.
         if isinstance(unit, RunStart | Measurement):
             return True
         run = self._runs.get(unit.run_id, -1)
@@ -197,8 +192,8 @@ class Sink:
 def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Sequence[Row]) -> None:
     """Inserts rows in blocks.
 
-    Python releases the GIL at every statement and has to wait for it while the engine works: one
-    statement per block of rows needs far fewer waits than one per row.
+    Each statement releases the GIL and has to wait for it again: one statement per block of rows
+    needs fewer waits than one per row.
     """
     in_blocks = len(rows) - len(rows) % ROWS_A_STATEMENT
     blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, in_blocks, ROWS_A_STATEMENT))
@@ -215,10 +210,7 @@ def record_loss(connection: sqlite3.Connection, run: int, num_lost: int) -> bool
 
 
 def store_baseline(connection: sqlite3.Connection, unit: BaselineRecord) -> None:
-    """Stores a run's baseline, which replaces an earlier baseline; no effect on a deleted run.
-
-    The run is found by its id: the run may have ended, in this process or in an earlier process.
-    """
+    """Stores a run's baseline, which replaces an earlier baseline; no effect on a deleted run."""
     plain = unit.baseline
     connection.execute(
         "UPDATE runs SET baseline_tokens_per_second = ?, baseline_blocks_json = ?,"
@@ -239,7 +231,7 @@ def store_regret(connection: sqlite3.Connection, unit: RegretRecord) -> None:
 
 
 def update_run(connection: sqlite3.Connection, run: int, values: dict[str, Any]) -> None:
-    """Updates columns of the run with this key."""
+    """Updates columns of the run with the key `run`."""
     columns = ", ".join(f"{column} = :{column}" for column in values)
     connection.execute(f"UPDATE runs SET {columns} WHERE id = :id", {**values, "id": run})
 

@@ -1,7 +1,7 @@
 """RunStore: the log of all runs in one SQLite file.
 
-Events are written by one thread with a queue; each read opens its own short-lived connection, in
-any thread. Several processes may use one file.
+One thread writes the events. Each read opens its own connection, in any thread. Several processes
+may use one file.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from storage.writer import LogStatus, LogWriter
 
 __all__ = ["RunStore"]
 
-# Events that wait in memory: about 2,000 rounds; with trees of 30 nodes some 200 MB.
+# Events that wait in memory: about 2,000 rounds.
 MAX_WAITING_EVENTS = 8_000
 FLUSH_TIMEOUT_S = 5.0
 CATCH_UP_TIMEOUT_S = 1.0
-REST_S = 0.01  # between two portions, so that another writer can take the lock
+REST_S = 0.01  # between two portions: another writer can take the lock
 MAX_NOTE = 4_000
 
 
@@ -87,10 +87,8 @@ class RunStore:
     # -- writing --
 
     def record(self, event: Event, owner: str = "") -> None:
-        """Queues an event; never waits for the disk, never raises.
-
-        `owner`: the visitor's key, stored with the run's RunStarted.
-        """
+        """Queues an event; does not wait for the disk. `owner`: the visitor's key, stored with the
+        run's RunStarted."""
         self._writer.enqueue(event, owner)
 
     def keep_baseline(
@@ -102,40 +100,33 @@ class RunStore:
         blocks: tuple[tuple[float, float], ...] = (),
         same_text: bool = False,
     ) -> None:
-        """Stores a speed of plain decoding, with which a recorded run is then compared.
-
-        Never waits for the disk, never raises. `plain_run_id`: the run that measured this speed.
-        `blocks`, `same_text`: as in PlainSpeed.
-        """
+        """Queues a speed of plain decoding for a recorded run. `plain_run_id`: the run that
+        measured this speed. `note`, `blocks`, `same_text`: as in PlainSpeed."""
         plain = PlainSpeed(tokens_per_second, plain_run_id, note, blocks, same_text)
         self._writer.enqueue(BaselineRecord(run_id, plain), "")
 
     def keep_regret(self, run_id: str, regret: Mapping[str, Any]) -> None:
-        """Stores a recorded run's regret, given in JSON's own types. Never waits for the disk,
-        never raises."""
+        """Queues a recorded run's regret, given as JSON types."""
         self._writer.enqueue(RegretRecord(run_id, regret), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
-        """Writes queued events now, except those of rounds in progress; False if that was not
-        possible within `timeout` (s)."""
+        """Writes queued events now, except events of rounds in progress; False if this takes longer
+        than `timeout` seconds."""
         return self._writer.flush(timeout)
 
     def status(self) -> LogStatus:
-        """Whether the log is paused and why, and the numbers of queued and of dropped events."""
+        """The log's current state."""
         return self._writer.status()
 
     def delete(self, run_id: str) -> None:
-        """Removes a run and its events; a study keeps its result of the run. Raises StoreError,
-        UnknownRunError.
-
-        Later events of a run that is still running are ignored.
-        """
+        """Removes a run and its events; later events of the run are ignored. Raises StoreError,
+        UnknownRunError."""
         self._catch_up()
         with self._write_connection() as connection:
             query = "DELETE FROM runs WHERE run_id = ?"
             num_deleted = connection.execute(query, (encode_text(run_id),)).rowcount
-            # The index keeps the words of a deleted row until its segments are merged; the
-            # write-ahead log keeps them until that log is copied back and truncated.
+            # The words of a deleted row stay in the index until its segments are merged, and in the
+            # write-ahead log until it is truncated.
             connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writer.tidy()
@@ -159,10 +150,8 @@ class RunStore:
             raise self._unknown(run_id)
 
     def set_retention(self, keep: int | None) -> None:
-        """From now on keeps complete trees only of the newest `keep` runs; None keeps all.
-
-        Older runs are thinned in the background, see `thin`. Raises ConfigError, StoreError.
-        """
+        """Sets how many of the newest runs keep their complete trees; None: all. Older runs are
+        thinned in the background. Raises ConfigError, StoreError."""
         if keep is not None:
             integer("keep", keep, 0, MOST_KEPT)
         with self._write_connection() as connection:
@@ -172,9 +161,8 @@ class RunStore:
     def thin(self, keep: int) -> int:
         """Thins all but the newest `keep` runs; returns how many it thinned.
 
-        A thinned run keeps its accepted paths and all figures, text, tokens and times. Runs that
-        are running, have no recorded end or lost events are skipped. Other writers may write
-        between two portions. Raises ConfigError, StoreError.
+        A thinned run keeps its accepted paths, figures, text, tokens and times. Runs without a
+        recorded end, and runs with lost events, are skipped. Raises ConfigError, StoreError.
         """
         integer("keep", keep, 0, MOST_KEPT)
         self._catch_up()
@@ -190,10 +178,8 @@ class RunStore:
     def compact(self) -> None:
         """Rewrites the file without its free space. Raises StoreError.
 
-        A file of an early SpecScope needs this once, since it shrinks by itself only afterwards;
-        other files hardly ever need it. The call takes as long as copying the file and needs
-        additional disk space for a copy. Meanwhile it blocks all writes, and recorded events wait
-        in memory (see `LogStatus`).
+        A file of an early SpecScope shrinks by itself only after this call. The call needs disk
+        space for a copy of the file, and blocks other writes.
         """
         self._catch_up()
         with self._write_connection() as connection:
@@ -209,13 +195,13 @@ class RunStore:
             mark_interrupted(connection)
 
     def close(self) -> None:
-        """Writes queued events as far as possible, and ends the writing thread."""
+        """Writes queued events if possible, and ends the writing thread."""
         self._writer.close(FLUSH_TIMEOUT_S)
 
     # -- reading --
 
     def datasette(self) -> str:
-        """The command that opens this log in Datasette, with its facets and ready queries."""
+        """The command that opens this log in Datasette."""
         return datasette_command(self.path)
 
     def runs(self, query: RunQuery) -> RunPage:
@@ -240,11 +226,8 @@ class RunStore:
             return select_choices(connection)
 
     def events(self, run_id: str) -> tuple[Event, ...]:
-        """A run's events, equal to the recorded events unless the run is thinned. Raises
-        StoreError, UnknownRunError. For a running or interrupted run, these are its start and the
-        events of its complete rounds. If the log has lost events, they are the events before the
-        first lost event.
-        """
+        """A run's events up to the first lost event; of a run without a recorded end, its start and
+        its complete rounds. Raises StoreError, UnknownRunError."""
         self._catch_up()
         with read_connection(self.path) as connection:
             events = read_events(connection, run_id)
@@ -259,8 +242,7 @@ class RunStore:
 
     @contextmanager
     def _write_connection(self) -> Iterator[sqlite3.Connection]:
-        """A short-lived connection for writing, separate from the writing thread's. Raises
-        StoreError."""
+        """A connection for writing, separate from the writing thread's. Raises StoreError."""
         try:
             with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
                 # Overwritten, not only unlinked: a deleted text should not stay in the file.
@@ -270,8 +252,8 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """Writes queued events, so that a read sees them; waits for at most CATCH_UP_TIMEOUT_S.
-        Does nothing while the log is paused."""
+        """Writes queued events for a read to see; waits for at most CATCH_UP_TIMEOUT_S. Does
+        nothing while the log is paused."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

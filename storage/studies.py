@@ -1,7 +1,7 @@
 """Studies in the log's file: their definition, their state, and the results so far.
 
 Takes and returns plain values, whose meaning is defined in the package lab. Each call opens its own
-connection. Values are committed when the call returns. Several processes may use one file.
+connection.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ RUNNING = "SELECT id, host, pid, process_start, seen_at FROM studies WHERE state
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """A study in a list: `done` of its `total` cells have results; `elsewhere`: another process
-    measures it."""
+    """A study in a list. `done`: how many of the `total` cells have results; `elsewhere`: another
+    process measures the study."""
 
     study_id: str
     kind: str
@@ -58,8 +58,7 @@ class StudyLog:
     # -- writing --
 
     def save(self, study: dict[str, Any], total: int, owner: str = "") -> None:
-        """Stores a new study as JSON, and its `study_id`, `kind`, `title` and `created_utc` as
-        columns. Its state is `stopped` until it is claimed."""
+        """Stores a new study with the state `stopped`. `total`: the number of its cells."""
         values = {
             "study_id": encode_text(study["study_id"]),
             "kind": study["kind"],
@@ -105,20 +104,19 @@ class StudyLog:
             return True
 
     def beat(self, study_id: str) -> None:
-        """Records a heartbeat of this process, for other hosts. No effect if the study was deleted
-        or is not `running`."""
+        """Records a heartbeat of this process. No effect if the study was deleted or is not
+        `running`."""
         with self._transaction() as connection:
             query = "UPDATE studies SET seen_at = ? WHERE study_id = ? AND state = 'running'"
             connection.execute(query, (time.time(), encode_text(study_id)))
 
     def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
-        """Stores a cell's result, and the id of its run (the result's `run_id`). If the cell
-        already has a result, the earlier result stays. Raises UnknownStudyError."""
+        """Stores a cell's result, unless the cell has a result. Raises UnknownStudyError."""
         run_id = encode_text(str(result.get("run_id", "")))
         with self._transaction() as connection:
             study = _key(connection, study_id)
             connection.execute(
-                # A cell that two servers measured counts once: the first result stays.
+                # Two servers may have measured the cell.
                 "INSERT OR IGNORE INTO study_cells"
                 " (study, contestant, item, repeat, run_id, result_json) VALUES (?, ?, ?, ?, ?, ?)",
                 (study, *_cell_columns(cell), run_id, to_json(result)),
@@ -160,14 +158,14 @@ class StudyLog:
         return self._row(row), from_json(row["study_json"])
 
     def of_run(self, run_id: str) -> str:
-        """The id of the study to which a run belongs; empty if the run belongs to no study."""
+        """The id of a run's study; empty if the run belongs to no study."""
         cell = self.cell_of(run_id)
         return "" if cell is None else cell[0]
 
     def cell_of(self, run_id: str) -> tuple[str, CellKey] | None:
         """Study and cell of a run; None if the run belongs to no study."""
         query = (
-            # A result without a run has an empty `run_id` (see `keep`), which is no run's id.
+            # A result without a run has an empty `run_id`.
             "SELECT study_id, contestant, item, repeat FROM study_cells"
             " JOIN studies ON study_cells.study = studies.id WHERE run_id = ? AND run_id <> ''"
         )
@@ -186,7 +184,7 @@ class StudyLog:
         return tuple(map(_cell_key, rows))
 
     def result(self, study_id: str, cell: CellKey) -> dict[str, Any] | None:
-        """One cell's result; None if there is none. Raises UnknownStudyError."""
+        """One cell's result; None for a cell without a result. Raises UnknownStudyError."""
         query = (
             "SELECT result_json FROM study_cells"
             " WHERE study = ? AND contestant = ? AND item = ? AND repeat = ?"
@@ -210,11 +208,9 @@ class StudyLog:
     # -- both --
 
     def _elsewhere(self, row: sqlite3.Row) -> bool:
-        """Whether another live process measures the study of this row."""
         return decode_process(row) != self._process and not _is_orphaned(row)
 
     def _owner_values(self) -> dict[str, Any]:
-        """The columns that name this process as the owner."""
         return {
             "host": encode_text(self._process.host),
             "pid": self._process.pid,
@@ -239,11 +235,11 @@ class StudyLog:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: committed at the end of the block, rolled back after an error."""
+        """Committed at the end of the block, rolled back after an error."""
         try:
             with closing(connect(self._path, timeout=OPEN_TIMEOUT_S)) as connection:
-                # Takes the write lock at once: a read that is followed by a write could otherwise
-                # fail without waiting, when another process writes in between.
+                # Takes the write lock at once: otherwise a write after a read could fail without
+                # waiting.
                 connection.execute("BEGIN IMMEDIATE")
                 with connection:
                     yield connection
@@ -252,8 +248,7 @@ class StudyLog:
 
 
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
-    """Sets the state of running studies whose process has ended to `interrupted`. Any process may
-    then resume them."""
+    """Sets the state of running studies whose process has ended to `interrupted`."""
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(
@@ -266,7 +261,6 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
 
 
 def _is_orphaned(row: sqlite3.Row) -> bool:
-    """Whether the process that measures a study has ended, by `Process.is_gone`."""
     return decode_process(row).is_gone(row["seen_at"])
 
 

@@ -1,6 +1,5 @@
 """Names and columns of the tables to which a run is written, and statements to write and read them.
-
-Types and constraints are in migrations.py, the columns' contents in codec.py and round_encoder.py.
+Types and constraints are in migrations.py.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ __all__ = [
     "merge_rows",
 ]
 
-# SQL for the schedule and `num_live` of the Scheduled in a row of `rounds`. m020_schedules indexes
-# these expressions, so like a migration they are never edited. For JSON with NaN, which is not
-# valid for SQLite, they give NULL.
+# SQL for the schedule and `num_live` of the Scheduled in a row of `rounds`. Never edited:
+# m020_schedules indexes these expressions. NULL for JSON with NaN, which is not valid for SQLite.
 SCHEDULED_PARTS = tuple(
     f"CASE WHEN json_valid(scheduled_json) THEN json_extract(scheduled_json, '$[{index}]') END"
     for index in (0, 1)
 )
 
 Row = tuple[Any, ...]
-Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
+Rows = dict[str, list[Row]]  # table name -> rows in the table's column order
 
 
 @dataclass(frozen=True, slots=True)

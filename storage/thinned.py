@@ -1,7 +1,7 @@
-"""Makes the rows of thinned rounds readable for round_decoder.py. Pure functions.
+"""Makes the rows of thinned rounds readable for round_decoder.py.
 
 A thinned round keeps the nodes on its accepted path with their old numbers and their proposals.
-Here the nodes are renumbered from 0, and each draft is reduced to its tokens on that path.
+Here the nodes are renumbered from 0, and each draft is reduced to its tokens on the path.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ def restore_thinned(rows: Mapping[str, Iterable[Fields]]) -> Rows:
 
 
 class _ThinnedRound:
-    """One thinned round's rows by table."""
-
     def __init__(self) -> None:
         self.rows: dict[str, list[Fields]] = defaultdict(list)
 
@@ -109,7 +107,7 @@ def _path(row: Fields, number: Mapping[int, int]) -> Fields:
 
 
 def _origins(row: Fields, number: Mapping[int, int]) -> str:
-    """The origins of the remaining nodes; the stored column still has the origins of all nodes."""
+    # The stored column has the origins of all nodes.
     origins = from_json(row["origins_json"] or "[]")
     return to_json([origins[node] for node in number if node < len(origins)])
 

@@ -1,9 +1,8 @@
 """Retention: thins all but the newest runs to their accepted paths, in portions.
 
-Each call of `thin_some` is one short transaction, so that other writers wait only a moment.
-Progress is stored in the rows, so that any process can continue. Three kinds of runs are not
-thinned: runs in progress; runs without a recorded end, since their figures are counted from their
-trees; runs that lost events.
+A portion is one short transaction: other writers wait only a moment. Progress is stored in the
+rows: any process can continue. Runs that lost events are not thinned. Runs without a recorded end
+are not thinned: their figures are counted from their trees.
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ __all__ = [
 
 MOST_KEPT = 10**9
 """The largest number of runs that may be kept whole."""
-# Seconds after which a transaction ends. A recording writer waits at most this long plus the time
-# for ROUNDS_AT_ONCE rounds.
+# Seconds after which a transaction begins no further ROUNDS_AT_ONCE rounds.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
 PAGES_AT_ONCE = 256
-PAGES_LEFT = 256  # free pages that stay in the file, since new rounds need them soon
+PAGES_LEFT = 256  # free pages that stay in the file: new rounds need them soon
 # The answer of `PRAGMA auto_vacuum` for INCREMENTAL.
 INCREMENTAL = 2
 RETENTION = "retention"
@@ -77,14 +75,12 @@ def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
 
 
 def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
-    """The key of the oldest run to thin; None if there is none."""
+    """The key of the oldest run to thin; None if no run is left to thin."""
     older, values = "1", tuple[object, ...]()
     if keep:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
-        # The oldest of the `keep` newest runs, which are not thinned.
         oldest_kept = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
-        # Fewer than `keep` runs.
-        if oldest_kept is None:
+        if oldest_kept is None:  # fewer than `keep` runs
             return None
         older, values = "(created_utc, id) < (?, ?)", tuple(oldest_kept)
     row = connection.execute(
@@ -97,13 +93,12 @@ def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
 
 
 def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
-    """Thins the next rounds of a run; True if no rounds are left."""
+    """Thins the next rounds of a run; True if no round is left."""
     rows = connection.execute(
         "SELECT round, path_json, masses_json FROM rounds"
         " WHERE run = ? AND thinned = 0 ORDER BY round LIMIT ?",
         (run, ROUNDS_AT_ONCE),
     ).fetchall()
-    # If the number of rounds is a multiple of ROUNDS_AT_ONCE, one more call finds no rounds.
     all_thinned = len(rows) < ROUNDS_AT_ONCE
     if rows:
         rounds = (run, rows[0]["round"], rows[-1]["round"])
@@ -122,7 +117,7 @@ def _replace_tokens_by_counts(connection: sqlite3.Connection, rounds: RoundRange
     """Replaces each draft's tokens by three numbers: how many nodes it proposed, how many of these
     nodes had a score, and the sum of the scores.
 
-    The rows are deleted and inserted, since SQLite does not shrink the pages of updated rows.
+    The rows are deleted and inserted: SQLite does not shrink the pages of updated rows.
     """
     totals = connection.execute(
         "SELECT round, model, count(*) AS nodes, count(score) AS scored, sum(score) AS total FROM ("
@@ -161,8 +156,7 @@ def _delete_nodes(connection: sqlite3.Connection, rounds: RoundRange) -> None:
 
 
 def _clear_node_data(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
-    """Marks these rounds as thinned, and removes the masses of their removed nodes and the data
-    about dropped nodes."""
+    """Marks rounds as thinned, and removes the data about nodes that are gone."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
     weight_rows = [(_masses(row), run, row["round"]) for row in rows]
     connection.executemany(query, weight_rows)
@@ -191,16 +185,14 @@ def release_pages(connection: sqlite3.Connection) -> bool:
     if mode != INCREMENTAL or free <= PAGES_LEFT:
         return False
     pages = min(PAGES_AT_ONCE, free - PAGES_LEFT)
-    # Not `execute`, which frees a single page: SQLite frees one page for each step of the
-    # statement.
+    # Not `execute`, which would free a single page.
     connection.executescript(f"PRAGMA incremental_vacuum({pages})")
     return True
 
 
 def upkeep(path: Path) -> bool:
     """A small part of the maintenance of the log at `path`: thinning, if the log's setting asks for
-    it, then returning free pages to the disk. True if there is more to do. Raises sqlite3.Error if
-    the call must be retried.
+    it, then returning free pages to the disk. True if more may be left to do. Raises sqlite3.Error.
     """
     # Other writers go first: nothing here is urgent.
     with closing(connect(path, timeout=0)) as connection:

@@ -1,7 +1,7 @@
-"""Turns events into units of writing: a run's start, a round, a run's end. Uses no database.
+"""Turns events into units of writing: a run's start, a round, a run's end.
 
-A missing event (`seq` has a gap) makes a hole: later events of that run are counted, not written,
-except for the run's end.
+A gap in `seq` makes a hole: later events of the run are counted, not written, except for the run's
+end.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """At least `num_lost` events of a run are missing; the run can be read up to the first of
-    them."""
+    """At least `num_lost` events of a run are missing."""
 
     run_id: str
     num_lost: int
@@ -81,7 +80,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """A run's baseline. Not an event: it has no `seq`."""
+    """A run's baseline."""
 
     run_id: str
     baseline: PlainSpeed
@@ -90,8 +89,7 @@ class BaselineRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegretRecord:
-    """A routed run's regret, counted after the run's end, in JSON's own types. Not an event: it has
-    no `seq`."""
+    """A routed run's regret, as JSON types."""
 
     run_id: str
     regret: Mapping[str, Any]
@@ -99,7 +97,7 @@ class RegretRecord:
 
 
 Measurement = BaselineRecord | RegretRecord
-"""A measurement of a run, recorded in addition to its events."""
+"""A measurement of a run. Not an event: it has no `seq`."""
 Unit = RunStart | RoundRecord | Hole | End | Measurement
 # An event or measurement of these types completes a unit.
 BOUNDARIES = RunStarted | RoundCompleted | EndEvent | Measurement
@@ -166,7 +164,7 @@ class UnitBuilder:
         """Marks a hole that begins with a unit that could not be written."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
-        # A later unit would begin after the gap, and without a hole the run would seem complete.
+        # Without a hole, later units would make the run seem complete.
         if run is not None and not run.has_hole and unit.num_events:
             self._open_hole(run)
             if isinstance(unit, RoundRecord):

@@ -14,10 +14,9 @@ __all__ = [
     "SCOREBOARD_FIGURES_010",
 ]
 
-# Time covered by the spans of a run, by kind. If spans of one round overlap (threads), their common
-# time counts once in `busy_ms` and for each span in `sum_ms`. `both`: the LLM or a drafter was
-# busy. `reached`: the latest end of the spans before this span; only the time of this span after
-# `reached` is new.
+# Time covered by the spans of a run, by kind. If spans of one round overlap, their common time
+# counts once in `busy_ms` and for each span in `sum_ms`. `both`: the LLM or a drafter was busy.
+# `reached`: the latest end of the spans before this span.
 SPAN_TIMES = """
 WITH labelled AS (
     SELECT run, round, start_ms, end_ms,
@@ -103,10 +102,8 @@ SUMMARY_RATES = """    coalesce((llm_busy_ms + coalesce(draft_busy_ms, 0.0) - bo
 
 RUN_SUMMARY = f"{SUMMARY_HEAD}{SUMMARY_RATES}{SUMMARY_REST}"
 
-# The figures are counted as in `core.metrics`: `overlap_ratio` includes drafting during LLM passes
-# for other requests; `tokens_per_second` (below) counts from the end of the first round's prefill.
-# If a drafter first drafts in a later round, its prefill is part of the decoding time. `$[1]`,
-# `$[3]`, `$[4]`: `outcomes`, `hit` and `saved_ms` of an Ahead (core/events/parts.py).
+# `overlap_ratio` as in `core.metrics`: it includes drafting during LLM passes for other requests.
+# `$[1]`, `$[3]`, `$[4]`: `outcomes`, `hit` and `saved_ms` of an Ahead (core/events/parts.py).
 OVERLAP = """
 WITH early AS (
     SELECT run, sum(json_extract(value, '$[4]')) AS saved_ms
@@ -196,6 +193,7 @@ M004 = (
     ("ssm_scoreboard", SSM_SCOREBOARD.strip()),
 )
 
+# `tokens_per_second` counts from the end of the first round's prefill.
 SUMMARY_RATES_006 = """    coalesce(
         (SELECT overlap_ratio FROM overlaps WHERE overlaps.run = figures.id), 0.0
     ) AS overlap_ratio,
@@ -213,8 +211,8 @@ M006 = (
     ("run_summary", RUN_SUMMARY_006.strip()),
 )
 
-# Columns of `runs` are listed, not `runs.*`: since m009 some of these columns have the names of
-# figures that this view counts.
+# Columns of `runs` are listed, not `runs.*`: since m009 some columns have the names of figures that
+# this view counts.
 SUMMARY_OF_ALL_009 = """    SELECT runs.id, run_id, created_utc, status, prompt, output, note,
         drafters_json, dtype, device, seed, finish_reason, error, num_lost_events, queue_ms,
         counted.*, timed.*,

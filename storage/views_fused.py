@@ -1,7 +1,6 @@
 """The SQL of the view of drafters that takes fused drafts into account.
 
-In a fused draft every SSM is fed the entire trunk; only its own proposals, of rank 0, count as its
-tokens.
+In a fused draft every SSM is fed the entire chain; only proposals of rank 0 count as an SSM's own.
 """
 
 from __future__ import annotations

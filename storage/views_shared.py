@@ -1,7 +1,6 @@
 """The SQL of the views that take batched drafting into account.
 
-A span counts in sums with its share, which is below 1 if SSMs or requests shared the time; the
-LLM's pass counts in full for each request. `busy_ms`, the time covered, is the same as in `views`.
+A span counts in sums with its share, see `core.events.parts.Span`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The thread that writes events to the log. Recording an event only appends it to a queue.
 
-The thread writes every INTERVAL_S, or once a round if rounds are slower. While the disk is full or
-the file is locked the log is paused: the thread retries with a growing delay, and events wait in
-memory up to a limit, beyond which most are dropped and counted (see `LogWriter.enqueue`). At the
-start, after a run's end and on request (`tidy`), the thread does the log's upkeep in short steps.
+While the disk is full or the file is locked the log is paused: the thread retries with a growing
+delay, and events wait in memory up to a limit.
 """
 
 from __future__ import annotations
@@ -33,11 +31,9 @@ UNITS_A_TRANSACTION = 64
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """State of the log. `waiting`: the number of events that wait in the queue or for the disk;
-    `dropped`: the number of events that will never be written.
-
-    `reason` is a sentence while the log is paused, else empty.
-    """
+    """State of the log. `reason`: a sentence while the log is paused, else empty. `waiting`: the
+    number of events that wait in the queue or for the disk; `dropped`: the number of events that
+    will never be written."""
 
     paused: bool
     reason: str
@@ -54,14 +50,12 @@ class LogWriter:
         self._change = threading.Condition()
         # Guarded by `_change`:
         self._queue: deque[tuple[Event | Measurement, str]] = deque()
-        # Numbers of events so far: put into the queue; taken by the thread; written, dropped or
-        # kept until their round is complete (`_settled`); refused by a full or closed queue
-        # (`_dropped`).
+        # Numbers of events so far. `_settled`: written, dropped or kept until their round is
+        # complete. `_dropped`: refused by a full or closed queue.
         self._put = self._taken = self._settled = self._dropped = 0
         # `_due`: a unit is complete, or upkeep may be due. `_urgent`: write without waiting for the
         # interval. `_closing`: end the thread after writing.
         self._due = self._urgent = self._closing = False
-        # Whether there may be upkeep to do.
         self._untidy = True
         self._reason = ""
         # Used by the thread only:
@@ -76,25 +70,24 @@ class LogWriter:
     # -- any thread --
 
     def enqueue(self, event: Event | Measurement, owner: str) -> None:
-        """Queues an event. If too many events wait, the event is dropped and counted, unless it is
-        a run's end or a measurement. After `close`, every event is dropped. Never waits for the
-        disk."""
+        """Queues an event; does not wait for the disk. After `close` the event is dropped. If too
+        many events wait, the event is dropped unless it is a run's end or a measurement."""
         with self._change:
-            # A run's last event is always queued: without it the run's outcome would be lost.
+            # Without its last event a run's outcome would be lost.
             full = self._put - self._settled >= self._max_waiting
             if self._closing or (full and not isinstance(event, EndEvent | Measurement)):
                 self._dropped += 1
                 return
             self._queue.append((event, owner))
             self._put += 1
-            # Waking the thread at every event would only cost the engine time.
+            # Waking the thread at every event would cost the engine time.
             if isinstance(event, BOUNDARIES) and not self._due:
                 self._due = True
                 self._change.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Writes now. Returns True once every event that was queued before is written, dropped or
-        kept until its round is complete, False if that takes longer than `timeout` (s)."""
+        """Writes now. Returns True once the events that were queued before are written, dropped or
+        kept until their round is complete; False after `timeout` seconds."""
         with self._change:
             num_queued = self._put
             self._urgent = True
@@ -117,7 +110,7 @@ class LogWriter:
             return LogStatus(bool(reason), reason, waiting, self._dropped + self._builder.dropped)
 
     def close(self, timeout: float) -> None:
-        """Writes queued events if that is possible within `timeout` (s), and ends the thread."""
+        """Writes queued events if possible within `timeout` seconds, and ends the thread."""
         self.flush(timeout)
         with self._change:
             self._closing = self._urgent = True
@@ -134,15 +127,13 @@ class LogWriter:
         self._sink.close()
 
     def _wait(self) -> bool:
-        """Blocks until there is work to do; False if the writer is closing and has nothing left to
-        write or cannot write now."""
+        """Waits for work; False if the writer is closing and has nothing left to write, or cannot
+        write now."""
         with self._change:
-            # If there may be upkeep, the thread also wakes when it may be tried.
             until_upkeep = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._change.wait_for(
                 lambda: self._writes_now() or self._due or bool(self._units), until_upkeep
             )
-            # Events that are queued during the pause are written together.
             pause = max(0.0, self._next_at - time.monotonic())
             self._change.wait_for(self._writes_now, pause)
             nothing_left = not self._queue and not self._units
@@ -160,7 +151,7 @@ class LogWriter:
             self._units += self._builder.add(event, owner)
 
     def _write(self) -> None:
-        # In portions: an error undoes one portion only, and other programs can write in between.
+        # In portions: other programs can write in between.
         while self._units:
             chunk = [self._units[i] for i in range(min(len(self._units), UNITS_A_TRANSACTION))]
             try:
@@ -188,7 +179,7 @@ class LogWriter:
             self._untidy = False
         try:
             has_more = self._upkeep()
-        except UPKEEP_FAULTS:  # tried again later: it is not urgent, and the log must continue
+        except UPKEEP_FAULTS:  # tried again later: the log must continue
             has_more, self._upkeep_at = True, time.monotonic() + UPKEEP_RETRY_S
         with self._change:
             self._untidy = self._untidy or has_more

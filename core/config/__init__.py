@@ -1,4 +1,4 @@
-"""Requests and their configuration: validated values, presets, the mechanisms and their facts."""
+"""Requests and their configuration."""
 
 from __future__ import annotations
 

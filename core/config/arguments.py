@@ -1,4 +1,4 @@
-"""Argument parsing of all command lines: every error is one line."""
+"""Argument parsing whose errors are ConfigErrors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 BYTE_ORDER_MARK = "\ufeff"
-"""Some editors write it at the beginning of a text; it is not part of a prompt."""
+"""Some editors write this character at the beginning of a file."""
 Number = TypeVar("Number", int, float)
 REWORDED = tuple(
     (re.compile(pattern), words)
@@ -34,16 +34,14 @@ REWORDED = tuple(
         (r"^argument \S+: (\w+ is .+)", r"\1"),
     )
 )
-"""Patterns of argparse's messages about a value, each with its replacement: the wording of
-`ConfigError.must_be`."""
+"""Patterns of argparse's messages, each with its replacement."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ConfigError, whose message is one line, instead of printing usage."""
+    """An ArgumentParser that raises ConfigError instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises ConfigError, in the form of `ConfigError.must_be` for the errors in REWORDED."""
-        # Errors are recognized by their wording, since argparse's errors have no fields.
+        """Raises ConfigError with the message, reworded by REWORDED."""
         for pattern, words in REWORDED:
             message = pattern.sub(words, message)
         raise ConfigError(message)
@@ -60,7 +58,7 @@ def number_argument(field: str) -> Callable[[str], float]:
 
 
 def count_argument(field: str) -> Callable[[str], int]:
-    """An argparse type for counts, which may be written as 0.5e9; fractions are cut off."""
+    """An argparse type for counts; it accepts floats and cuts off fractions."""
     return argument_of(field, lambda value: int(float(value)), "a number such as 0.5e9")
 
 

@@ -1,6 +1,6 @@
 """The node budget: its division among drafters and the depth that it allows.
 
-Both are decided before anything is drawn, so that sampled drafts stay lossless.
+Neither depends on drawn tokens: sampled drafts stay lossless.
 """
 
 from __future__ import annotations
@@ -24,33 +24,29 @@ def shape_nodes(shape: tuple[int, ...]) -> int:
 
 @lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """The shape, cut to at most `budget` nodes: first the deepest steps are dropped, then the first
-    step is narrowed."""
+    """Cuts a shape to at most `budget` nodes: drops its deepest steps, then narrows the first."""
     if budget < 1:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:
         shape = shape[:-1]
-    # Even the first step alone may have more children than the budget has nodes.
     return (min(shape[0], budget),) if len(shape) == 1 else shape
 
 
 def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") -> list[int]:
-    """The number of nodes that each of the named drafters may draft.
+    """The number of nodes that each named drafter may draft, in the order of `names`.
 
-    `CombineRule.node_budget` decides. With `each` every drafter has `nodes`, since the rule selects
-    among drafts. With `divided` the shares differ by at most one node, and their sum is `nodes`.
-    With `pooled` every SSM has the sum of the SSMs' shares, since they draft one tree together.
-    `draft`: a fused kind counts as `pooled`.
+    `CombineRule.node_budget` decides; a fused `draft` counts as `pooled`. `each`: every drafter has
+    `nodes`. `divided`: equal shares of `nodes`; the first shares may be one node larger. `pooled`:
+    a model-free drafter has its equal share, and every SSM has the sum of the SSMs' shares.
     """
     budget = "pooled" if draft_kind(draft).fused else combine_rule(combine).node_budget
     if budget == "each":
         return [nodes] * len(names)
-    # Shares add up to `nodes`: no union of the drafts can be larger.
     even, rest = divmod(nodes, len(names)) if names else (0, 0)
     shares = [even + (index < rest) for index in range(len(names))]
     if budget != "pooled":
         return shares
-    # Every SSM drafts the same tree, whose nodes count once: each share is the whole pool.
+    # The SSMs draft one tree together, and its nodes count once.
     pool = sum(share for name, share in zip(names, shares, strict=True) if not is_model_free(name))
     return [
         share if is_model_free(name) else pool for name, share in zip(names, shares, strict=True)
@@ -58,14 +54,14 @@ def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "au
 
 
 def max_draft_depth(config: SpeculationConfig, names: Sequence[str], length: int) -> int:
-    """The largest depth of a draft of `length` steps, within the largest share of nodes that one of
-    these drafters has. 0 without drafters; `length` if the node limit is no number."""
+    """The largest depth of a draft of at most `length` steps, by the largest share of a drafter. 0
+    without drafters; otherwise `length` if `max_tree_nodes` is not a number."""
     if not names:
         return 0
     if not isinstance(config.max_tree_nodes, int):
         return length
     share = max(node_shares(config.combine, config.max_tree_nodes, names, config.draft))
-    # Best first spends its nodes by score: its deepest tree is a chain.
+    # The deepest tree of best first is a chain.
     if draft_kind(config.draft).by_score:
         return min(length, share)
     return len(cut_shape(config.shape(length), share))

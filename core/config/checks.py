@@ -1,4 +1,4 @@
-"""Checks of values, shared by the configuration classes: a check returns or raises ConfigError."""
+"""Checks of configuration values. A check raises ConfigError for a value that is not allowed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ __all__ = [
 
 
 def integer(field: str, value: object, low: int, high: int) -> None:
-    """A whole number in [low, high]; a bool is not one."""
-    # To Python a bool is an int, and JSON's `true` would pass as 1.
+    """A whole number in [low, high], not a bool."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigError.must_be(field, value, f"a whole number from {low} to {high}")
 
@@ -39,13 +38,13 @@ def number(
     low_open: bool = False,
     zero: bool = False,
 ) -> None:
-    """A finite number in [low, high], or (low, high] with `low_open`; with `zero` the message also
-    names 0, which the caller accepts without this check."""
+    """A number in [low, high], or in (low, high] with `low_open`. `zero`: the message also names 0,
+    which the caller accepts itself."""
     allowed = f"a number {'above' if low_open else 'from'} {low:g} to {high:g}"
     allowed = f"0 or {allowed}" if zero else allowed
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError.must_be(field, value, allowed)
-    # NaN compares false with everything, so it is refused here too.
+    # NaN fails the comparison.
     if not low <= value <= high or (low_open and value == low):
         raise ConfigError.must_be(field, value, allowed)
 
@@ -63,7 +62,7 @@ def choice(field: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def names(field: str, value: object, *, at_most: int) -> tuple[str, ...]:
-    """Up to `at_most` non-empty strings, as a tuple; a bare string is refused."""
+    """A list or tuple of at most `at_most` non-empty strings; returned as a tuple."""
     allowed = f"a list of at most {at_most} non-empty strings"
     if not isinstance(value, (tuple, list)):
         raise ConfigError.must_be(field, value, allowed)
@@ -83,7 +82,7 @@ def text(field: str, value: object) -> None:
 
 
 def whole_characters(field: str, value: str) -> None:
-    """Encodable as UTF-8: JSON may spell one half of a surrogate pair."""
+    """A string without lone surrogates: JSON can spell them, UTF-8 cannot."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -92,15 +91,15 @@ def whole_characters(field: str, value: str) -> None:
         ) from error
 
 
-# The largest values allowed: nodes of a tree, steps of a draft, children of a node. They bound the
-# memory of a round, and the size of messages to and from drafter nodes.
+# The largest node budget, speculation length and width of a step. They bound the memory of a round
+# and the messages of drafter nodes.
 MAX_TREE_NODES = 256
 MAX_SPECULATION_LENGTH = 64
 MAX_EXPANSION = 16
 
 
 def expansion(value: object) -> tuple[int, ...]:
-    """<k1,...,km> as a tuple: 1 to 64 whole numbers from 1 to 16."""
+    """An expansion <k1,...,km>; returned as a tuple."""
     if not isinstance(value, (tuple, list)) or not 1 <= len(value) <= MAX_SPECULATION_LENGTH:
         raise ConfigError.must_be(
             "expansion", value, f"1 to {MAX_SPECULATION_LENGTH} whole numbers from 1"
@@ -111,19 +110,18 @@ def expansion(value: object) -> tuple[int, ...]:
 
 
 def weight_bounds(value: object) -> tuple[float, float]:
-    """The least and the greatest weight of a drafter, as two floats around 1."""
+    """The least and the greatest weight of a drafter; returned as two floats."""
     allowed = "two numbers, the lower from 0.001 to 1 and the upper from 1 to 1000"
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise ConfigError.must_be("weight_bounds", value, allowed)
     low, high = value
-    # The mean of all drafters' weights is 1, so the bounds must leave 1 between them.
     number("weight_bounds", low, 0.001, 1.0)
     number("weight_bounds", high, 1.0, 1000.0)
     return float(low), float(high)
 
 
 def tree_nodes(value: object) -> None:
-    """A node budget: `auto`, `uncut` or a number."""
+    """A node budget: `auto`, `uncut` or a whole number."""
     if isinstance(value, str):
         if value not in ("auto", "uncut"):
             raise ConfigError.must_be(

@@ -1,9 +1,4 @@
-"""Request and its configuration: frozen, validated values, presets and the validity matrix.
-
-Independent of models and tensors. A request keeps its `auto` values. The engine resolves `draft`
-and `verify` in `prepare`, before the request is queued, and `max_tree_nodes` in `admit`; it records
-the results. `pipeline=auto` is decided anew in every round.
-"""
+"""Request and its configuration: frozen values, validated when they are made."""
 
 from __future__ import annotations
 
@@ -70,7 +65,7 @@ ROUTINGS = tuple(ROUTING_RULES)
 VERIFIES = tuple(VERIFY_RULES)
 PIPELINES = tuple(PIPELINE_MODES)
 
-# Float32 logits divided by a lower temperature may overflow; 0 itself is greedy.
+# Float32 logits divided by a lower temperature may overflow.
 MIN_TEMPERATURE = 0.001
 # The run log stores a seed as a signed 64-bit integer.
 MAX_SEED = 2**63 - 1
@@ -82,10 +77,9 @@ class SamplingParams:
     """How tokens are drawn from the LLM.
 
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 have no
-    effect. All four, and a `temperature` above 0, have the same meaning as in transformers'
-    `generate`. A missing `seed` is drawn by the engine and recorded. `stop` ends the text with the
-    first token that completes one of its strings (the string itself stays in the text, as in
-    transformers' `stop_strings`).
+    effect. These five parameters are named after those of transformers' `generate`. `seed`: None
+    lets the engine draw a seed. `stop`: the text ends with the token that completes one of these
+    strings.
     """
 
     max_new_tokens: int = 128
@@ -108,7 +102,6 @@ class SamplingParams:
         number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         if self.seed is not None:
             integer("seed", self.seed, 0, MAX_SEED)
-        # The class is frozen; a list, as JSON gives it, becomes a tuple here.
         object.__setattr__(self, "stop", names("stop", self.stop, at_most=16))
         for stop in self.stop:
             whole_characters("stop", stop)
@@ -120,8 +113,7 @@ class SamplingParams:
 
     @property
     def distribution(self) -> SamplingParams:
-        """Only the parameters that turn logits into a distribution; all other parameters have their
-        defaults."""
+        """The parameters that turn logits into a distribution; the others have their defaults."""
         return SamplingParams(
             temperature=self.temperature,
             top_k=self.top_k,
@@ -132,12 +124,12 @@ class SamplingParams:
 
     @property
     def penalizes(self) -> bool:
-        """Whether a token's logits depend on which tokens are in the text already."""
+        """Whether `repetition_penalty` changes the logits."""
         return self.repetition_penalty != 1.0
 
     @property
     def warps(self) -> bool:
-        """Whether `top_k`, `top_p` or `min_p` excludes tokens."""
+        """Whether `top_k`, `top_p` or `min_p` may exclude tokens."""
         return self.top_k != 0 or self.top_p != 1.0 or self.min_p != 0.0
 
 
@@ -145,27 +137,17 @@ class SamplingParams:
 class SpeculationConfig:
     """How drafts are made, combined and verified.
 
-    `drafters`: `all` (every SSM; without SSMs `suffix` and `table`), `first` (the first drafter of
-    `all`), names of SSMs, `ngram`, `suffix`, `table`, import paths of user-defined drafters; empty
-    is plain decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries,
-    padded with 1. `max_tree_nodes`: the node budget, which is a number, `uncut`, or `auto`. `auto`
-    is at most 64 nodes, and at most the number that can be verified in the time of 1.5 plain
-    passes. If the length policy finds the length itself, the second limit is the largest tree that
-    was timed. No combined tree has more nodes than the budget; `node_shares` gives each drafter
-    that drafts in a round its part.
+    `draft`, `combine`, `routing`, `length`, `verify` and `pipeline` are names of records in
+    `core.config.mechanisms`. `routed_drafters`, `vote_nodes` and `confidence_threshold` have no
+    effect unless a chosen record lists the field in `fields`.
 
-    `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
-    drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or
-    `full_information` (how well each drafter predicts every committed token). `routing`: which SSMs
-    draft in a round. `all`: every SSM (with `length=goodput`, the SSMs that goodput picks).
-    `audition`: the SSM that predicts the prompt best. `cosine`, `credit`: `routed_drafters` SSMs,
-    by CoSine's rule or by how well they predict the text relative to their time. `length`: a policy
-    of LENGTH_POLICIES; with `confidence` a draft stops after a token whose score is under
-    `confidence_threshold`. `pipeline`: what the drafters do while the LLM verifies. `across`: they
-    draft for other requests. `ahead`: they draft for this request's next round, after the likeliest
-    outcomes. `auto`: one of the two, while it makes rounds faster. `carry_over`: whether the
-    drafters' weights and calibration are kept for later runs. `record_top_k`: how many of the
-    likeliest tokens are recorded for each node.
+    `drafters`: names of drafters, `all` or `first` (`core.drafters.resolve_drafters`); empty: plain
+    decoding. `expansion`: the number of children per node at each step of a draft.
+    `max_tree_nodes`: the node budget, which is a number, `auto`, or `uncut` for none. `weights`:
+    the drafters' weights by Minions' rewards (`paper`, with `eta` and `weight_bounds`) or by the
+    probabilities of committed tokens (`full_information`). `carry_over`: whether the weights and
+    the calibration outlive the run. `record_top_k`: how many of the likeliest tokens are recorded
+    per node.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -207,7 +189,6 @@ class SpeculationConfig:
         number("eta", self.eta, 0.0, 10.0, low_open=True)
         object.__setattr__(self, "weight_bounds", weight_bounds(self.weight_bounds))
         choice("length", self.length, choices_of("length"))
-        # Checked before `speculation_length`, whose upper bound it is.
         integer("max_speculation_length", self.max_speculation_length, 1, MAX_SPECULATION_LENGTH)
         integer("speculation_length", self.speculation_length, 0, self.max_speculation_length)
         number("confidence_threshold", self.confidence_threshold, 0.0, 1.0)
@@ -218,12 +199,10 @@ class SpeculationConfig:
         integer("record_top_k", self.record_top_k, 0, 50)
 
     def _check_uncut(self) -> None:
-        """Raises ConfigError if a draft without a node budget could have more than MAX_TREE_NODES
-        nodes: a tree with branches grows exponentially."""
-        # A policy that finds the length may choose any length up to the maximum.
+        """Raises ConfigError if a draft without a node budget could exceed MAX_TREE_NODES."""
         set_by_user = length_policy(self.length).set_by_user
         longest = self.speculation_length if set_by_user else self.max_speculation_length
-        # k1 + k1 k2 + ..., as in `shape_nodes`; its module, budget.py, imports this one.
+        # `shape_nodes` cannot be imported: its module imports this module.
         nodes = sum(accumulate(self.shape(longest), mul))
         if self.max_tree_nodes == "uncut" and nodes > MAX_TREE_NODES:
             raise ConfigError.must_be(
@@ -235,13 +214,14 @@ class SpeculationConfig:
 
     @classmethod
     def preset(cls, name: str, temperature: float = 0.0) -> SpeculationConfig:
-        """The named preset; `specinfer-paper` draws its drafts above temperature 0."""
+        """The named preset, for a request at this temperature. Raises ConfigError for an unknown
+        name."""
         choice("preset", name, PRESETS)
         if name == "autoregressive":
             return cls(drafters=(), speculation_length=0)
         if name == "sequence":
             return cls(routing="audition", expansion=(1,))
-        # As published: no node budget, and above temperature 0 drawn drafts with Algorithm 2.
+        # As published (arXiv 2305.09781): no node budget, and Algorithm 2 above temperature 0.
         if name == "specinfer-paper":
             is_random = temperature > 0
             return cls(
@@ -263,16 +243,13 @@ class SpeculationConfig:
         return cls()  # specinfer: the defaults of the fields
 
     def resolve(self, temperature: float) -> SpeculationConfig:
-        """The configuration with `draft` and `verify` as they apply at this temperature: `auto` is
-        replaced, and so is a draft kind that would draft the same as a simpler kind.
-
-        Raises ConfigError if the combination would not be lossless (see `lossless_rules`); the
-        message names lossless choices.
+        """Replaces `auto` in `draft` and `verify`, and a draft kind that would draft the same as a
+        simpler kind. Raises ConfigError if the combination is not lossless at this temperature.
         """
         greedy = temperature == 0.0
         draft = self.draft
         if draft == "auto":
-            # An explicit mss or traversal needs drawn drafts; coupling is best for all other rules.
+            # mss and traversal need drawn drafts.
             random_kind = "sampled" if verify_rule(self.verify).reads_q else "coupled"
             draft = "topk" if greedy else random_kind
         if greedy and draft == "coupled":
@@ -283,7 +260,6 @@ class SpeculationConfig:
         if draft_kind(draft).by_credit and weights_stay_even(self.weights, self.combine):
             draft = "fused"
         rules = lossless_rules(draft, temperature, self.combine)
-        # No verification rule is lossless: the draft kind itself is the error.
         if not rules:
             why = (
                 f"with combine={self.combine} its one draft leaves no choice; choose union"
@@ -304,10 +280,8 @@ class SpeculationConfig:
         return dataclasses.replace(self, draft=draft, verify=verify)
 
     def shape(self, length: int) -> tuple[int, ...]:
-        """The expansion of a draft of `length` steps: its first entries, padded with 1.
-
-        If the combine rule chooses among sequences or the draft is fused, each step has one child.
-        """
+        """The number of children per node at each of `length` steps: `expansion`, padded with 1. It
+        is 1 at every step for fused drafts and for combine rules over sequences."""
         if combine_rule(self.combine).chains or draft_kind(self.draft).fused:
             return (1,) * length
         widths = self.expansion + (1,) * max(0, length - len(self.expansion))
@@ -315,17 +289,17 @@ class SpeculationConfig:
 
     @property
     def never_drafts(self) -> bool:
-        """Plain decoding: no drafters, or a user's length of 0."""
+        """Whether this is plain decoding: no drafters, or a length that was set to 0."""
         set_by_user = length_policy(self.length).set_by_user
         return not self.drafters or (set_by_user and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:
-        """The fields, in JSON's own types."""
+        """The fields as JSON types."""
         return _to_plain(self)
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> SpeculationConfig:
-        """The inverse of `to_plain`; unknown fields are refused by name."""
+        """The inverse of `to_plain`. Raises ConfigError."""
         return cls(**_checked_fields(cls, values))
 
 
@@ -333,9 +307,9 @@ class SpeculationConfig:
 class Request:
     """One text to continue.
 
-    `chat` wraps the prompt as a user's message in the LLM's chat template. `prompt_token_ids`, if
-    there are any, replace the prompt's tokens. With them a run can be repeated exactly, even if the
-    chat template writes the time into the prompt.
+    `chat`: the LLM's chat template wraps the prompt as a user's message. `prompt_token_ids`, unless
+    empty, are used instead of the prompt and the template: a template may write the time into the
+    prompt, and a repeated run needs the same tokens.
     """
 
     prompt: str
@@ -350,20 +324,20 @@ class Request:
         for token_id in self.prompt_token_ids:
             integer("prompt_token_ids", token_id, 0, MAX_TOKEN_ID)
         boolean("chat", self.chat)
-        # Only to check it: the request keeps each `auto`; the engine resolves a copy.
+        # A check only: the request keeps its `auto` values.
         self.speculation.resolve(self.sampling.temperature)
 
     def to_plain(self) -> dict[str, Any]:
-        """The fields, in JSON's own types; `prompt_token_ids` only if there are any."""
+        """The fields as JSON types, without empty `prompt_token_ids`."""
         plain = _to_plain(self)
-        # Left out if empty, as in requests recorded before the field was added.
+        # Requests recorded before the field was added lack it too.
         if not self.prompt_token_ids:
             del plain["prompt_token_ids"]
         return plain
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Request:
-        """The inverse of `to_plain`; unknown fields are refused by name."""
+        """The inverse of `to_plain`. Raises ConfigError."""
         fields = _checked_fields(cls, values)
         fields["sampling"] = SamplingParams(
             **_checked_fields(SamplingParams, fields.get("sampling", {}))
@@ -378,7 +352,7 @@ def recorded_sampling(request_fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_plain(value: Any) -> dict[str, Any]:
-    # A round trip through JSON, which turns tuples into lists. NaN and infinity are not JSON.
+    # JSON turns tuples into lists.
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
     return plain
 
@@ -391,7 +365,6 @@ def _checked_fields(cls: type, values: object) -> dict[str, Any]:
         if name not in names:
             raise ConfigError.must_be("field", name, f"one of {', '.join(sorted(names))}")
     for one in dataclasses.fields(cls):
-        # `default` and `default_factory` are both MISSING if a field has no default.
         is_required = one.default is one.default_factory is dataclasses.MISSING
         if is_required and one.name not in values:
             raise ConfigError.of(one.name, None, "a value; it is missing")

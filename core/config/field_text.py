@@ -1,4 +1,4 @@
-"""Fields of a SpeculationConfig from text: the command line, the page's text boxes and grids."""
+"""Parses fields of a SpeculationConfig."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ __all__ = ["parse_field", "value_from_text"]
 
 
 def parse_field(config: SpeculationConfig, name: str, value: str) -> SpeculationConfig:
-    """`config` with one field set from text, as `--set FIELD=VALUE` gives it.
-
-    Commas separate the items of a list. Raises ConfigError naming the field.
-    """
+    """`config` with one field set from text. Raises ConfigError."""
     names = {f.name for f in dataclasses.fields(config)}
     if name not in names:
         raise ConfigError.must_be("field", name, f"one of {', '.join(sorted(names))}")
@@ -25,10 +22,9 @@ def parse_field(config: SpeculationConfig, name: str, value: str) -> Speculation
 
 
 def value_from_text(name: str, value: str) -> Any:
-    """The text as a Python value: `drafters` and `expansion` are lists separated by commas,
-    `weight_bounds` two numbers, all else is read as JSON. Text that is not JSON stays a string,
-    which the field's own check may refuse. Raises ConfigError for an `expansion` that is no such
-    list."""
+    """The text as a value of the field `name`. Commas separate the items of a list. Text that is
+    not JSON stays a string, unchecked. Raises ConfigError for an `expansion` that is not whole
+    numbers."""
     if name == "drafters":
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if name == "expansion":

@@ -1,5 +1,5 @@
-"""NodeSettings: an engine's drafter nodes (processes, mostly on other machines, whose SSMs draft
-for the engine) and the key that engine and nodes share."""
+"""NodeSettings: an engine's drafter nodes. A drafter node is a process whose SSMs draft for an
+engine."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ __all__ = [
     "node_settings",
 ]
 
-# Few: a round sends a message to each node and waits for the slowest node, at most until that
-# node's deadline.
+# Few: a round waits for its slowest node.
 MAX_DRAFTER_NODES = 16
 # A name, an IPv4 address, or an IPv6 address in brackets; `*`, which ZeroMQ accepts, is refused.
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
-# The end of an error message: which clusters are allowed.
 CLUSTERS = (
     "auto or HOST:PORT, of a cluster that this machine is part of (no ray://: Ray Client needs "
     "packages beyond requirements-cluster.txt at both ends; run ray start --address=HOST:PORT here)"
@@ -35,11 +33,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """`addresses`: HOST:PORT of each node. `key_file`: a file of `python -m core.nodes --new-key`,
-    the same for engine and nodes; None with addresses: nothing is encrypted, and only loopback
-    addresses are allowed. `cluster`: a Ray cluster, given instead of addresses. Nodes with the SSMs
-    `ssms` (empty: the bundled SSMs) are started in it. Each machine of the cluster must have the
-    `key_file` under the same name; if `key_file` is None, Ray distributes new keys."""
+    """`addresses`: HOST:PORT of each node. `cluster`: a Ray cluster in which nodes with the SSMs
+    `ssms` are started; empty `ssms`: the bundled SSMs.
+
+    `key_file`: the key that engine and nodes share; in a cluster each machine must have the file
+    under this name. None: messages to `addresses` are not encrypted, and Ray distributes new keys
+    to the nodes of a cluster."""
 
     addresses: tuple[str, ...] = ()
     key_file: str | None = None
@@ -63,8 +62,7 @@ class NodeSettings:
 
 
 def address_of(field: str, address: str) -> tuple[str, int]:
-    """Host and port. Raises ConfigError. Port 0 (any free port) is allowed only if `field` is
-    `listen`."""
+    """Host and port of HOST:PORT. Port 0 is allowed if `field` is `listen`. Raises ConfigError."""
     least = 0 if field == "listen" else 1
     match = _ADDRESS.fullmatch(address)
     if match is None or not least <= int(match["port"]) <= 65535:
@@ -79,9 +77,9 @@ def in_brackets(host: str) -> str:
 
 
 def ip_address(host: str) -> str:
-    """A host's IP address, as it is written before a port; an IPv4 address if the host has both
-    kinds. ZeroMQ needs an address: it cannot bind to a name, and looks a name up in one version of
-    IP only. Raises OSError."""
+    """An IP address of the host, in brackets if it is IPv6; IPv4 if the host has both. Raises
+    OSError."""
+    # ZeroMQ cannot bind to a name, and looks a name up in one version of IP only.
     addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     ipv4_first = min(addresses, key=lambda one: one[0] != socket.AF_INET)
     return in_brackets(str(ipv4_first[4][0]))
@@ -102,8 +100,8 @@ def check_encrypted(field: str, host: str, key_file: str | None) -> None:
 def node_settings(
     addresses: Sequence[str], key_file: str | None, cluster: str | None, ssms: Sequence[str] | None
 ) -> NodeSettings | None:
-    """The NodeSettings of a command line's arguments; None if they name neither a node nor a
-    cluster. Raises ConfigError."""
+    """NodeSettings from command-line arguments; None if they name neither a node nor a cluster.
+    Raises ConfigError."""
     if ssms is not None and cluster is None:
         raise ConfigError.of("node_ssm", list(ssms), "only with --cluster ADDRESS")
     if cluster is not None:

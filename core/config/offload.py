@@ -1,4 +1,4 @@
-"""Offload: running an LLM that does not fit in memory by streaming its layers in each pass."""
+"""Offload: layers of an LLM are streamed to its device in each pass."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from core.errors import ConfigError
 __all__ = ["FASTEST_MBPS", "MODES", "Offload", "offload_of"]
 
 MODES = ("host", "disk")
-# Far beyond any machine: 1 PiB, 1 TB/s.
+# 1 PiB and 1 TB/s.
 LARGEST_BYTES, FASTEST_MBPS = 1 << 50, 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
     """`mode`: layers are streamed from host memory or from a file. `resident`: bytes of layers that
-    stay on the device; embedding, head and norms always do. `mbps`: a limit of the stream in
-    megabytes (10^6 bytes) a second, for lessons and benchmarks; 0: no limit."""
+    stay on the device. `mbps`: a limit of the stream in 10^6 bytes a second; 0: no limit."""
 
     mode: str
     resident: int = 0
@@ -32,7 +31,7 @@ class Offload:
 
 
 def offload_of(mode: str | None, resident: Any, mbps: Any) -> Offload | None:
-    """The Offload of a command line's arguments, None without a `mode`. Raises ConfigError."""
+    """An Offload from command-line arguments; None without `mode`. Raises ConfigError."""
     # An argument without effect is refused, not ignored.
     if mode is None:
         for field, value in (("resident", resident), ("offload_mbps", mbps)):

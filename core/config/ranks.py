@@ -1,4 +1,4 @@
-"""RankSplit: how an LLM is divided among processes (ranks), on one machine or several."""
+"""RankSplit: how an LLM is divided among processes (ranks)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ALLOWED = "tp=N or pp=N (tensor parallel or pipeline stages over N processes)"
 
 @dataclass(frozen=True, slots=True)
 class RankSplit:
-    """`split`: with `tp` each layer's matrices are divided among `count` ranks, which add up their
-    products; with `pp` each rank has some of the layers."""
+    """`split`: with `tp` each layer's matrices are divided among the ranks; with `pp` each rank has
+    some of the layers. `count`: the number of ranks."""
 
     split: str
     count: int
@@ -32,7 +32,7 @@ class RankSplit:
 
 
 def ranks_of(text: str | None, offload: Offload | None = None) -> RankSplit | None:
-    """The RankSplit of a command line's argument; None if it was not given. Raises ConfigError."""
+    """A RankSplit from a command-line argument; None without `text`. Raises ConfigError."""
     if text is None:
         return None
     split, separator, count = text.partition("=")

@@ -1,8 +1,4 @@
-"""Turns a request into a sequence, before it is queued: tokenizes the prompt, checks the prompt's
-length, draws the seed, and finds the drafters' names.
-
-No model runs. `Engine.admit` starts the sequence when it leaves the queue.
-"""
+"""Checks a request and turns it into a sequence; no model runs."""
 
 from __future__ import annotations
 
@@ -23,35 +19,31 @@ from core.trees.noise import SeededNoise
 
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 
-# If a prompt has more than CHARACTERS_A_TOKEN characters per token of the context, its beginning is
-# tokenized first. Tokenized alone, the beginning may have up to CUT_TOKENS tokens more than within
-# the whole text.
+# A long prompt's beginning, CHARACTERS_A_TOKEN characters per token of the context, is tokenized
+# first. The cut may add up to CUT_TOKENS tokens.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
-# The most characters that a rendered conversation may have, even if more would fit into the
-# context.
+# The most characters of a rendered conversation.
 MOST_RENDERED = 1 << 26
 
 
 def check(models: LoadedModels, request: Request) -> None:
-    """Raises the errors that `prepare` would raise."""
+    """Raises ConfigError, and ContextLengthError for a prompt that is too long."""
     _prompt_tokens(models, request)
     _resolve_drafters(models, request)
 
 
 def prepare(models: LoadedModels, request: Request) -> TokenSequence:
-    """Returns a sequence for `Engine.admit`. Its drafters are named, and its seed is drawn if the
-    request has none. Raises ConfigError, and ContextLengthError for a prompt that is too long."""
+    """The request's sequence. Raises ConfigError, and ContextLengthError for a prompt that is too
+    long."""
     llm = models.llm
     prompt_ids = _prompt_tokens(models, request)
     seed = request.sampling.seed
     if seed is None:
-        # The seed is drawn here, so that RunStarted shows it and the run can be repeated. It is
-        # drawn from the system, since another part of the program may have seeded a global
-        # generator.
+        # Drawn from the system: another part of the program may have seeded a global generator.
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolve(sampling.temperature)
-    # The detokenizer gets the prompt, since a token's text may depend on the tokens before it.
+    # A token's text may depend on the tokens before it.
     detokenizer = Detokenizer(models.tokenizer, prompt_ids)
     return TokenSequence(
         run_id=uuid.uuid4().hex,
@@ -82,9 +74,8 @@ def _warnings(models: LoadedModels, request: Request) -> tuple[str, ...]:
 
 
 def refuse_oversized(models: LoadedModels, request: Request) -> None:
-    """Raises ContextLengthError if the prompt has more characters than the context could hold in
-    the longest tokens. The prompt is not tokenized: tokenizing megabytes would delay other requests
-    for seconds."""
+    """Raises ContextLengthError if the prompt has more characters than the context can hold. The
+    prompt is not tokenized: megabytes would take seconds."""
     count, context = len(request.prompt), models.llm.context_length
     if count <= context or request.prompt_token_ids:
         return
@@ -98,8 +89,7 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
 
 
 def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
-    """Raises ContextLengthError if the beginning of a very long prompt alone overfills the context.
-    So the time of a refusal depends on the length of the context, not of the prompt."""
+    """Raises ContextLengthError if the beginning of a very long prompt overfills the context."""
     context, name = models.llm.context_length, models.llm.info.name
     beginning = text[: context * CHARACTERS_A_TOKEN]
     if len(beginning) == len(text):
@@ -140,7 +130,6 @@ def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
     llm = models.llm
     refuse_oversized(models, request)
     prompt_ids = _tokenize(models, request)
-    # The prompt and at least one token of an answer must fit.
     if len(prompt_ids) >= llm.context_length:
         raise ContextLengthError(
             f"prompt is {number_of(len(prompt_ids), 'token')} long: the context of "
@@ -164,10 +153,9 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
 
 
 def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
-    """The tokens of the messages, rendered by the LLM's chat template, and of the beginning of an
-    answer. Raises ConfigError if the LLM has no template, the template fails or renders nothing, or
-    the tokenizer fails. Raises ContextLengthError for a text whose length in characters is far too
-    great; `_prompt_tokens` compares the number of tokens."""
+    """The tokens of the messages in the LLM's chat template. Raises ConfigError without a template,
+    or if the template fails or renders nothing, or the tokenizer fails. Raises ContextLengthError
+    for a text that is far too long; the number of tokens is not compared with the context."""
     tokenizer = models.tokenizer
     if not tokenizer.chat_template:
         raise ConfigError.must_be(
@@ -179,7 +167,7 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
             tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map, longest
         )
     except ContextLengthError:
-        raise  # the text is too long, which is not the template's fault
+        raise  # not the template's fault
     except MODEL_FAULTS as error:
         raise _chat_error(models, f"fails ({one_line(error)})") from error
     _refuse_by_beginning(models, text)
@@ -191,9 +179,9 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
 
 
 def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
-    """The token ids of a text. Raises ConfigError if the tokenizer fails on the text."""
+    """Raises ConfigError if the tokenizer fails on the text."""
     try:
-        # Not verbose: the tokenizer need not warn of a long prompt, which this module refuses.
+        # Not verbose: no warning of a long prompt.
         with models.tokenizing:
             ids: list[int] = models.tokenizer(text, verbose=False, **options)["input_ids"]
     except MODEL_FAULTS as error:

@@ -1,7 +1,4 @@
-"""Events of drafts made ahead: hit or miss, time saved, time wasted.
-
-A draft made for a guessed outcome counts as a hit only if the next round uses it.
-"""
+"""Events of drafts made ahead: hit or miss, time saved, time wasted."""
 
 from __future__ import annotations
 
@@ -20,17 +17,16 @@ Reason = Literal["", "wrong", "unused", "ended"]
 
 
 def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
-    """The drafts made during this round's LLM pass for the round that follows the tokens
-    `committed`; None if there are none."""
+    """This round's drafts for the next round, with the tokens `committed`; None without drafts."""
     if not state.next_drafts:
         return None
-    # These passes ran while the drafts were made, and so hid the drafts' time.
+    # The drafts were made during these passes.
     passes = tuple(t for t in state.timings if t.lane == LLM_LANE)
     return AheadDrafts(state.next_drafts, passes, committed)
 
 
 def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
-    """Hit or miss of each draft made ahead for this round, known once the round has drafted."""
+    """An event per draft made ahead for this round. Call it when the round has drafted."""
     if state.ahead_drafts is None:
         return ()
     num_used = {
@@ -38,8 +34,6 @@ def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
     }
     results = []
     for name, draft in _in_drafter_order(state, state.ahead_drafts):
-        # If the committed tokens are none of the outcomes drafted for, the draft is a miss.
-        # Otherwise `passes_ahead` says whether the round used the draft.
         if state.ahead_drafts.committed not in draft.outcomes:
             results.append(_ahead_event(name, draft, "wrong"))
         elif not num_used.get(name):
@@ -50,7 +44,7 @@ def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
 
 
 def unused_at_end(state: RoundState, drafts: AheadDrafts | None) -> tuple[Ahead, ...]:
-    """Drafts made ahead for a round that will not run, since the text has ended."""
+    """An event per draft made ahead for a round that will not run."""
     if drafts is None:
         return ()
     return tuple(
@@ -59,7 +53,6 @@ def unused_at_end(state: RoundState, drafts: AheadDrafts | None) -> tuple[Ahead,
 
 
 def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[str, AheadDraft]]:
-    """(name, draft) in the run's order of drafters."""
     for drafter in state.request.drafters:
         if drafter.name in drafts.by_drafter:
             yield drafter.name, drafts.by_drafter[drafter.name]
@@ -68,9 +61,8 @@ def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[
 def _ahead_event(
     name: str, draft: AheadDraft, reason: Reason, num_used: int = 0, passes: Sequence[Timed] = ()
 ) -> Ahead:
-    """`reason`: the reason of a miss; empty for a hit. `num_used`: the number of drafting passes
-    whose nodes are part of the round's draft. The other drafting passes and every scoring of the
-    tree are wasted. `passes`: the LLM's passes during which the drafting ran."""
+    """`reason`: of a miss; empty for a hit. `num_used`: the number of drafting passes that the
+    round used. `passes`: the LLM's passes while the draft was made."""
     waste = [*draft.scoring_timings, *draft.draft_timings[num_used:]]
     return Ahead(
         drafter=name,
@@ -85,17 +77,15 @@ def _ahead_event(
 
 
 def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahead:
-    """The event of a draft that was made during the LLM's pass over other requests, which hid part
-    of the draft's time. The draft continues committed text, so no outcome was guessed: the event is
-    a hit (`Ahead.is_certain`), and no time was wasted.
-    """
+    """The event of a draft that was made during the LLM's pass over other requests. The draft
+    continues committed text: it is a hit without a guess."""
     name = state.request.drafters[index].name
     hidden = _hidden_ms(state.drafts[index].timings, passes)
     return Ahead(name, outcomes=0, probability=1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
 
 
 def _hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:
-    """Milliseconds of `timings`, each counted by its share, that overlap the LLM's `passes`."""
+    """Milliseconds of `timings` that overlap `passes`; each span counts by its share."""
     overlaps = (
         # Overlap of two intervals: min(ends) - max(starts), if positive.
         one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))

@@ -1,5 +1,5 @@
-"""Auditions: SSMs, in this process and on drafter nodes, score the text's last tokens. A router or
-a length policy chooses among SSMs of different domains by these scores.
+"""Auditions: SSMs score the text's last tokens. A router or a length policy chooses among the SSMs
+by these scores.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ __all__ = ["AuditionStep"]
 
 
 class AuditionStep:
-    """Runs the auditions of all requests. `remote`: SSMs on drafter nodes, whose scores arrive with
-    their drafts."""
+    """Runs auditions, in this process and on drafter nodes."""
 
     def __init__(self, ssm_pool: SsmPool, costs: Costs, remote: RemoteDrafting | None) -> None:
         self._ssm_pool = ssm_pool
@@ -28,15 +27,12 @@ class AuditionStep:
         self._remote = remote
 
     def before_first_draft(self, request: ActiveRequest) -> None:
-        """Scores a request's SSMs on the text's last tokens, once, if its router or length policy
-        chooses by such scores. This is done before the first draft; if the text is too short then,
-        a later call does it."""
+        """Runs a request's first audition if its router or length policy chooses by scores. Call it
+        before each draft: the text may be too short at first."""
         too_short = len(request.sequence.tokens) < MIN_TOKENS
-        # A request without permission to draft has nothing to choose.
         if request.had_audition or not request.may_draft or too_short:
             return
         request.had_audition = True
-        # Failed SSMs do not count: with one SSM left there is nothing to choose.
         names = self._ssm_names(request)
         policy = request.policy
         chooses = isinstance(policy, Auditions) and policy.chooses
@@ -55,8 +51,7 @@ class AuditionStep:
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
-        """Runs an audition in this round if the request's router wants it. The audition's time is
-        part of the round."""
+        """Runs an audition if the request's router wants one."""
         request, router = state.request, state.request.router
         # An audition that waits for the nodes' scores is not requested twice.
         waiting = self._remote is not None and self._remote.expects_audition(request)
@@ -73,26 +68,23 @@ class AuditionStep:
         window: int,
         observe: TakesAudition,
     ) -> list[Timed]:
-        """Scores SSMs on the text's last tokens and calls `observe`. If all these SSMs are in this
-        process, `observe` is called immediately; otherwise, when the drafter nodes have answered
-        this round. Returns the spans of the passes in this process."""
-        # Drafter nodes get the request for scores in the message that requests drafts: an audition
-        # has no round trip of its own.
+        """Scores SSMs on the text's last tokens, and calls `observe` at once unless an SSM is on a
+        drafter node. Returns the spans of the passes in this process."""
         here = [name for name in names if name in self._ssm_pool.ssms]
         there = tuple(name for name in names if name not in here)
         if there and self._remote is not None:
-            # The shortest context limits the window, so that all SSMs score the same tokens.
+            # All SSMs score the same tokens: the shortest context limits the window.
             window = min([window, *(self._remote.context_length(name) for name in there)])
             window = min([window, *(self._ssm_pool.ssms[name].context_length for name in here)])
         log_probs, timings = self._ssm_pool.audition(
             here, request.sequence.tokens, stage=stage, window=window
         )
-        # A router uses these times to compare SSMs that have not drafted yet
-        # (`Engine._time_of_round`).
+        # These times stand in for the drafting times of SSMs that have not drafted.
         for one in timings:
             self._costs.draft_costs(one.lane).audition.add(one.seconds * 1000)
         ms = sum(one.seconds for one in timings) * 1000
         if there and self._remote is not None:
+            # Requested with the next drafts: an audition has no round trip of its own.
             audition = PartialAudition(there, window, observe, log_probs, ms)
             self._remote.add_audition(request, audition)
         else:

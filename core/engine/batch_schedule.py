@@ -1,7 +1,4 @@
-"""BatchSchedule: turns the engine's requests into a scheduler's inputs, and applies its plans.
-
-The schedulers themselves are in `core.scheduling`.
-"""
+"""BatchSchedule: turns the engine's requests into a scheduler's inputs, and applies its plans."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from core.trees.combine import merge_and_select, node_chances, select
 __all__ = ["EACH", "BatchSchedule"]
 
 EACH = "each"
-# Stages that most rounds do not have: SSMs read a prompt, or score a text's last tokens.
+# Stages of SSMs that most rounds do not have.
 OPENING = ("prefill", "audition")
 # Weight of a request's last tree in the moving average of its trees' widths.
 WIDTH_SHARE = 0.3
@@ -39,9 +36,8 @@ EMPTY_POOL: Mapping[str, RoundState] = MappingProxyType({})
 
 
 class BatchSchedule:
-    """Plans each round, makes its trees (with `shared` within one node budget), and measures the
-    round. Inactive with `each`: then `plan` returns all requests, and each tree is made by its
-    request's own rule."""
+    """Plans rounds, makes their trees and reports their times to the scheduler. Inactive with
+    `each`."""
 
     def __init__(self, name: str, costs: Costs) -> None:
         self.name = name
@@ -51,11 +47,11 @@ class BatchSchedule:
         # The last plan with a decision, and the number of that plan's pass.
         self._last_decision: tuple[Plan, int] | None = None
         self._start = 0.0  # when the last `plan` began, by time.perf_counter
-        self._num_drafted: dict[str, int] = {}  # tree nodes by run
+        self._num_drafted: dict[str, int] = {}  # tree nodes before the cut, by run
 
     @property
     def active(self) -> bool:
-        """Whether requests are planned together, as with every schedule but `each`."""
+        """Whether requests are planned together."""
         return self._scheduler is not None
 
     @property
@@ -69,10 +65,9 @@ class BatchSchedule:
     def take_over(
         self, requests: Sequence[ActiveRequest], pool_states: Mapping[str, RoundState]
     ) -> None:
-        """Called before this schedule's first plan after another schedule was in use. Forgets the
-        grants and decisions of the other schedule, and this schedule's own decision for an earlier
-        load. A draft that waits to be verified (`pool_states`) keeps the length limit with which it
-        was made."""
+        """Forgets the grants and decisions of another schedule, and this schedule's own last
+        decision. Call it when this schedule replaces another. `pool_states`: the drafted states
+        that wait to be verified, by run; they keep their grants."""
         self._last_decision = None
         if isinstance(self._scheduler, FollowsLoad):
             self._scheduler.forget_load()
@@ -89,12 +84,11 @@ class BatchSchedule:
         num_queued: int,
         pool_states: Mapping[str, RoundState] = EMPTY_POOL,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
-        """Returns the requests that the next round verifies, and the requests for which SSMs draft
-        meanwhile (None: not decided here), see Plan. Unless the schedule is `each`, sets the grant
-        and the load of every request.
+        """Returns the requests to verify in the next round, and the requests to draft for
+        meanwhile; None: not decided here. An active schedule sets each request's grant and load.
 
         `modes`: the pipeline mode by run; `num_queued`: requests in the queue; `pool_states`: the
-        states that wait to be verified, by run.
+        drafted states that wait to be verified, by run.
         """
         if self._scheduler is None:
             return list(requests), None
@@ -119,8 +113,8 @@ class BatchSchedule:
         )
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
-        """Merges each request's drafts. If the scheduler has a budget, keeps the likeliest nodes of
-        all requests within it. Drawn nodes are always kept, see `RoundState.keep_node`."""
+        """Merges each request's drafts. If the scheduler sets a budget, the least likely nodes of
+        all requests are dropped."""
         assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
         self._num_drafted = {}
@@ -132,12 +126,12 @@ class BatchSchedule:
         self._record(states)
 
     def _divide_node_budget(self, states: Sequence[RoundState]) -> None:
-        """Fills in `combined` of each state."""
         assert self._scheduler is not None
         merges = [
             merge_and_select(one.speculation.combine, one.drafts, one.vote_weights)
             for one in states
         ]
+        # chances[i][j]: P(node j of request i is accepted), estimated by its drafters.
         chances = [node_chances(trie, selection.nodes) for trie, selection in merges]
         self._num_drafted = {
             state.request.run_id: len(selection.nodes)
@@ -145,7 +139,6 @@ class BatchSchedule:
         }
         # Rules that read q need every drawn node: dropping unlikely nodes would bias the text.
         may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
-        # chances[i][j]: P(node j of request i is accepted), estimated by its drafters.
         droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
         context = sum(state.root_position for state in states) // max(1, len(states))
         budget = self._scheduler.budget(droppable, context)
@@ -159,7 +152,7 @@ class BatchSchedule:
 
     def _record(self, states: Sequence[RoundState]) -> None:
         """Fills in `scheduled` of each state. Updates the rounds waited and the mean tree width of
-        each request, which the next plan reads."""
+        each request."""
         plan, load = self._plan, self._plan.load
         num_drafted = sum(self._num_drafted.values())
         num_granted = sum(len(state.tree) for state in states)
@@ -168,9 +161,7 @@ class BatchSchedule:
             request.rounds_waited = 0
             if tree.depth:
                 request.mean_width += WIDTH_SHARE * (len(tree) / tree.depth - request.mean_width)
-            # The state's grant and decision were set when its draft was planned, perhaps a round
-            # ago; the request's own grant and decision may be newer. So a decision is recorded in
-            # the round that verifies the first draft made under that decision.
+            # The state's, not the request's: the request may have a newer grant and decision.
             grant, decision = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
@@ -189,16 +180,15 @@ class BatchSchedule:
             )
 
     def end_round(self, states: Sequence[RoundState]) -> None:
-        """Reports the round, measured from the beginning of `plan` on, to the scheduler."""
+        """Reports the round to the scheduler. Its time runs from the beginning of `plan`."""
         if self._scheduler is None or not states:
             return
         spans = [t for state in states for t in state.timings if t.start >= self._start]
         models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
-        # Most rounds have no opening stage, so a prediction of the next round must not include an
-        # opening stage's time.
+        # Reported apart: most rounds have no opening stage.
         opening = [t for t in models if t.name in OPENING]
-        # The time of the round, including the planning and the events.
+        # Includes the planning and the events.
         wall_ms = (time.perf_counter() - self._start) * 1000
         all_drafts = [draft for state in states for draft in state.drafts.values()]
         drafts = [one for draft in all_drafts for one in draft.timings]
@@ -230,11 +220,9 @@ def _live_request(
     request: ActiveRequest, modes: Mapping[str, str], state: RoundState | None
 ) -> LiveRequest:
     speculation = request.sequence.speculation
-    # The policy's choice without a grant's limit: the request still has the grant of its last
-    # round.
+    # `policy.choose`, not `request.choose`: the request still has the grant of its last round.
     choice = state.choice if state else request.policy.choose()
-    # A policy that predicts a round's time needs no guard: it compares drafting with plain
-    # decoding.
+    # A policy that predicts a round's time compares drafting with plain decoding itself.
     guards_itself = speculation.never_drafts or length_policy(speculation.length).predicts
     return LiveRequest(
         context=request.sequence.root_position,
@@ -250,15 +238,14 @@ def _live_request(
 
 
 def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int]]:
-    """Selects the `budget` likeliest nodes of all requests; returns, for each request, the sorted
-    indices of its selected nodes. Among equally likely nodes the earlier comes first, so that no
-    child is kept without its parent."""
+    """For each request, the sorted indices of its nodes among the `budget` likeliest of all."""
     nodes = [
         (-chance, request, node)
         for request, own in enumerate(chances)
         for node, chance in enumerate(own)
     ]
     likeliest: list[list[int]] = [[] for _ in chances]
+    # Of equally likely nodes the earlier is kept: a parent before its child.
     for _, request, node in sorted(nodes)[:budget]:
         likeliest[request].append(node)
     return [sorted(own) for own in likeliest]

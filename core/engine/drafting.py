@@ -1,6 +1,6 @@
-"""The draft step of a round: plans the draft requests of all active requests and runs the drafters.
+"""The draft step of a round: plans the draft requests and runs the drafters.
 
-Requests that use the same drafter share its passes. Independent of the LLM and of verification.
+Requests that use the same drafter share its passes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from core.speculation_length.cost_model import Costs
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# The number of latest texts that are kept until a run opens a lookup for the first time; then all
-# lookups learn these texts. Bounded, since perhaps no run ever opens one.
+# The most finished texts that are kept until a run opens a lookup.
 MAX_UNLEARNED_TEXTS = 16
 
 
@@ -72,11 +71,10 @@ class Drafting:
         return tuple(self._drafters[name] for name in names)
 
     def draft(self, states: Sequence[RoundState]) -> None:
-        """Fills in `route`, `draft_requests`, `drafts`, `ahead_events`, `log_probs` and `timings`
-        of each state; with drafter nodes also `drafter_node_trips` and `requests_served_ahead`.
-        Updates the drafter weights."""
+        """Routes and drafts, and fills in the results in each state. Updates the drafter
+        weights."""
         for state in states:
-            # The audition comes first, since the router chooses by its scores.
+            # First: the router chooses by the audition's scores.
             self.auditions.before_route(state)
             _route(state)
         plans: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
@@ -86,7 +84,6 @@ class Drafting:
         by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
         for state, requests in self._draft_together(plans):
             for draft_request in requests:
-                # Regrouped by drafter: one drafter's passes serve all requests.
                 by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
         self._draft_by_drafter(by_drafter)
         if self._remote is not None:
@@ -94,18 +91,16 @@ class Drafting:
         if self.wire_ms:
             self._wait_for_wire(states)
         for state in states:
-            # The drafts are in the order in which the batch's drafters ran; events list them by
-            # drafter index.
+            # Events list drafts by drafter index.
             state.drafts = dict(sorted(state.drafts.items()))
             for draft in state.drafts.values():
                 state.timings.extend(draft.timings)
-            # After the drafting, which uses some of the drafts made ahead.
             state.ahead_events = ahead_results(state)
             _update_likelihoods(state)
 
     def _wait_for_wire(self, states: Sequence[RoundState]) -> None:
-        """Sleeps for `wire_ms`, as if the SSMs in this process were on a drafter node; each of
-        their drafts that was begun gets a span of this time."""
+        """Sleeps for `wire_ms`, and adds a span of this time to the drafts of SSMs in this
+        process."""
         waiting = [
             (state, index, draft)
             for state in states
@@ -119,14 +114,14 @@ class Drafting:
         end = time.perf_counter()
         for state, index, draft in waiting:
             name = state.request.drafters[index].name
-            # All drafts of a run come in one message.
+            # One message would carry all drafts of a run.
             count = sum(one is state for one, _, _ in waiting)
             wire = Timed(name, "wire", start, end, 1 / count)
             state.drafts[index] = replace(draft, timings=(*draft.timings, wire))
 
     def draft_requests(self, state: RoundState) -> list[DraftRequest]:
-        """The draft requests of a round; opens each drafter at its first request. Leaves out
-        drafters that fail to open."""
+        """The draft requests of a round. Opens drafters that are not open; leaves out drafters that
+        fail to open."""
         requests = [
             one for one in plan_draft_requests(state) if self._ensure_open(state.request, one.index)
         ]
@@ -134,8 +129,8 @@ class Drafting:
         return requests
 
     def draft_ahead(self, states: Sequence[RoundState], pass_ended: CancelSignal) -> None:
-        """Drafts for the next round while the LLM verifies the trees of `states`. A state in which
-        no SSM of this process drafted is left out."""
+        """Drafts for the next round of `states` while the LLM verifies their trees. Skips states
+        without a draft by an SSM of this process."""
         plans = [(state, plan) for state in states if (plan := self._plan(state)).weights]
         if not plans:
             return
@@ -151,19 +146,16 @@ class Drafting:
                         state.request.drop_drafter(index, error)
 
     def begin_remote_ahead(self, states: Sequence[RoundState]) -> None:
-        """Requests drafts for the next round from the drafter nodes, to be made while the LLM
-        verifies the trees of `states`."""
+        """Requests drafts for the next round of `states` from the drafter nodes."""
         if self._remote is not None:
             self._remote.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
 
     def end_remote_ahead(self, states: Sequence[RoundState]) -> None:
-        """Takes the drafts of the drafter nodes, once the LLM's pass has ended."""
+        """Takes the drafter nodes' drafts for the next round. Call it after the LLM's pass."""
         if self._remote is not None:
             self._remote.end_ahead(states)
 
     def _plan(self, state: RoundState) -> AheadPlan:
-        """The SSMs that drafted in this round, and their draft requests for the next round. These
-        have the length that the policy chose for this round."""
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
@@ -180,30 +172,29 @@ class Drafting:
         )
 
     def commit(self, state: RoundState, committed: tuple[int, ...]) -> None:
-        """Commits the `committed` tokens in every open drafter."""
+        """Commits tokens in every open drafter."""
         request = state.request
         for index in sorted(request.open_drafters):
             try:
-                # A drafter that did not draft in this round is called too, with draft None, so that
-                # it drops its pending state.
+                # Called without a draft too: the drafter drops its pending state.
                 draft = state.drafts.get(index)
                 request.drafters[index].commit(request.sequence, draft, committed)
             except MODEL_FAULTS as error:
                 request.drop_drafter(index, error)
 
     def close(self, request: ActiveRequest) -> None:
-        """Closes the request in every open drafter; safe to call in any state. A text that came to
-        its end is kept for the lookups, which learn it now if a run has ever opened a lookup."""
+        """Closes the request in every open drafter; safe to call in any state. Keeps a finished
+        text for the lookups to learn."""
         for index in request.open_drafters:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
-        # A run that was cancelled or failed is not learned: `suffix` keeps one text for each
-        # prompt, and `table` would count this beginning again with each later run.
+        # Not a cancelled or failed run: `suffix` keeps one text per prompt, and `table` would count
+        # this beginning again in a later run.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
-        # Nothing is learned before a run opens a lookup for the first time: compiling the lookups'
-        # functions could delay every live request for seconds.
+        # Not before a run opens a lookup: compiling its functions could delay every live request
+        # for seconds.
         if self._lookup_in_use:
             self._learn()
         if self._remote is not None:
@@ -219,8 +210,7 @@ class Drafting:
     def _ensure_open(self, request: ActiveRequest, index: int) -> bool:
         """Opens the request in a drafter unless it is open; False if the drafter fails."""
         if index not in request.open_drafters:
-            # Added first, so that `close` also reaches a drafter that failed while it was opening a
-            # row.
+            # Added first: `drop_drafter` discards the index.
             request.open_drafters.add(index)
             if request.drafters[index].name in self._lookups and not self._lookup_in_use:
                 self._lookup_in_use = True
@@ -234,8 +224,8 @@ class Drafting:
     def _draft_by_drafter(
         self, by_drafter: Mapping[str, Sequence[tuple[RoundState, DraftRequest]]]
     ) -> None:
-        """Runs each drafter once for all requests that use it, all SSMs in one call. A drafter that
-        fails is dropped from each of these requests."""
+        """Runs the drafters and fills in `drafts`. A drafter that fails is dropped from the
+        requests that use it."""
         requests = {name: [one for _, one in pairs] for name, pairs in by_drafter.items()}
         for name, drafts in self._draft_all(requests).items():
             if isinstance(drafts, BaseException):
@@ -246,15 +236,13 @@ class Drafting:
                     state.drafts[draft_request.index] = draft
 
     def _draft_all(self, requests: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
-        """The drafts of each drafter, or its error."""
-        # SSMs in one call: SSMs of one shape share each pass.
+        # SSMs in one call: SSMs of one shape share passes.
         of_ssms = {name: requests[name] for name in requests if name in self.ssm_pool.ssms}
         drafts: dict[str, Drafts] = {}
         try:
             drafts |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
         except MODEL_FAULTS as error:
-            # An SSM's own error is in its place in the result. An error raised here names no SSM:
-            # all SSMs are dropped.
+            # An error that is raised, not returned, belongs to no single SSM.
             drafts |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
@@ -264,8 +252,8 @@ class Drafting:
         return drafts
 
     def _draft_together(self, plans: PlannedDrafts) -> PlannedDrafts:
-        """Drafts for the runs whose SSMs draft one tree together (`log_pool` and fusion). Returns
-        the draft requests that are left for the other drafters."""
+        """Drafts for the runs whose SSMs draft one tree together. Returns the other draft
+        requests."""
         pools: list[tuple[RoundState, PooledRequest]] = []
         others: PlannedDrafts = []
         for state, requests in plans:
@@ -283,25 +271,24 @@ class Drafting:
                 pairs = zip(pool.requests, drafts, strict=True)
                 state.drafts |= {one.index: draft for one, draft in pairs}
                 continue
-            # This round continues without these drafts; the next round uses the SSMs that are left.
+            # The round continues without these drafts.
             for draft_request in pool.failed_requests(drafts):
                 state.request.drop_drafter(draft_request.index, drafts)
         return others
 
 
 def _route(state: RoundState) -> None:
-    """Lets the request's router, if any, choose the SSMs that draft in this round."""
     state.route, policy = state.request.route(), state.request.policy
     if state.route is not None and isinstance(policy, RoutedPolicy):
         policy.use_drafters(state.route.drafters)
 
 
 def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest]:
-    """The draft requests of a round. The shape and the node budget of each drafter are fixed before
-    anything is drawn: a cut that depended on the drawn tokens would bias `mss` and `traversal`.
+    """The draft requests of a round. `beyond`: the number of tokens between the text's end and the
+    draft's beginning.
 
-    `beyond`: the number of tokens between the text's end and the draft's beginning (drafting
-    ahead). It does not change the policy's choice of a length.
+    Shapes and budgets are fixed before anything is drawn: a cut that depended on drawn tokens would
+    bias `mss` and `traversal`.
     """
     request, sequence, choice = state.request, state.request.sequence, state.choice
     config = state.speculation
@@ -311,8 +298,7 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
     indices = request.drafters_for(choice)
     draft_requests = []
     for index, budget in zip(indices, request.budgets(shape_nodes(shape), indices), strict=True):
-        # Kinds that spend their budget by score keep the shape; for other kinds it is cut
-        # beforehand.
+        # A draft by score spends its budget itself.
         cut = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
         name = request.drafters[index].name
         if budget and cut:
@@ -324,8 +310,8 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
 
 
 def _update_likelihoods(state: RoundState) -> None:
-    """Updates the drafter weights, and fills in `log_probs`, with the probabilities that each
-    drafter gave to the tokens committed since its last report."""
+    """Updates the drafter weights and `log_probs` with the probabilities that drafters gave to
+    committed tokens."""
     if not needs_likelihoods(state.speculation):
         return
     request, sequence = state.request, state.request.sequence
@@ -338,7 +324,7 @@ def _update_likelihoods(state: RoundState) -> None:
         except MODEL_FAULTS as error:
             request.drop_drafter(index, error)
             continue
-        # A drafter that drafted has read the whole text; another drafter may lag by some tokens.
+        # A drafter that drafted has read the whole text.
         whole = index in caught_up
         count = len(likelihoods[name])
         request.likelihood_history.advance(name, count, len(sequence.tokens), whole=whole)

@@ -71,11 +71,9 @@ LONGEST_WIRE_MS = 1000.0
 class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread.
 
-    `on_device`: run whole rounds on the device, with one copy of the results to the host (see
-    DeviceRound). None: only on a GPU, with the LLM in one process and no nodes. `schedule`: how
-    rounds are divided among live requests. `drafters`: import paths of user-defined drafters, which
-    requests may name. `nodes`: connected drafter nodes (`core.remote_ssms.connecting`). `costs`:
-    the measured times of another engine over these models; None: this engine measures them.
+    `on_device`: whether whole rounds may run on the device (DeviceRound). None: on a GPU, unless
+    the LLM has ranks or `nodes` are given. `drafters`: import paths of user-defined drafters.
+    `costs`: the times that another engine measured with these models; None: this engine measures.
     """
 
     def __init__(
@@ -89,8 +87,6 @@ class Engine:
     ) -> None:
         if drafters:
             models = dataclasses.replace(models, user_drafters=import_drafters(drafters))
-        # The nodes' SSMs are put into `models`, where the checks and the events of a request read
-        # the drafters' names.
         if nodes is not None:
             models = dataclasses.replace(models, remote=nodes.infos)
         self.models = models
@@ -100,7 +96,6 @@ class Engine:
         on_gpu = models.llm.device.type == "cuda"
         if on_gpu:
             without_cudnn_attention()
-        # One object for all parts of the engine: each part reads the times that the others measure.
         self.costs = Costs(models.llm) if costs is None else costs
         self.nodes = nodes
         remote = None if nodes is None else RemoteDrafting(nodes, lambda: self.costs.plain_ms)
@@ -111,12 +106,10 @@ class Engine:
             raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
         if on_device and nodes is not None:
             raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
-        # A device round makes all drafts on the device, so drafter nodes cannot take part.
         whole_rounds = on_gpu and in_one_process if on_device is None else on_device
         if nodes is None and whole_rounds:
             self._device_round = DeviceRound(models.llm, self._drafting, capture=on_gpu)
-        # Weights that outlive their run (`carry_over`), by drafters and the settings of the
-        # weights.
+        # Weights that outlive their run, by drafters and the settings of the weights.
         self._carried_weights: dict[tuple[object, ...], DrafterWeights] = {}
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
@@ -126,7 +119,7 @@ class Engine:
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = RoundEventBuilder(models.tokenizer)
         self._schedule = BatchSchedule(schedule, self.costs)
-        # Each schedule is kept with its measurements, since it may be replaced and later set again.
+        # A schedule that was replaced is kept with its measurements.
         self._schedules = {schedule: self._schedule}
         self._steps = RoundSteps(
             models.llm,
@@ -142,7 +135,7 @@ class Engine:
 
     @property
     def schedule(self) -> str:
-        """How rounds are divided among live requests: `each`, `cosine` or `shared`."""
+        """The name of the schedule: how rounds are divided among live requests."""
         return self._schedule.name
 
     @schedule.setter
@@ -159,11 +152,10 @@ class Engine:
 
     @property
     def stream_mbps(self) -> float:
-        """The rate in 10^6 bytes a second at which the LLM's layers are copied from host memory in
-        each pass, as if they did not fit on the device; 0: they are not copied. For lessons only:
-        the engine keeps the times of passes that it measured before. Setting it raises ConfigError
-        for a value out of range or an LLM that is no HfModel, and UnsupportedModelError for an
-        HfModel that cannot stream."""
+        """The rate, in 10^6 bytes a second, at which the LLM's layers are copied from host memory
+        in each pass; 0: they are not copied. Times that were measured before are kept. The setter
+        raises ConfigError for a value out of range or an LLM that is no HfModel, and
+        UnsupportedModelError for an HfModel that cannot stream."""
         return self._stream_mbps
 
     @stream_mbps.setter
@@ -177,9 +169,8 @@ class Engine:
 
     @property
     def wire_ms(self) -> float:
-        """The round trip in milliseconds for which drafts of SSMs in this process wait, as if these
-        SSMs were on a drafter node; 0: none. Drafts of device rounds do not wait. For lessons only:
-        the engine keeps the times that it measured before."""
+        """The round trip, in milliseconds, for which drafts of SSMs in this process wait. Device
+        rounds do not wait. Times that were measured before are kept."""
         return self._drafting.wire_ms
 
     @wire_ms.setter
@@ -189,10 +180,8 @@ class Engine:
 
     @property
     def schedule_decision(self) -> ScheduleDecision | None:
-        """The latest decision of the present schedule since it was set; None until its first round
-        after that."""
-        # Until its first round, a schedule that was set again still has a decision from its earlier
-        # use.
+        """The present schedule's latest decision, or None."""
+        # A schedule that was set again has a decision of its earlier use until its next round.
         return self._schedule.decision if self._schedule is self._steps.schedule else None
 
     def generate(self, request: Request) -> Iterator[Event]:
@@ -202,9 +191,9 @@ class Engine:
     def generate_many(self, requests: Sequence[Request]) -> Iterator[Event]:
         """Decodes several requests together; events are distinguished by `run_id`.
 
-        Raises EngineBusyError if another call is running, ConfigError before any work. A model's
-        error in a round is raised if no other request is running; otherwise it ends its request
-        with RunFailed.
+        Raises EngineBusyError if the engine is in use, and ConfigError before the first request
+        runs. A model's error is raised if its request is alone; otherwise the request ends with
+        RunFailed.
         """
         if not self.busy.acquire(blocking=False):
             raise EngineBusyError(
@@ -212,9 +201,9 @@ class Engine:
             )
         active: list[ActiveRequest] = []
         with ExitStack() as cleanup:
-            # Runs last, when every row is closed: the next call may then open its own rows.
+            # Runs last, when every row is closed.
             cleanup.callback(self.busy.release)
-            # All requests are checked before the first one runs.
+            # All requests are checked before the first runs.
             for sequence in [self.prepare(request) for request in requests]:
                 active.append(self.admit(sequence))
                 cleanup.callback(self.release, active[-1])
@@ -223,8 +212,6 @@ class Engine:
                     for _ in self.prefill(active[-1]):
                         pass
                 except MODEL_FAULTS as error:
-                    # A caller with one request gets the exception, a caller with several gets the
-                    # event.
                     if len(requests) == 1:
                         raise
                     yield run_failed(sequence, error)
@@ -232,9 +219,8 @@ class Engine:
                 yield from self.round(running)
 
     def warm_up(self, say: Say | None = None) -> Engine:
-        """Times the LLM's passes, compiles the lookups and starts the process that renders chat
-        templates, so that the first request does not wait for these. Call it only before the first
-        request. Returns the engine. `say`: see `load_models`."""
+        """Times the LLM's passes, compiles the lookups, and starts the process that renders chat
+        templates, if there is a template. Call it before the first request. Returns the engine."""
         if say is not None:
             say("Timing the LLM's passes")
         if getattr(self.models.tokenizer, "chat_template", None):
@@ -245,8 +231,7 @@ class Engine:
         return self
 
     def close(self) -> None:
-        """Ends the drafting thread and the connections to drafter nodes; the engine may be used
-        again."""
+        """Ends the drafting thread and the connections to drafter nodes."""
         self._draft_thread.close()
         if self.nodes is not None:
             self.nodes.close()
@@ -254,12 +239,9 @@ class Engine:
     # -- one round --
 
     def round(self, active: Sequence[ActiveRequest], num_queued: int = 0) -> Iterator[Event]:
-        """One round, with one LLM pass over all active requests or over those that the schedule or
-        pipelining chooses; see `core.engine.round`. `num_queued`: requests in the queue, for the
-        scheduler."""
+        """Runs one round of some or all active requests. `num_queued`: requests in the queue, for
+        the scheduler."""
         start = time.perf_counter()
-        # Plan: the requests' pipeline modes, which requests this round verifies, and how far each
-        # drafts (`next_round`, called by the pool).
         switch = pipeline_switch(active, self.costs)
         modes = pipeline_modes(active, switch)
         pool, schedule = self._draft_pool, self._schedule
@@ -267,8 +249,6 @@ class Engine:
             schedule.take_over(active, pool.states)
             self._steps.schedule = schedule
         self._steps.num_live = len(active)
-        # With `each`, `group` is all requests and `next_group` is None: the pool divides the
-        # requests by their modes.
         group, next_group = schedule.plan(active, modes, num_queued, pool.states)
         for request in (*group, *(next_group or ())):
             self._drafting.auditions.before_first_draft(request)
@@ -276,8 +256,7 @@ class Engine:
             batch = pool.take(group, modes)
         else:
             batch = pool.take_planned(group, next_group)
-        # Not serial if the pool had drafts for this round, even if their runs' modes have become
-        # `off`.
+        # Drafts may wait in the pool although their runs' modes have become `off`.
         serial = not batch.already_drafted and all(mode == "off" for mode in modes.values())
 
         device_round = self._device_round if serial and not schedule.active else None
@@ -291,7 +270,7 @@ class Engine:
         else:
             overlapped_work = nullcontext() if serial else self._background_drafting(batch, modes)
             yield from run_round(self._steps, batch, overlapped_work)
-        # After the last event, since the time of emitting events counts as time between stages.
+        # After the last event: emitting events counts as time between stages.
         self._time_between_stages.end()
         observe_switch(batch, switch, start)
         schedule.end_round(batch.states)
@@ -299,21 +278,18 @@ class Engine:
     def _device_events(
         self, result: RoundResult, states: Sequence[RoundState], *, begin_next: bool
     ) -> Iterator[Event]:
-        """The events of a device round; with `begin_next` the device already runs the next round
-        while the events are built."""
+        """The events of a device round; with `begin_next` the next round begins before the events
+        are built."""
         record, steps = self._recorder, self._steps
-        # The drafts are merged only now: the device has verified the nodes of all drafts, including
-        # duplicates.
+        # Merged only now: the device has verified the nodes of all drafts, including duplicates.
         steps.make_trees(states)
         result.fill_verdicts()
-        # From here on as in `RoundSteps.commit`, but the events come last: before the next round is
-        # launched, only the work that it needs is done.
+        # As `RoundSteps.commit`, but the events come after the launch of the next round.
         update_weights(states)
         commits = [steps.commit_one(state, len(states)) for state in states]
         running = [state.request for state in states if not state.request.sequence.finish_reason]
         if begin_next and running and self._device_round is not None:
-            # `choose` is idempotent until the next `observe`, so the next call of `round` plans the
-            # same rounds again.
+            # `choose` is idempotent until the next `observe`: `round` will plan the same rounds.
             self._device_round.begin([next_round(active) for active in running])
         for build_event in (record.drafted_event, record.combined_event, record.verified_event):
             for state in states:
@@ -323,23 +299,20 @@ class Engine:
 
     @contextmanager
     def _background_drafting(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
-        """Drafts on the drafting thread and on drafter nodes while the block runs. The drafts are
-        for other requests, which a later round verifies, or for the next round of the requests
-        being verified."""
-        # Order matters if both kinds run: the other requests' drafts will be verified next, while a
-        # draft ahead is only a guess.
+        """Drafts on the drafting thread and on drafter nodes while the block runs."""
+        # Drafts for other requests come first: a draft ahead is only a guess.
         jobs: list[Job] = []
         if batch.to_draft_during_pass:
             jobs.append(lambda _: self._drafting.draft(batch.to_draft_during_pass))
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda pass_ended: self._drafting.draft_ahead(ahead, pass_ended))
-        # Sent before the pass begins: the round trip to the nodes takes place during the pass.
+        # Before the pass: the round trip to the nodes then takes place during the pass.
         self._drafting.begin_remote_ahead(ahead)
         with self._draft_thread.run_during(jobs):
             yield
         self._drafting.end_remote_ahead(ahead)
-        # After the `with`: the jobs have ended, their drafts are complete.
+        # The jobs have ended: their drafts are complete.
         self._draft_pool.keep(batch)
 
     # -- admission and release, for `generate_many` and the worker --
@@ -356,8 +329,7 @@ class Engine:
         return event
 
     def admit(self, sequence: TokenSequence) -> ActiveRequest:
-        """Opens an LLM row, selects the drafters, makes the length policy, weights and router, and
-        starts the run's clock."""
+        """Makes a sequence an active request: opens its LLM row and starts its clock."""
         speculation = sequence.speculation
         # `auto` becomes a number before the run's first event, which records the configuration.
         max_tree_nodes = self._max_tree_nodes(speculation)
@@ -365,12 +337,11 @@ class Engine:
             speculation = dataclasses.replace(speculation, max_tree_nodes=max_tree_nodes)
             sequence.speculation = speculation
         sequence.started = time.perf_counter()
-        # The row is opened last, so that an earlier failure leaves no row open: making a policy may
-        # run passes, to time them.
         drafters = self._drafting.by_names(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
         ssms = [drafter.name for drafter in drafters if not is_model_free(drafter.name)]
         router = make_router(speculation, ssms, partial(self._time_of_round, ssms))
+        # The row is opened last: making a policy may run passes, which may fail.
         active = ActiveRequest(
             sequence,
             self._llm.open_row(),
@@ -386,16 +357,15 @@ class Engine:
         return active
 
     def prefill(self, active: ActiveRequest) -> Iterator[None]:
-        """Reads the prompt without its last token, which is the root of the first tree; one chunk
-        per step, so that the caller can cancel between chunks."""
+        """Reads the prompt without its last token, the root of the first tree. Yields after each
+        chunk: the caller may cancel there."""
         start = time.perf_counter()
         tokens = active.sequence.tokens[:-1]
         ranks = ranks_info(self._llm)
         size = STAGES_CHUNK if ranks is not None and ranks.split == "pp" else PREFILL_CHUNK
         for i in range(0, len(tokens), size):
             part = tokens[i : i + size]
-            # No logits of the prompt are needed; `last_only` computes the logits of one token
-            # instead of all.
+            # The logits are not used; `last_only` computes one token's instead of all.
             self._llm.forward([chain(active.row, part, last_only=True)])
             self._llm.commit(active.row, range(len(part)))
             yield
@@ -405,8 +375,8 @@ class Engine:
     def first_choice_tokens(
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
-        """The token that each of these SSMs would draft at each position of a text from `first` on.
-        Call it only between two rounds, in the thread that runs them."""
+        """By SSM, the token that it would draft at each position of a text from `first` on. Call it
+        between two rounds, in the thread that runs them."""
         return self._drafting.ssm_pool.first_choice_tokens(sequence, names, token_ids, first)
 
     def release(self, active: ActiveRequest) -> None:
@@ -414,8 +384,7 @@ class Engine:
         self._live_ids.discard(active.run_id)
         with ExitStack() as cleanup:
             if not self._live_ids:
-                # Callbacks run in reverse order, and all of them run even if one raises, so that no
-                # row leaks.
+                # Callbacks run in reverse order; all of them run even if one raises.
                 cleanup.callback(self._torch_alone.release)
                 cleanup.callback(self._draft_thread.close)
             cleanup.callback(self._drafting.close, active)
@@ -423,10 +392,9 @@ class Engine:
             self._llm.close_row(active.row)
 
     def _time_of_round(self, ssms: Sequence[str], name: str) -> RoundTime:
-        """The predicted time of a round in which the SSM `name` drafts a chain. Its drafting time
-        is the mean over the SSMs of its shape that have drafted, whose times differ by noise only.
-        If there are none, the mean is over the other SSMs that have drafted. The drafting time of
-        each is then scaled by the ratio of `name`'s audition time to its own."""
+        """The predicted time of a round in which the SSM `name` drafts a chain. The drafting time
+        is the mean over the SSMs of the same shape that have drafted. If no SSM of this shape has
+        drafted, the mean is over all SSMs that have, scaled by the ratio of audition times."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]
@@ -441,7 +409,6 @@ class Engine:
         return RoundTime(self.costs.verify_ms(CHAIN_DEPTH), mean_ms)
 
     def _have_one_shape(self, one: str, other: str) -> bool:
-        """Whether two SSMs have the same shape and device, and so take the same time."""
         models = self.models.ssms
         if one in models and other in models:
             return has_shape_of(models[one], models[other])
@@ -449,16 +416,15 @@ class Engine:
         return one in remote and remote[one] == remote.get(other)
 
     def _weights(self, config: SpeculationConfig) -> DrafterWeights:
-        """New, equal weights; with `carry_over` the weights that all runs with the same drafters
-        and weight settings share."""
+        """New weights; with `carry_over` the weights that runs with the same drafters and weight
+        settings share."""
         if not config.carry_over:
             return make_weights(config, config.drafters)
         key = (config.weights, config.eta, config.weight_bounds, *config.drafters)
         return self._carried_weights.setdefault(key, make_weights(config, config.drafters))
 
     def _max_tree_nodes(self, config: SpeculationConfig) -> int | None:
-        """The node budget of a request, with `auto` replaced by a number; None: no budget
-        (`uncut`)."""
+        """The node budget with `auto` replaced by a number; None if uncut."""
         if config.max_tree_nodes == "uncut":
             return None
         if isinstance(config.max_tree_nodes, int):
@@ -466,9 +432,8 @@ class Engine:
         if config.never_drafts:
             return 1  # plain decoding
         verify = self.costs.verify
-        # A policy that chooses the length by measured times weighs the cost of nodes itself, so its
-        # budget is the largest measured number of nodes. With a budget of affordable nodes, `trend`
-        # could never learn that longer drafts do not pay.
+        # A policy that finds the length weighs the cost of nodes itself. Within affordable nodes,
+        # `trend` could not learn that longer drafts do not pay.
         set_by_user = length_policy(config.length).set_by_user
         return verify.affordable_nodes() if set_by_user else verify.largest_measured()
 

@@ -1,10 +1,7 @@
-"""Pipelining (Minions 3.4): which requests a round verifies, and for which requests it drafts
-meanwhile.
+"""Pipelining (Minions, arXiv 2402.15678, section 3.4): drafting while the LLM verifies.
 
-With `pipeline=across` the active requests alternate: while the LLM verifies one group, the drafters
-draft for the next group. A drafted request waits in the pool of intermediate results; drafting
-pauses while that pool has as many requests as the LLM verifies at once. With `pipeline=ahead` the
-drafters work for the next round of the request that is being verified (`core.engine.drafting`).
+`across`: drafts for other requests; the drafts wait in the DraftPool. `ahead`: drafts for the next
+round of the requests that are being verified.
 """
 
 from __future__ import annotations
@@ -46,8 +43,8 @@ Job = Callable[[CancelSignal], None]
 
 @dataclass(frozen=True, slots=True)
 class RoundBatch:
-    """The states of one round. The LLM verifies `already_drafted` and, once they have drafts,
-    `to_draft`. The states `to_draft_during_pass` are drafted during the LLM's pass."""
+    """The states of one round: the LLM verifies `already_drafted` and `to_draft`, and
+    `to_draft_during_pass` are drafted meanwhile."""
 
     already_drafted: tuple[RoundState, ...]
     to_draft: tuple[RoundState, ...]
@@ -72,9 +69,8 @@ class DraftPool:
     def take_planned(
         self, group: Sequence[ActiveRequest], next_group: Sequence[ActiveRequest]
     ) -> RoundBatch:
-        """The batch of a round whose two groups a scheduler has chosen: `group` is verified, and
-        `next_group` is drafted during the pass. Drafts of `group` leave the pool; no request of
-        `next_group` has a draft there."""
+        """The batch of a round that verifies `group` and drafts for `next_group` meanwhile. Drafts
+        of `group` leave the pool. No request of `next_group` may have a draft in the pool."""
         to_draft = [one for one in group if one.run_id not in self._states]
         already_drafted = [self._states.pop(one.run_id) for one in group if one not in to_draft]
         return RoundBatch(
@@ -100,10 +96,9 @@ class DraftPool:
         # A run never has two drafts in the pool: the second would start from an unknown text.
         with_draft = {state.request.run_id for state in ready} | self._states.keys()
         without_draft = [one for one in across if one.run_id not in with_draft]
-        # Nothing is ready: the first group is drafted before the pass, as in a serial round.
+        # If nothing is ready, the first group is drafted before the pass.
         first = [] if ready else without_draft[:size]
-        # The pool holds at most `size` drafts; a full pool pauses drafting until the LLM has
-        # verified some.
+        # A pool with `size` drafts pauses drafting.
         room = max(0, size - len(self._states))
         next_group = without_draft[len(first) :][:room]
         return RoundBatch(
@@ -114,7 +109,7 @@ class DraftPool:
 
     def keep(self, batch: RoundBatch) -> None:
         """Adds the states drafted during this round's pass; a later round verifies them."""
-        # All states of a batch share one LLM pass, so the first state has the pass's spans.
+        # The states of a batch share the LLM's pass.
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
         for state in batch.to_draft_during_pass:
             events = tuple(hidden_event(state, index, passes) for index in state.drafts)
@@ -131,9 +126,7 @@ class DraftThread:
     """One thread for drafting during LLM passes, started by the first job and ended by `close`. On
     CUDA it has its own stream.
 
-    A thread, not a process: compiled passes release the GIL. With five SSMs a round took 0.52 times
-    as long as a serial round with a thread, and 1.11 times as long with a process (docs/results.md,
-    "Pipelining").
+    A thread, not a process: docs/results.md, "Pipelining", has measurements of both.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -144,26 +137,22 @@ class DraftThread:
 
     @contextmanager
     def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Runs `jobs` in order while the block runs, then waits for them; raises the error of a
-        job, which ends the jobs."""
+        """Runs `jobs` in order while the block runs, then waits for their end. A job's error ends
+        the jobs and is raised."""
         if not jobs:
             yield
             return
-        # Started by the first job: without pipelining there is no thread.
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
-        # Set when the LLM's pass has ended; a job that drafts ahead checks this event between its
-        # own passes, and stops.
         pass_ended = threading.Event()
-        if self._stream is not None:  # the jobs read drafts made on this thread's stream
+        if self._stream is not None:  # the jobs read drafts made on the caller's stream
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         future = self._executor.submit(_run_jobs, jobs, pass_ended, self._stream)
         try:
             yield
         finally:
             pass_ended.set()
-            # Waits even if the block raised: a job may be inside a model whose rows are about to be
-            # closed.
+            # Waits even if the block raised: a job may use a row that is about to be closed.
             future.result()
             if self._stream is not None:  # the next round reads the jobs' drafts here
                 torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
@@ -177,9 +166,9 @@ class DraftThread:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSwitch:
-    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` the runs to which it
-    applies, `switch` its measured on/off decision. Built once per round: if it were built again, a
-    drafter that failed within the round would select another switch."""
+    """`pipeline=auto` in one round. `kind`: `across` or `ahead`. `runs`: the runs to which the
+    switch applies. Built once per round: a drafter that fails within the round would select another
+    switch."""
 
     kind: str
     runs: tuple[ActiveRequest, ...]
@@ -187,25 +176,22 @@ class PipelineSwitch:
 
 
 def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> PipelineSwitch:
-    """The switch of `pipeline=auto` for this round, over the requests with this setting and a
-    working SSM. Its kind is `across` with several such requests, else `ahead`."""
+    """The switch of `pipeline=auto` for this round: `across` with several requests that have this
+    setting and a working SSM, else `ahead`."""
     runs = [
         one for one in requests if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
     ]
-    # The drafts of other requests are certainly needed; a draft ahead is needed only if its guess
-    # comes true.
     kind = "across" if len(runs) > 1 else "ahead"
     if kind == "ahead":
         runs = [one for one in runs if _can_draft_ahead(one)]
-    # The measurements apply to one set of drafters, so each set has its own switch.
+    # Each set of drafters has its own measurements.
     names = {drafter.name for one in runs for drafter in one.drafters}
     return PipelineSwitch(kind, tuple(runs), costs.pipeline_switch(kind, names))
 
 
 def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
-    """The pipeline mode of each run in this round: `off`, `across` or `ahead`; for `auto` the
-    switch decides. A run configured with `across` gets a note if no other run drafts `across` when
-    it starts."""
+    """The pipeline mode of each run in this round: `off`, `across` or `ahead`. A run configured
+    with `across` gets a note in its first round if no other run drafts `across`."""
     auto_mode = auto.kind if auto.switch.on else "off"
     modes = {}
     for one in requests:
@@ -215,7 +201,6 @@ def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> d
         fits = _can_draft_ahead(one) if mode == "ahead" else _has_ssms(one)
         modes[one.run_id] = mode if fits else "off"
     across = [one for one in requests if modes[one.run_id] == "across"]
-    # A lone request has nothing to alternate with.
     if len(across) == 1:
         modes[across[0].run_id] = "off"
         if across[0].sequence.round == 0 and across[0] not in auto.runs:
@@ -224,18 +209,17 @@ def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> d
 
 
 def observe_switch(batch: RoundBatch, auto: PipelineSwitch, start: float) -> None:
-    """Updates the switch of `pipeline=auto` with a round's milliseconds and drafted steps, each
-    divided by the number of requests; a decision becomes a note of the runs. `start`: when the
-    round began, by time.perf_counter."""
+    """Updates the switch of `pipeline=auto` with a round's milliseconds and drafted steps per
+    request; a decision becomes a note of the runs. `start`: when the round began, by
+    time.perf_counter."""
     states = (*batch.states, *batch.to_draft_during_pass)
     if not auto.runs or not any(state.drafts for state in states):
         return
-    # Without spans of drafts that were made in an earlier round, and without prefills, which happen
-    # once per run.
+    # Without drafts of an earlier round, and without prefills.
     spans = [
         t for state in states for t in state.timings if t.start >= start and t.name != "prefill"
     ]
-    # The union of the spans, not their sum, since the gain of overlapping work is measured.
+    # The union, not the sum: the gain of overlapping work is measured.
     ms = timings_union_ms(spans)
     steps = sum(max(d.depths, default=0) for state in batch.states for d in state.drafts.values())
     on_and_off_ms = auto.switch.observe(ms / len(batch.states), steps / len(batch.states))
@@ -255,8 +239,8 @@ def _can_draft_ahead(request: ActiveRequest) -> bool:
 
 
 def _has_ssms(request: ActiveRequest) -> bool:
-    """Whether the request may draft with an SSM that has not failed. Model-free drafters do not
-    count: they take too little time to be worth overlapping."""
+    """Whether the request may draft with an SSM that has not failed. Model-free drafters take too
+    little time to be worth overlapping."""
     if request.sequence.speculation.never_drafts:
         return False
     working = (

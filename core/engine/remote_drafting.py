@@ -1,9 +1,7 @@
-"""A round's drafts from SSMs on drafter nodes (processes, mostly on other machines): sends the
-draft requests and fills in the answers.
+"""A round's drafts from SSMs on drafter nodes: sends the draft requests and fills in the answers.
 
-Between `begin` and `finish` the drafter nodes draft, and so do the SSMs in this process. Between
-`begin_ahead` and `end_ahead` the drafter nodes draft for the next round (`pipeline=ahead`), while
-the LLM verifies this round.
+Between `begin` and `finish` the nodes draft for this round. Between `begin_ahead` and `end_ahead`
+they draft for the next round.
 """
 
 from __future__ import annotations
@@ -31,20 +29,19 @@ LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
 """A round waits for a drafter node at most LEAST_WAIT_S seconds or the time of WAIT_PASSES LLM
 passes without drafts, whichever is longer."""
 AUDITIONS = 4
-"""How many auditions of a run may be incomplete because drafter nodes did not answer in time. After
-that, the choice is among the SSMs that were scored. A node easily misses its first deadline, which
-is short and includes reading the prompt."""
+"""The number of incomplete auditions of a run that are repeated. A node easily misses its first
+deadline: it reads the prompt first."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
-"""Called with the log-probability of each token by SSM name, and the milliseconds of scoring."""
+"""Called with the log-probabilities of the scored tokens by SSM name, and the milliseconds of
+scoring."""
 
 
 @dataclass(slots=True)
 class PartialAudition:
-    """An audition in which SSMs on drafter nodes take part. `to_score`: the names of those SSMs,
-    which score the text's last `window` tokens. `log_probs`, `ms`: results and time of the SSMs in
-    this process. `observe`: called once all SSMs are scored, or after too many attempts
-    (AUDITIONS)."""
+    """An audition with SSMs on drafter nodes. `to_score`: the names of these SSMs. `window`: the
+    number of last tokens that they score. `log_probs`, `ms`: results and milliseconds of the SSMs
+    in this process. `observe`: called with the results."""
 
     to_score: tuple[str, ...]
     window: int
@@ -74,11 +71,11 @@ class RemoteDrafting:
         return self._pool.drafters[name].info.context_length
 
     def expects_audition(self, request: ActiveRequest) -> bool:
-        """Whether an audition will be requested with the request's next drafts."""
+        """Whether an audition of this request waits for scores."""
         return request.run_id in self._auditions
 
     def add_audition(self, request: ActiveRequest, audition: PartialAudition) -> None:
-        """Requests an audition in the message that requests the next drafts."""
+        """Requests an audition together with the next drafts."""
         self._auditions[request.run_id] = audition
 
     def forget(self, request: ActiveRequest) -> None:
@@ -88,13 +85,11 @@ class RemoteDrafting:
         self._pool.free(request.sequence)
 
     def begin(self, plans: PlannedDrafts) -> PlannedDrafts:
-        """Sends the draft requests of SSMs on drafter nodes; returns the draft requests of the
-        drafters in this process."""
+        """Sends the draft requests of SSMs on drafter nodes; returns the other draft requests."""
         here: PlannedDrafts = []
         runs, self._states = [], []
         for state, requests in plans:
-            # Before the requests are divided by machine, since the budget is for all machines
-            # together.
+            # Before the requests are divided by machine: the budget is for all machines.
             requests = self._within_budget(state, requests)
             here.append((state, [one for one in requests if one.name not in self.drafters]))
             there = tuple(one for one in requests if one.name in self.drafters)
@@ -125,15 +120,14 @@ class RemoteDrafting:
         )
 
     def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
-        """If the SSMs draft one tree together, divides the tree's node budget among their machines.
-        Each machine drafts one tree with its own SSMs. Model-free drafters keep their budgets."""
+        """If the SSMs draft one tree together, divides the tree's node budget among their machines:
+        each machine drafts one tree with its own SSMs."""
         if not drafts_together(state.speculation.draft, state.speculation.combine):
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]
         places = [self._pool.place_of(one.name) for one in ssms]
         in_budget = [one for one in requests if is_model_free(one.name)]
         for request, place in zip(ssms, places, strict=True):
-            # In proportion to the number of SSMs on that machine.
             budget = request.budget * places.count(place) // len(places)
             # A draft that spends its budget by score and a fused draft are cut while they are made.
             cut_later = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
@@ -145,7 +139,7 @@ class RemoteDrafting:
     def finish(self) -> None:
         """Waits for the drafter nodes, and fills in their drafts; an SSM that failed there is
         dropped."""
-        # Cleared before anything below can fail, so that no round is waited for twice.
+        # Cleared before the code below can fail: no round is waited for twice.
         states, self._states = self._states, []
         if not states:
             return
@@ -171,15 +165,14 @@ class RemoteDrafting:
             return
         if not answer.auditions.keys() >= {*audition.to_score} and self._misses[run_id] < AUDITIONS:
             self._misses[run_id] += 1
-            request.had_audition = False  # so all SSMs are scored again, on the same tokens
+            request.had_audition = False  # all SSMs are scored again, on the same tokens
             return
         log_probs = {**audition.log_probs, **answer.auditions}
         audition.observe(log_probs, audition.ms + answer.audition_ms)
 
     def begin_ahead(self, plans: PlannedDrafts) -> None:
-        """Requests drafts from the drafter nodes' SSMs that drafted in this round. The drafts
-        continue the trees that the LLM is about to verify. `plans`: the draft requests that would
-        follow one committed token."""
+        """Requests drafts that continue the trees of this round, from SSMs on drafter nodes that
+        drafted in this round. `plans`: the draft requests after one committed token."""
         runs = []
         for state, requests in plans:
             there = tuple(
@@ -205,9 +198,8 @@ class RemoteDrafting:
         )
 
     def end_ahead(self, states: Sequence[RoundState]) -> None:
-        """Takes the drafter nodes' drafts for the next round when the LLM's pass has ended; does
-        not wait."""
+        """Takes the drafts for the next round that have arrived; does not wait."""
         drafts_by_name = self._pool.end_ahead([state.request.sequence for state in states])
-        # Added to the drafts of the SSMs in this process, which the drafting thread has filled in.
+        # The drafting thread has filled in the drafts of this process.
         for state, drafts in zip(states, drafts_by_name, strict=True):
             state.next_drafts |= drafts

@@ -1,7 +1,6 @@
-"""One round: draft, combine, verify, commit, for the requests of a batch in one LLM pass.
+"""One round: draft, combine, verify and commit, for the requests of a batch.
 
-The steps work on RoundStates whose lengths `next_round` has chosen. Each step measures its own
-time, fills in its part of every RoundState and yields the events of that part.
+A step fills in its part of the RoundStates and yields the events of this part.
 """
 
 from __future__ import annotations
@@ -36,13 +35,12 @@ from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify
 __all__ = ["RoundSteps", "count_event", "run_round", "verify_input"]
 
 TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], VerifyInput]], None]
-"""Fills in `target_tokens`, the LLM's tokens at all nodes, for states whose trees can be computed
-together."""
+"""Fills in `target_tokens` of the states whose target tokens can be computed together."""
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: the method of the DeviceRound;
-    None if the engine has no DeviceRound."""
+    """The four steps over one engine's models. `fill_target_tokens`: DeviceRound's; None without a
+    DeviceRound."""
 
     def __init__(
         self,
@@ -62,17 +60,15 @@ class RoundSteps:
         self.schedule = schedule
         self._costs = costs
         self._similarity = embedding_similarity(llm)
-        # The engine's requests, of which a round may verify only some. An error of a lone request
-        # is raised.
+        # The engine's live requests. An error of a lone request is raised.
         self.num_live = 1
 
     def draft(
         self, to_draft: Sequence[RoundState], states: Sequence[RoundState]
     ) -> Iterator[Event]:
-        """Drafts for `to_draft`; the rest of `states` were drafted during an earlier pass."""
+        """Drafts for `to_draft`; the other `states` have drafts."""
         self._drafting.draft(to_draft)
-        # For all states: a draft's event belongs to the round that verifies it, even if the draft
-        # was made during an earlier round.
+        # For all states: a draft's event belongs to the round that verifies the draft.
         for state in states:
             yield count_event(state, self._recorder.drafted_event(state))
 
@@ -85,9 +81,8 @@ class RoundSteps:
     def verify(
         self, states: Sequence[RoundState], overlapped_work: AbstractContextManager[None]
     ) -> Iterator[Event]:
-        """One LLM pass over all trees, then each verdict; `overlapped_work`: the work of the
-        drafting thread meanwhile."""
-        # Jobs end within this block: no drafter still runs when `commit` changes its state.
+        """The LLM's pass and the verdicts, while `overlapped_work` runs."""
+        # Its jobs end within this block: no drafter still runs when `commit` changes its state.
         with overlapped_work:
             self.forward_and_verify(states)
         for state in states:
@@ -100,18 +95,16 @@ class RoundSteps:
         """Commits the accepted tokens and the LLM's own, and reports the round to the length
         policies and routers."""
         with_verdict = [state for state in states if state.error is None]
-        # Before any commit: the votes of one LLM pass are one batch of wins (Minions), and all
-        # requests' RoundCompleted show the weights after this batch.
+        # Before any commit: the votes of one LLM pass are one batch of wins (Minions).
         update_weights(with_verdict)
-        # Also before any commit: `commit_one` reports the round to the length policy, including the
-        # time between stages.
+        # Also before any commit: `commit_one` reports the time between stages.
         self._time_between_stages.fill()
         stream = stream_of(self._llm)
         loads = stream.take_times() if stream else ()
         traffic = rank_traffic(self._llm)
         for state in with_verdict:
             with self._isolate_failure(state):
-                # `states` are the requests of the pass, also those without a verdict.
+                # The pass also had the requests without a verdict.
                 result = self.commit_one(state, len(states))
             state.traffic = traffic
             if loads:
@@ -130,7 +123,7 @@ class RoundSteps:
     # -- parts of the steps; a device round calls `make_trees`, `commit_one` and `complete_round` --
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
-        """Fills in `combined` of each state: by its rule, or by the schedule."""
+        """Fills in `combined` of each state."""
         if self.schedule.active:
             self.schedule.make_trees(states)
             return
@@ -141,7 +134,7 @@ class RoundSteps:
             state.timings.append(Timed("combine", "combine", start, time.perf_counter()))
 
     def forward_and_verify(self, states: Sequence[RoundState]) -> None:
-        """The LLM's pass over all trees, then the verdict on each."""
+        """The LLM's pass over all trees, then the verdicts."""
         self._forward(states)
         for state in states:
             if state.error is not None:
@@ -158,7 +151,6 @@ class RoundSteps:
             # the token after the root.
             logits = self._llm.forward([_feed(state) for state in states])
         except MODEL_FAULTS:
-            # There is no other request to save: the caller fails the run.
             if self.num_live == 1:
                 raise
             logits = self._forward_alone(states)
@@ -167,7 +159,6 @@ class RoundSteps:
             sequence = state.request.sequence
             with self._isolate_failure(state):
                 tree_logits = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
-                # Target computes lazily: values that no rule and no event reads are never computed.
                 state.target = Target(tree_logits, sequence.sampling)
         remaining = [state for state in remaining if state.error is None]
         if self._fill_target_tokens is not None:
@@ -178,13 +169,12 @@ class RoundSteps:
                     _ = state.target.argmax  # waits for the device, so the span covers the pass
         end = time.perf_counter()
         for state in remaining:
-            # Each state gets the span of the whole pass, for which it had to wait.
+            # Each state waited for the whole pass.
             state.timings.append(Timed("llm", "forward", start, end))
 
     @contextmanager
     def _isolate_failure(self, state: RoundState) -> Iterator[None]:
-        """An error becomes the state's `error`, and the round continues for the other states. If
-        the engine has no other request, the error is raised."""
+        """An error becomes the state's `error`; it is raised if no other request is live."""
         try:
             yield
         except MODEL_FAULTS as error:
@@ -193,8 +183,8 @@ class RoundSteps:
             state.error = error
 
     def _forward_alone(self, states: Sequence[RoundState]) -> list[torch.Tensor]:
-        """Runs a pass for each request, after the pass over all requests has failed. Returns the
-        logits of the requests whose pass succeeds; the other requests get their `error`."""
+        """Runs a pass for each request. Returns the logits of the passes that succeed; the other
+        requests get their `error`."""
         for state in states:
             self._llm.commit(state.request.row, ())  # forgets nodes of the pass that failed
         logits: list[torch.Tensor] = []
@@ -206,16 +196,15 @@ class RoundSteps:
         return logits
 
     def commit_one(self, state: RoundState, num_in_pass: int) -> CommitResult:
-        """Commits one request's accepted path and the LLM's own token, after a pass of
-        `num_in_pass` requests."""
+        """Commits one request's accepted path and the LLM's own token. `num_in_pass`: the number of
+        requests in the LLM's pass."""
         start = time.perf_counter()
         request, sequence, verdict = state.request, state.request.sequence, state.verdict
         if not state.kv_committed:
-            # Pending node 0 is the root, see `_feed`. The LLM's own token is in no cache: it is the
-            # next root.
+            # Pending node 0 is the root, see `_feed`. The LLM's own token is not in the cache: it
+            # is the next root.
             self._llm.commit(request.row, [0, *(node + 1 for node in verdict.path)])
         own_token = () if verdict.own_token_id is None else (verdict.own_token_id,)
-        # The accepted tokens, then the LLM's own token; there is none after an end-of-text token.
         committed = (*(state.tree.token_ids[node] for node in verdict.path), *own_token)
         result = sequence.commit(committed)
         state.num_tokens = len(result.token_ids)
@@ -229,8 +218,7 @@ class RoundSteps:
             request.ahead_drafts = next_drafts
             self._drafting.commit(state, committed)
         state.timings.append(Timed("commit", "commit", start, time.perf_counter()))
-        # The commit's span, added above, counts in the round's time; the request's spans (prefill,
-        # auditions), added below, do not.
+        # The request's own spans, added below, do not count in the round's time.
         outcome = round_outcome(state, committed, num_in_pass)
         # A round in which the scheduler allowed no draft is no evidence for a policy.
         if state.grant.length != 0:
@@ -248,7 +236,7 @@ class RoundSteps:
         """The round's last event, and the run's last event if the run has ended."""
         request, sequence = state.request, state.request.sequence
         if not sequence.finish_reason:
-            # Before the event is built, since it contains the next round's choice.
+            # Before the event, which contains the next round's choice.
             self._drafting.auditions.before_first_draft(request)
         kv = (self._llm.length(request.row), self._llm.slots)
         event = self._recorder.round_completed_event(state, result, kv)
@@ -263,10 +251,7 @@ class RoundSteps:
 def run_round(
     steps: RoundSteps, batch: RoundBatch, overlapped_work: AbstractContextManager[None]
 ) -> Iterator[Event]:
-    """Runs the steps one after another. `overlapped_work`: the drafting during the LLM's pass, for
-    other requests or for the next round of the batch's own requests (Minions 3.4). In a serial
-    round, `overlapped_work` does nothing. The states `batch.already_drafted` were drafted during an
-    earlier pass."""
+    """Runs the four steps. `overlapped_work`: drafting during the LLM's pass."""
     yield from steps.draft(batch.to_draft, batch.states)
     yield from steps.combine(batch.states)
     yield from steps.verify(batch.states, overlapped_work)
@@ -274,7 +259,7 @@ def run_round(
 
 
 def count_event(state: RoundState, event: Event) -> Event:
-    """Adds the event to its run's statistics; returns it."""
+    """Adds the event to its run's statistics, and returns the event."""
     state.request.sequence.fold.observe(event)
     return event
 
@@ -289,8 +274,7 @@ def verify_input(state: RoundState) -> VerifyInput:
         sequence.noise,
         sequence.eos_ids,
         {index: draft.q for index, draft in state.drafts.items()},
-        # `sampled` draws siblings without replacement: the verifier has to renormalize q after each
-        # draw.
+        # `sampled` draws siblings without replacement: q is renormalized after each draw.
         distinct=sequence.speculation.draft == "sampled",
     )
 
@@ -303,7 +287,7 @@ def _verdict(state: RoundState) -> Verdict:
 
 
 def _feed(state: RoundState) -> Feed:
-    """The root, then the tree under it: node i of the tree becomes the row's pending node i + 1."""
+    """The root, then the tree: node i of the tree becomes the row's pending node i + 1."""
     tree = state.tree
     root = state.request.sequence.tokens[-1]
     parents = [CACHED, *(parent + 1 for parent in tree.parents)]

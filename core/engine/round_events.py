@@ -1,4 +1,4 @@
-"""Builds the events of a round from its RoundState: plain values, token texts, top-k."""
+"""Builds the events of a round from its RoundState."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ __all__ = ["RoundEventBuilder"]
 
 
 class RoundEventBuilder:
-    """Builds the events of rounds. Caches token texts, at most one for each token of the
-    vocabulary."""
+    """Builds the events of rounds. Caches token texts."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -40,15 +39,14 @@ class RoundEventBuilder:
     def texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
         """The display text of each token, decoded without the tokens around it."""
         ids = tuple(token_ids)
-        # One call of the tokenizer for all new tokens: its overhead is per call.
+        # One call of the tokenizer for all new tokens: a call has overhead.
         new = [token_id for token_id in dict.fromkeys(ids) if token_id not in self._texts]
         if new:
             self._texts.update(zip(new, token_texts(self._tokenizer, new), strict=True))
         return tuple(self._texts[token_id] for token_id in ids)
 
     def drafted_event(self, state: RoundState) -> Drafted:
-        """The drafts. The event belongs to the round that verifies them, even if an earlier round
-        made them."""
+        """The event of the drafts that this round verifies."""
         return Drafted(
             *_next_event_head(state),
             tuple(self._draft(state, index, draft) for index, draft in state.drafts.items()),
@@ -65,7 +63,7 @@ class RoundEventBuilder:
             scores=tuple(draft.scores),
             qs=tuple(draft.qs),
             ranks=tuple(draft.ranks),
-            # True for a hit of drafting ahead and for a draft made during another request's pass.
+            # Also true for a draft that was made during another request's pass.
             drafted_ahead=any(one.drafter == name and one.hit for one in state.ahead_events),
             spans=state.request.sequence.spans(list(draft.timings)),
             contexts=draft.contexts,
@@ -73,9 +71,9 @@ class RoundEventBuilder:
         )
 
     def combined_event(self, state: RoundState) -> Combined:
-        """The tree, with the weights that its rule used."""
+        """The event of the tree."""
         sequence, tree = state.request.sequence, state.tree
-        # Events name drafters, since indices are valid within this run only.
+        # Indices are valid within this run only.
         names = [drafter.name for drafter in state.request.drafters]
         proposals = tuple(
             tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in of_node)
@@ -103,7 +101,7 @@ class RoundEventBuilder:
         )
 
     def verified_event(self, state: RoundState) -> Verified:
-        """The verdict; with `record_top_k` also the likeliest tokens after each node."""
+        """The event of the verdict."""
         sequence, tree, verdict = state.request.sequence, state.tree, state.verdict
         names = [drafter.name for drafter in state.request.drafters]
         own = verdict.own_token_id
@@ -133,8 +131,7 @@ class RoundEventBuilder:
         entries = self._top_k_of("llm", list(nodes), state.target.display_probabilities, k)
         for index, draft in state.drafts.items():
             name = state.request.drafters[index].name
-            # Nodes are matched by their tokens from the root, since a combine rule may have dropped
-            # and renumbered nodes.
+            # Matched by the tokens from the root: a combine rule may drop and renumber nodes.
             draft_nodes = [
                 (node, d)
                 for node in nodes
@@ -144,8 +141,7 @@ class RoundEventBuilder:
                 lists = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
                 entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in lists]
                 continue
-            # Only nodes that were fed have logits; `rows` maps these nodes to rows of
-            # `draft.logits`.
+            # Only nodes that were fed have logits.
             row_of = {node: draft.rows[d] for node, d in draft_nodes if d in draft.rows}
             probabilities = unprocessed_probabilities(draft.logits[[*row_of.values()]])
             entries += self._top_k_of(name, [*row_of], probabilities, k)
@@ -167,11 +163,9 @@ class RoundEventBuilder:
     ) -> RoundCompleted:
         """The round's last event. `kv`: slots used and capacity of the request's row."""
         request, sequence = state.request, state.request.sequence
-        # The policy has observed this round, so the next plan gets this choice unless the choice
-        # changes in between. An audition of SSMs on drafter nodes, a router's audition, or another
-        # grant of the schedule may change it.
+        # An audition or another grant of the schedule may still change the next round's choice.
         next_choice = request.effective_choice(request.choose())
-        # A stop string or the limit may have cut off accepted tokens, and the LLM's own token.
+        # A stop string or the limit may have cut off accepted tokens.
         num_accepted = min(len(state.verdict.path), len(result.token_ids))
         num_cut = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(
@@ -205,14 +199,13 @@ class RoundEventBuilder:
 
 
 def _next_event_head(state: RoundState) -> tuple[str, int, float, int]:
-    """The fields that each event of a round begins with. Call this function once for each event,
-    since it counts the event."""
+    """The first fields of a round's event. Call it once per event: it counts the event."""
     sequence = state.request.sequence
     return sequence.run_id, sequence.next_seq(), sequence.ms(), sequence.round
 
 
 def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]]:
-    """The LLM's probabilities of its own token (0 if there is none) and of each node's token."""
+    """The LLM's probabilities of its own token and of each node's token; 0 without an own token."""
     own, tree = state.verdict.own_token_id, state.tree
     # Row of the node that the own token follows; row 0 is the root's.
     after = (state.verdict.path[-1] if state.verdict.path else ROOT) + 1
@@ -240,8 +233,8 @@ def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _node_of(draft: Draft, token_ids: tuple[int, ...]) -> int | None:
-    """The draft's node to which these tokens lead, ROOT if there are no tokens; None if the draft
-    has no such path."""
+    """The draft's node to which these tokens lead, ROOT without tokens; None if the draft has no
+    node there."""
     path = draft.walk(token_ids)
     if len(path) < len(token_ids):
         return None

@@ -60,8 +60,8 @@ class AheadDrafts:
 
 @dataclass(eq=False)
 class ActiveRequest:
-    """A sequence that is being decoded, with its LLM row, its drafters, and the policy and the
-    router that choose among them. A drafter is named by its index in `drafters`."""
+    """A sequence that is being decoded. `open_drafters` and `lost_drafters` hold indices in
+    `drafters`."""
 
     sequence: TokenSequence
     row: int  # of the LLM's KV cache
@@ -71,20 +71,18 @@ class ActiveRequest:
     max_tree_nodes: int | None  # None: uncut
     open_drafters: set[int] = field(default_factory=set)
     lost_drafters: set[int] = field(default_factory=set)  # drafters that failed
-    # Spans (prefills, the first audition) and notes for the run's next RoundCompleted; drafts made
-    # ahead for its next round.
+    # Spans and notes for the run's next RoundCompleted; drafts made ahead for its next round.
     timings: list[Timed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ahead_drafts: AheadDrafts | None = None
     # How far `weights` have observed each drafter's likelihoods of the text's tokens.
     likelihood_history: LikelihoodHistory = field(default_factory=LikelihoodHistory)
-    # Chooses among `routed_ssms`; None: only the length policy and the scheduler choose drafters.
+    # Chooses among `routed_ssms`.
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
     had_audition: bool = False  # before the first draft; True also if none is needed
-    # For the scheduler: its grant for this request; the load of the shared pass; rounds since the
-    # request was last verified; mean tree nodes per level; a decision under which no draft has been
-    # made yet.
+    # The scheduler's: the grant for this request; the load of the shared pass; rounds since the
+    # request was last verified; mean tree nodes per level; a decision since the last draft.
     grant: Grant = FREE
     load: BatchLoad | None = None
     rounds_waited: int = 0
@@ -93,7 +91,7 @@ class ActiveRequest:
     shares_pass: SharesPass | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # Checked once: isinstance of a protocol takes longer than the calls that it guards.
+        # Checked once: isinstance of a protocol is slow.
         self.shares_pass = self.policy if isinstance(self.policy, SharesPass) else None
 
     @property
@@ -102,8 +100,8 @@ class ActiveRequest:
 
     @property
     def may_draft(self) -> bool:
-        """False if the configuration or the scheduler allows no draft, or if only one token is left
-        to generate."""
+        """False if the configuration or the scheduler allows no draft, or if at most one token is
+        left to generate."""
         if self.sequence.speculation.never_drafts or self.grant.length == 0:
             return False
         return self.sequence.room > 0
@@ -131,12 +129,11 @@ class ActiveRequest:
         if most is None or choice.length <= most:
             return choice
         reason = f"{choice.reason}; the batch grants {most}" if choice.reason else ""
-        # The predicted time is cleared, since it is the time of the longer draft.
+        # The predicted time was the longer draft's.
         return replace(choice, length=most, reason=reason, predicted_ms=0.0)
 
     def drafters_for(self, choice: Choice) -> list[int]:
-        """Indices of the drafters that a choice uses, without failed drafters and drafters that the
-        router or the scheduler leaves out."""
+        """Indices of the drafters that draft with a choice."""
         route = self.route()
         indices = self._drafters_of(choice, route)
         # With a router, `route` has already applied the grant.
@@ -148,16 +145,14 @@ class ActiveRequest:
         return indices
 
     def num_ssms_for(self, choice: Choice) -> int:
-        """The number of SSMs that would draft with a choice if the scheduler's grant did not limit
-        their number."""
+        """The number of SSMs that would draft with a choice without the scheduler's limit."""
         if not choice.length:
             return 0
         indices = self._drafters_of(choice, self.router.route() if self.router else None)
         return sum(not is_model_free(self.drafters[index].name) for index in indices)
 
     def _drafters_of(self, choice: Choice, route: Route | None) -> list[int]:
-        """Indices of the drafters that a choice uses, without failed drafters and SSMs that are not
-        in the route."""
+        """As `drafters_for`, without the scheduler's limit."""
         names = choice.drafters
         waiting = self.routed_ssms - {*route.drafters} if route else frozenset()
         return [
@@ -169,8 +164,7 @@ class ActiveRequest:
         ]
 
     def route(self) -> Route | None:
-        """The SSMs of the next round, limited to the number that the scheduler grants; None without
-        a router."""
+        """The router's choice of SSMs, within the scheduler's limit; None without a router."""
         if self.router is None:
             return None
         route, most = self.router.route(), self.grant.drafters
@@ -179,8 +173,7 @@ class ActiveRequest:
         return within_grant(route, self.router.drafter_scores(), max(1, most))
 
     def budgets(self, full: int, indices: Sequence[int]) -> list[int]:
-        """`max_tree_nodes` divided among drafters, see `node_shares`; without that limit each
-        drafter has `full` nodes, the size of the whole shape."""
+        """The node budgets of drafters, see `node_shares`; `full` for each without a limit."""
         if self.max_tree_nodes is None:
             return [full] * len(indices)
         names = [self.drafters[index].name for index in indices]
@@ -194,8 +187,7 @@ class ActiveRequest:
             return choice
         config, room = self.sequence.speculation, self.sequence.room
         names = [self.drafters[index].name for index in self.drafters_for(choice)]
-        # Two bounds: a drafter's share of the node budget, and the tokens that are left, minus
-        # the LLM's own token.
+        # `room`: the tokens that are left, minus the LLM's own token.
         fits = max_draft_depth(config, names, choice.length)
         if min(fits, room) == choice.length:
             return choice
@@ -216,14 +208,12 @@ class ActiveRequest:
 class RoundState:
     """One request's data in one round; each step of the engine fills in its part."""
 
-    # Planned. `grant` and `decision`: the scheduler's when the draft was planned, which may be a
-    # round before the draft is verified. `route`: the SSMs that draft (None: no router), set again
-    # in the draft step, after auditions.
+    # Planned. `grant` and `decision`: the scheduler's when the draft was planned. `route`: set
+    # again in the draft step, after auditions.
     request: ActiveRequest
     choice: Choice
     root_position: int
-    # `length`: the reported length, after `ActiveRequest.effective_choice`; drafts are cut by
-    # `plan_draft_requests`.
+    # `length`: the reported length; `plan_draft_requests` cuts drafts.
     length: int = field(init=False)
     route: Route | None = None
     grant: Grant = FREE
@@ -271,17 +261,15 @@ class RoundState:
         """The weights of the drafters by index, and the node limit of `vote_tree`."""
         weights = self.request.weights.values()
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.request.drafters)}
-        # Each drafter of `vote_tree` has the whole budget, so the rule itself has to keep the tree
-        # within the budget.
+        # Each drafter of `vote_tree` has the whole budget: the rule keeps the tree within it.
         num_nodes, most = self.speculation.vote_nodes, self.request.max_tree_nodes
         return VoteWeights(by_index, num_nodes if most is None else min(num_nodes, most))
 
     @property
     def keep_node(self) -> KeepNode | None:
-        """A function of a node's score, which tells whether the length policy keeps the node; None:
-        all nodes are kept. None under rules that read q, since dropping a node after its token was
-        drawn would bias the text."""
+        """Tells by a node's score whether the length policy keeps the node; None: all are kept."""
         stop = self.choice.stop
+        # To drop a drawn node would bias the text under rules that read q.
         if stop is None or verify_rule(self.speculation.verify).reads_q:
             return None
         return stop.keeps
@@ -298,8 +286,8 @@ class RoundState:
 
 
 def next_round(request: ActiveRequest) -> RoundState:
-    """Plans a request's next round: its length policy chooses how far to draft. Moves the drafts
-    made ahead, and the scheduler's decision, from the request to the round."""
+    """Plans a request's next round. Moves the drafts made ahead, and the scheduler's decision, from
+    the request to the round."""
     # Moved: a draft made ahead is valid in one round, and a decision is reported once.
     drafts, request.ahead_drafts = request.ahead_drafts, None
     decision, request.decision = request.decision, None
@@ -322,19 +310,19 @@ def update_weights(states: Sequence[RoundState]) -> None:
             # After a vote the tree is the winner's sequence.
             share = len(state.verdict.path) / len(state.tree)
             weights = state.request.weights
-            # By identity: runs with `carry_over` share one object.
+            # Runs with `carry_over` share one object.
             batches.setdefault(id(weights), (weights, []))[1].append((state.winner, share))
     for weights, wins in batches.values():
         weights.observe_wins(wins)
 
 
 def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: int) -> RoundOutcome:
-    """The measurements that the length policy observes after a round. `num_in_pass`: requests that
-    shared the LLM's pass."""
+    """The measurements of a round, for its length policy. `num_in_pass`: requests that shared the
+    LLM's pass."""
     # The LLM's only span so far: `commit_one` adds the prefill's later.
     forward = next(t for t in state.timings if t.lane == LLM_LANE)
     proposals, path = state.tree.proposals, state.verdict.path
-    # A node's proposals are in the run's order of drafters: the first drafter gets the credit.
+    # The first drafter that proposed a node gets the credit.
     credit = Counter(proposals[node][0].drafter for node in path if proposals[node])
     node_counts = Counter(drafter for one in proposals for drafter in {p.drafter for p in one})
     widths = Counter(state.tree.depths)
@@ -343,7 +331,6 @@ def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: in
         num_tokens=len(committed),
         num_nodes=len(state.tree),
         verify_ms=(forward.end - forward.start) * 1000,
-        # Each span counts by its `share`, so that the spans of one batched pass add up to its time.
         # Drafting ahead runs during the LLM's pass and does not lengthen the round.
         round_ms=_ms(t for t in state.timings if t.name != "ahead")
         - state.hidden_ms

@@ -1,7 +1,4 @@
-"""Routing in a round: the evidence that a router observes, and its record in the events.
-
-The routers themselves are in `core.routing`.
-"""
+"""Routing in a round: the evidence that a router observes, and the record in the events."""
 
 from __future__ import annotations
 
@@ -23,9 +20,8 @@ Similarity = Callable[[Sequence[int], Sequence[int]], tuple[float, ...]]
 
 
 def embedding_similarity(llm: LanguageModel) -> Similarity:
-    """A Similarity: the cosine of the LLM's input embeddings of the two tokens at a position
-    (CoSine's accuracy of a draft). If the LLM gives no access to its embeddings: 1 for equal
-    tokens, else 0."""
+    """A Similarity: the cosine of two tokens' input embeddings in the LLM (CoSine, arXiv
+    2503.10325). Without access to embeddings: 1 for equal tokens, else 0."""
 
     @torch.inference_mode()
     def cosine(drafted: Sequence[int], committed: Sequence[int]) -> tuple[float, ...]:

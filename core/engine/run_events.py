@@ -1,4 +1,4 @@
-"""The first and the last event of a run: RunStarted, RunCompleted, RunCancelled, RunFailed."""
+"""The first and the last event of a run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ VERSIONED = ("torch", "transformers", "tokenizers")
 def run_started(
     sequence: TokenSequence, models: LoadedModels, prompt_texts: tuple[str, ...], queue_ms: float
 ) -> RunStarted:
-    """The run's first event, with the request as it will be run and the models that serve it. Every
-    `auto` is resolved, except `pipeline=auto`. `prompt_texts`: the text of each prompt token;
-    `queue_ms`: the request's time in the queue."""
+    """The run's first event. `prompt_texts`: the text of each prompt token; `queue_ms`: the
+    request's time in the queue."""
     info, stream = models.llm.info, stream_of(models.llm)
     run = dataclasses.replace(
         sequence.request, sampling=sequence.sampling, speculation=sequence.speculation
@@ -40,8 +39,7 @@ def run_started(
         prompt_token_ids=sequence.prompt_ids,
         prompt_texts=prompt_texts,
         config=run.to_plain(),
-        # `config` is the run as it is decoded; `asked` is the request as it was sent, from which
-        # the page fills its form.
+        # `config`: the run as it is decoded. `asked`: the request as it was sent.
         asked=sequence.request.to_plain(),
         models=models.infos,
         drafters=sequence.speculation.drafters,
@@ -78,7 +76,7 @@ def run_cancelled(sequence: TokenSequence) -> RunCancelled:
 
 
 def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
-    """Ends a run by an error and returns its event. Raises nothing."""
+    """Ends a run by an error and returns its event."""
     # Set first: a sequence without a finish reason counts as running.
     sequence.finish_reason = "failed"
     now = sequence.ms()
@@ -100,8 +98,7 @@ def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
 def _warnings(sequence: TokenSequence, dtype: str) -> tuple[str, ...]:
     speculation = sequence.speculation
     warnings = [*sequence.warnings]
-    # A matrix product over more rows adds up in another order, which changes the last bits of its
-    # results.
+    # A matrix product over more rows may add up in another order: the last bits then differ.
     if dtype != "float32":
         warnings.append(
             f"{dtype}: a pass over a tree rounds differently from a pass over one token, so where "
@@ -122,7 +119,6 @@ def _warnings(sequence: TokenSequence, dtype: str) -> tuple[str, ...]:
 
 @cache
 def _versions() -> dict[str, str]:
-    """The versions of Python and of the libraries in VERSIONED. Cached: reading them takes
-    milliseconds."""
+    # Cached: reading the versions takes milliseconds.
     versions = {name: importlib.metadata.version(name) for name in VERSIONED}
     return {"python": platform.python_version(), **versions}

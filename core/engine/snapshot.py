@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 RECENT_ROUNDS = 16
-"""A lane's busy share is measured over at most this many of the last rounds."""
+"""The most rounds over which a lane's busy share is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,8 @@ class RoundFacts:
     def of(
         start: float, end: float, events: Sequence[Event], start_times: dict[str, float]
     ) -> RoundFacts:
-        """The facts of a round from `start` to `end` with these events. `start_times`: when each
-        run started, by run id. All times are in seconds of time.perf_counter."""
-        # The nodes of the verified tree: RoundCompleted has committed tokens only.
+        """The facts of a round with these events. `start_times`: when each run started, by run id.
+        `start`, `end` and `start_times` are in seconds of time.perf_counter."""
         nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
         runs = {
             e.run_id: RunRound(e, nodes.get(e.run_id, 0), start_times[e.run_id] * 1000)
@@ -61,8 +60,8 @@ class RoundFacts:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The lane of the LLM or of a drafter over the last rounds. `busy`: the share of these rounds'
-    time in which it worked."""
+    """The LLM or a drafter. `busy`: the share of the time in which the model worked, from 0 to
+    1."""
 
     name: str
     busy: float
@@ -70,14 +69,13 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A request that is being decoded. `num_tokens`: tokens generated so far, of at most
-    `max_tokens`. `max_tree_nodes`: the request's node budget, None if uncut.
+    """A request that is being decoded. `num_tokens`: tokens generated so far. `max_tree_nodes`:
+    None if uncut.
 
-    `round`: the number of the request's last round, -1 if none of the worker's last rounds was a
-    round of this request. That round verified `num_verified` nodes, of which it accepted
-    `num_accepted`. `llm_ms` is the time of the LLM and `draft_ms` the time of the drafters, both
-    with prefills; `scheduled` is the scheduler's part. `num_waited`: rounds of other requests since
-    then, among the worker's last rounds.
+    `round`: the number of the request's latest round among the worker's recent rounds, from 0; -1
+    if no recent round was of this request. `num_verified`, `num_accepted`: nodes in this round.
+    `llm_ms`, `draft_ms`: times in this round, with prefills. `num_waited`: the number of recent
+    rounds after this round.
     """
 
     run_id: str
@@ -95,7 +93,7 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDecision:
-    """A scheduler's last decision and its reason, see Scheduled, made `passes` LLM passes ago."""
+    """A scheduler's last decision and its reason, made `passes` LLM passes ago."""
 
     decision: str
     reason: str
@@ -104,9 +102,8 @@ class ScheduleDecision:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`schedule`: the schedule's name; `num_waiting`: requests in the queue; `max_live`: requests
-    decoded at once; `runs`: requests being decoded now; `lanes`: the LLM first, empty while no
-    request is decoded; `decision`: the schedule's last decision."""
+    """`num_waiting`: requests in the queue; `max_live`: the most requests decoded at once; `runs`:
+    the requests that are decoded now; `lanes`: the LLM's first."""
 
     schedule: str
     num_waiting: int
@@ -124,8 +121,7 @@ def live_run(
     max_tree_nodes: int | None = None,
 ) -> LiveRun:
     """A run with the figures of its last round among the worker's last `rounds`."""
-    # Searched from the latest round backwards: the last rounds may have verified other requests
-    # only.
+    # The last rounds may have verified other requests only.
     for num_waited, facts in enumerate(reversed(rounds)):
         if (part := facts.runs.get(run_id)) is not None:
             event, by_model = part.completed, _by_model(part.completed.spans)
@@ -148,12 +144,10 @@ def live_run(
 
 
 def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
-    """The lanes of the LLM and of each drafter that worked, from the start of the first of these
-    rounds to the end of the last."""
+    """The lanes of the LLM and of the drafters that worked in these rounds."""
     if not rounds:
         return ()
     start, end = rounds[0].start_ms, rounds[-1].end_ms
-    # With the LLM's lane, even if the LLM did nothing.
     busy: defaultdict[str, list[tuple[float, float]]] = defaultdict(list, {LLM_LANE: []})
     for part in (part for facts in rounds for part in facts.runs.values()):
         for lane, spans in _by_model(part.completed.spans).items():
@@ -168,7 +162,6 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
 
 
 def _by_model(spans: Iterable[Span]) -> dict[str, list[Span]]:
-    """Spans of the LLM and of drafters, by lane."""
     spans_by_model: dict[str, list[Span]] = {}
     for span in spans:
         if span.lane not in HOST_LANES:

@@ -1,8 +1,5 @@
-"""The time between the stages of a lone request's round.
-
-This time is spent on calling drafters, emitting events and bookkeeping. A round that drafts spends
-more of it than a plain round, so a length policy has to count it. It is not measured if several
-requests are active, since it could not be attributed to one of them.
+"""The time between the stages of a lone request's round: calling drafters, emitting events and
+bookkeeping. A length policy has to count this time, since drafting lengthens it.
 """
 
 from __future__ import annotations
@@ -17,10 +14,8 @@ __all__ = ["TimeBetweenStages"]
 
 
 class TimeBetweenStages:
-    """Fills in `RoundState.between_ms`. The time after a round's commit is known only when the
-    round is over, so it counts in the run's next round. If that round is not measured, or a round
-    of another request comes first, this time counts in no round. The time between two rounds never
-    counts."""
+    """Fills in `RoundState.between_ms`. The time after a round's commit counts in the next round,
+    if the next round is measured and of the same run."""
 
     def __init__(self) -> None:
         self._state: RoundState | None = None
@@ -32,13 +27,13 @@ class TimeBetweenStages:
     def begin(
         self, requests: Sequence[ActiveRequest], states: Sequence[RoundState], start: float
     ) -> None:
-        """Call when a round of `states` has begun at `start`, in seconds of time.perf_counter. The
-        round is measured only if a single request is active and takes part."""
+        """Call when a round of `states` has begun at `start`, in seconds of time.perf_counter. A
+        round is measured if a single request is active and takes part."""
         self._state = states[0] if len(requests) == 1 == len(states) else None
         self._start = start
 
     def fill(self) -> None:
-        """Fills in `between_ms`, when all stages but the commit are over."""
+        """Fills in `between_ms`. Call it when the stages before the commit are over."""
         state = self._state
         if state is None:
             return

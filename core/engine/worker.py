@@ -1,8 +1,7 @@
 """Worker: serves many callers on one engine. One thread runs the rounds; callers read events.
 
-Requests wait in a queue; up to `max_live` requests are decoded together, joining and leaving
-between rounds (continuous batching). Each run has its own event queue, so a slow reader delays no
-other.
+Requests join between rounds (continuous batching). Each run has its own event queue: a slow reader
+delays no other reader.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ from core.sequence import TokenSequence
 __all__ = ["Run", "Tap", "Worker"]
 
 IDLE_S = 10.0
-"""Between requests, the connections to drafter nodes are polled at this interval. So a node that
-came back is ready for the next request, and the connection events of a node that refuses
-connections do not accumulate."""
+"""The interval, in seconds, at which connections to drafter nodes are polled while no request is
+live. Otherwise the events of refused connections would accumulate."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
 raises is not called again; the run continues, with the error in `Run.tap_error`."""
@@ -53,7 +51,7 @@ class Run:
         self._worker = worker
         self._tap = tap
         self.tap_error: Exception | None = None
-        # Guarded by `_new_event`, a lock per run: readers never wait for the worker's lock.
+        # Guarded by `_new_event`, a lock per run.
         self._unread: deque[Event] = deque()
         self._new_event = threading.Condition()
         self._has_ended = False
@@ -85,8 +83,7 @@ class Run:
             self.cancel()
 
     def cancel(self) -> None:
-        """Asks the worker to stop the run, at the latest after the present round or the present
-        reading of prompts. Does nothing for a finished run."""
+        """Asks the worker to stop the run. Does nothing for a finished run."""
         # A flag is enough: the worker's thread waits only while there is no run at all.
         self.cancel_requested = True
 
@@ -106,11 +103,8 @@ class Run:
 class Worker:
     """Serves many callers on one engine. Raises EngineBusyError if the engine is in use.
 
-    `max_live`: requests decoded together. `threads`: the number of threads of a CPU pass. By
-    default it is the number of cores minus one, at least 1: the readers of events need a core.
-    Threads wait for each other by spinning, so a shared core is expensive. With two other busy
-    processes, a pass of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on
-    two.
+    `max_live`: the most requests decoded together. `threads`: the number of threads of a CPU pass,
+    see `use_threads`.
     """
 
     def __init__(self, engine: Engine, max_live: int = 4, threads: int | None = None) -> None:
@@ -130,15 +124,14 @@ class Worker:
         self._serving = False
         # Out of the queue but not active yet: if the thread fails now, this run must fail too.
         self._joining: Run | None = None
-        # The last rounds. The worker's thread replaces the tuple as a whole, so that any thread can
-        # read it without a lock.
+        # The last rounds. The tuple is replaced as a whole: any thread may read it without a lock.
         self._rounds: tuple[RoundFacts, ...] = ()
 
     # -- for callers, in any thread --
 
     def submit(self, request: Request, tap: Tap | None = None) -> Run:
-        """Queues a request. Raises ConfigError or ContextLengthError at once, EngineClosedError
-        after `close`."""
+        """Queues a request. Raises ConfigError, ContextLengthError, or EngineClosedError after
+        `close`."""
         # Checked before the prompt is tokenized, which may take long.
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)  # tokenizing could delay other callers
@@ -149,15 +142,14 @@ class Worker:
             self._waiting.append(run)
             if not self._serving:
                 self._serving = True
-                # Started by the first request, and by the next request after an unforeseen error. A
-                # thread, not a process: compiled passes release the GIL.
+                # The first request, or the first after an unforeseen error.
                 self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
                 self._thread.start()
             self._change.notify_all()
         return run
 
     def check(self, request: Request) -> None:
-        """Raises the errors that `submit` would raise; nothing is queued and no model runs."""
+        """Raises the errors of `submit`; queues nothing."""
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)
         check(self.engine.models, request)
@@ -231,16 +223,14 @@ class Worker:
             self._shut_down(sys.exception())
 
     def _shut_down(self, error: BaseException | None) -> None:
-        """Fails the runs that are left after an unforeseen error, and closes their rows."""
-        # Callbacks run in reverse order: rows are closed first, then the readers get the failure.
+        # Callbacks run in reverse order: rows are closed first.
         with ExitStack() as cleanup:
             cleanup.callback(self._fail_remaining, error or SpecScopeError("the worker stopped"))
             for _, active in self._active.values():
                 cleanup.callback(self.engine.release, active)
 
     def _fail_remaining(self, error: BaseException) -> None:
-        """Fails every remaining run, so that its reader does not wait for ever; the next request
-        starts a new thread."""
+        """Fails every remaining run: its reader must not wait for ever."""
         with self._change:
             joining = [] if self._joining is None else [self._joining]
             left = [*(run for run, _ in self._active.values()), *joining, *self._waiting]
@@ -267,7 +257,6 @@ class Worker:
         return True
 
     def _next_waiting(self) -> Run | None:
-        """Takes the first run off the queue, if fewer than `max_live` requests are active."""
         with self._change:
             if self._waiting and len(self._active) < self._max_live:
                 self._joining = self._waiting.popleft()
@@ -320,17 +309,14 @@ class Worker:
         except MODEL_FAULTS as error:
             for run, _ in list(self._active.values()):
                 self._end(run, run_failed(run.sequence, error))
-        # The RoundCompleted events are kept: `snapshot` computes sums when it is called.
         facts = RoundFacts.of(start, time.perf_counter(), events, start_times)
-        # Emptied when no run is left: else the pause until the next run would count as time in
-        # which no model worked.
+        # Emptied when no run is left: the pause until the next run must not count as idle time.
         self._rounds = (*self._rounds[1 - RECENT_ROUNDS :], facts) if self._active else ()
 
     def _end(self, run: Run, event: Event) -> None:
         entry = self._active.pop(run.run_id, None)
         with ExitStack() as cleanup:
-            # Delivered last, when the row is free, but also if releasing the row fails: the run's
-            # reader waits for this event.
+            # Delivered last, when the row is free, and even if releasing the row fails.
             cleanup.callback(run.deliver, event)
             if entry is not None:
                 self.engine.release(entry[1])

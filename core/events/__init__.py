@@ -1,4 +1,4 @@
-"""The events that a run emits, and a fold over them."""
+"""The events that a run emits."""
 
 from __future__ import annotations
 

@@ -1,15 +1,12 @@
-"""The events of a run: frozen, slotted, with plain values only, so that they survive JSON and
-SQLite.
+"""The events of a run.
 
-Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic
-milliseconds since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is
-the root (the last committed token). Probabilities are floats in [0, 1]. Drafters are listed in the
-fixed order of `RunStarted.drafters`. Types of fields are defined in core/events/parts.py.
+`seq`: the number of the event within the run, from 0. `at_ms`: milliseconds since the run left the
+queue. Nodes are numbered as in TokenTree: parents first; -1 is the root, the last committed token.
+Probabilities are in [0, 1].
 
-Order within a run: RunStarted; then for each round Drafted, Combined, Verified, RoundCompleted;
-then one of RunCompleted, RunCancelled, RunFailed. A round of plain decoding has all four events,
-with nothing drafted. A run that ends before it starts has its last event only; a round that fails
-lacks its remaining events.
+Order within a run: RunStarted; for each round Drafted, Combined, Verified, RoundCompleted, also
+without drafts; then one of RunCompleted, RunCancelled, RunFailed. A run that ends before it starts
+has its last event only. A round that fails lacks its remaining events.
 """
 
 from __future__ import annotations
@@ -60,16 +57,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The request as it will be run: `config` is the whole request, with every `auto` resolved
-    except `pipeline=auto`.
+    """A run's first event.
 
-    `asked` is the request as it was submitted; `created_utc`: ISO 8601; `prompt_texts`: the text of
-    each prompt token; `models`: all loaded models, the LLM first; `drafters`: names of the drafters
-    that may draft; `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name;
-    `seed`: the seed that was given or drawn; `queue_ms`: the request's time in the queue.
-    `warnings` are sentences for the reader (a fallback and its reason, what bfloat16 means).
-    `offload`: how the LLM's layers are streamed, None if they are not streamed. `ranks`: how the
-    LLM is divided among processes, None for one process.
+    `config`: the request as it will be run, with `auto` resolved except in `pipeline`. `asked`: the
+    request as it was submitted. `created_utc`: ISO 8601. `prompt_texts`: the text of each prompt
+    token. `models`: all loaded models, the LLM first. `drafters`: names of the drafters that may
+    draft. `dtype`, `device`: the LLM's. `queue_ms`: the request's time in the queue. `warnings`:
+    sentences for the reader. `offload`: None if the LLM's layers are not streamed. `ranks`: None
+    for an LLM in one process.
     """
 
     run_id: str
@@ -88,7 +83,7 @@ class RunStarted:
     versions: dict[str, str]
     seed: int
     queue_ms: float
-    # With defaults from here on, as in RoundCompleted.
+    # Older logs lack some of these fields.
     warnings: tuple[str, ...] = ()
     offload: OffloadInfo | None = None
     ranks: RanksInfo | None = None
@@ -110,11 +105,10 @@ class Combined:
     """The tree that the LLM verifies. `token_ids`, `texts`, `parents`, `depths` and `proposals`
     have one entry per node.
 
-    `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
-    `rule`: the combine rule. The next fields are filled in only if the rule is weighted. `weights`:
-    the drafters' weights that it used; `masses`: the weight of each node; `dropped_masses`: the
-    weight of each dropped token; `winner`: the drafter whose sequence won a vote.
-
+    `dropped`: drafted tokens that are not in the tree, each with its drafter and its index in the
+    DraftRecord. `rule`: the combine rule. `weights`: the drafters' weights, by name. `masses`: the
+    weight of each node; `dropped_masses`: the weight of each dropped token. All three are empty
+    under rules without weights. `winner`: the drafter whose sequence won a vote, else empty.
     `origins`: in a tree with fused drafts, the drafter that proposed each node; else empty.
     """
 
@@ -130,10 +124,9 @@ class Combined:
     dropped: tuple[tuple[str, int], ...]
     root_token_id: int
     root_text: str
-    # With defaults from here on, as in RoundCompleted.
+    # Older logs lack some of these fields.
     rule: str = "union"
     weights: dict[str, float] = field(default_factory=dict)
-    # One entry per node, and one entry per entry of `dropped`.
     masses: tuple[float, ...] = ()
     dropped_masses: tuple[float, ...] = ()
     winner: str = ""
@@ -141,8 +134,7 @@ class Combined:
 
     def drafters_of(self, node: int) -> tuple[str, ...]:
         """The drafters that proposed a node; in a fused tree, the drafter that `origins` names."""
-        # The common chain of a fused draft is in the draft of every SSM, so `proposals` name all
-        # SSMs.
+        # A fused chain is in the draft of every SSM: `proposals` name all SSMs.
         if self.origins:
             return (self.origins[node],)
         return tuple(dict.fromkeys(proposal.drafter for proposal in self.proposals[node]))
@@ -152,13 +144,12 @@ class Combined:
 class Verified:
     """The LLM's verdict on the tree.
 
-    `rule`: the verify rule. `path`: accepted nodes from the root down. `outcomes`: `accepted`,
-    `rejected` or `not_reached`, one per node. `own_*`: the LLM's own token after the path;
-    `own_kind` is `recovered` (after a rejection), `bonus` (after an accepted leaf), `plain`
-    (nothing was drafted) or `none` (the path ends with EOS). `llm_probabilities`: for each node,
-    the LLM's probability of its token after its parent, in the processed distribution. At
-    temperature 0, where that distribution is one-hot, the plain softmax is used instead.
-    `own_probability`: the same for the own token.
+    `rule`: the verify rule. `path`: accepted nodes from the root down. `outcomes`: one per node,
+    `accepted`, `rejected` or `not_reached`. `own_*`: the LLM's own token after the path.
+    `own_kind`: `recovered` after a rejection, `bonus` after an accepted leaf, `plain` if nothing
+    was drafted, `none` if the path ends with EOS. `llm_probabilities`: the LLM's probability of
+    each node's token after its parent, in the processed distribution; at temperature 0, in the
+    plain softmax. `own_probability`: the same for the own token.
     """
 
     run_id: str
@@ -183,39 +174,24 @@ class Verified:
 class RoundCompleted:
     """The tokens that the round committed, after EOS, stop string and limit were applied.
 
-    `token_ids`, `texts` and `text_deltas` have one entry per token: `texts` are the tokens, each
-    decoded alone, for display; a delta is empty for a special token, and while a UTF-8 character is
-    incomplete. `position` is the position of the first new token. `num_accepted`: how many of the
-    new tokens were drafted; `num_cut`: how many levels of the tree are beyond the end of the text.
-    `spans`: every stage of the round, drafts included, and prefills (the LLM's before round 0, an
-    SSM's before its first draft). `weights`: drafter weights after the round. `temperatures`: each
-    drafter's calibration temperature. `kv_used`: committed tokens in the request's row of the LLM's
-    KV cache; `kv_capacity`: the slots allocated for a row.
+    `texts`: the tokens, each decoded alone. `text_deltas`: the text that each token adds; empty for
+    a special token, and while a character is incomplete. `num_accepted`: how many of the new tokens
+    were drafted. `num_cut`: how many levels of the tree are beyond the end of the text. `spans`:
+    the stages of the round, and prefills before the round. `weights`, `temperatures`: by drafter,
+    after the round. `kv_used`: committed tokens in the request's row of the LLM's KV cache;
+    `kv_capacity`: the slots allocated for a row.
 
-    `speculation_length` is the length chosen for this round's drafts, `next_speculation_length` the
-    length chosen for the next round's. Under a schedule, the next length is limited by this round's
-    grant, and the next grant may differ. If the policy chose a length, it is recorded as cut to the
-    depth that the node budget and the end of the text allow. If the user gave the length (`fixed`,
-    `confidence`), it is recorded as given; `length_reason` then says whether the budget or the end
-    of the text makes drafts less deep.
+    `speculation_length`: the length chosen for this round's drafts. `next_speculation_length`: for
+    the next round's, within this round's grant. A length that the policy found is cut to the depth
+    that the drafts can have; a length that the user gave is not. `length_reason`: why the next
+    length was chosen. `estimates`: the tokens and the time that the policy expects of each
+    candidate length. `between_ms`: the time between stages; 0 if not measured. `predicted_ms`: the
+    policy's prediction of this round's time, with `between_ms`; 0 without a prediction.
 
-    `length_reason`: a sentence that says why the next length was chosen; `estimates`: the tokens
-    and the time that the policy expects of each candidate length. `between_ms`: the time between
-    stages, measured only for a lone request. `predicted_ms`: the policy's prediction of this
-    round's time, `between_ms` included; 0 without a prediction. `ahead`: results of drafting ahead,
-    sometimes two for one drafter. `notes`: sentences about what happened (a drafter failed,
-    pipelining was switched off).
-
-    `routing`: for each SSM of the run, its role in this round and its score after the round.
-    `routing` is empty without a router, even if the length policy chooses the drafters.
-    `routing_reason`: a sentence that says why these SSMs were chosen. Spans named `audition`: a
-    router's scoring of all SSMs during the run.
-
-    `scheduled`: the part of this request in its batch; None if each request has its own budget.
-
-    `loads`: when layers of an offloaded LLM were read during this round, while its stages ran.
-    `nodes`: the drafter nodes for which this round had draft requests. `traffic`: the data that
-    each rank of an LLM over ranks exchanged in this round's pass.
+    `ahead`: results of drafting ahead. `notes`: sentences about what happened. `routing`: each
+    routed SSM's role and score; empty without a router. `scheduled`: the request's part in its
+    batch; None if each request has its own budget. `loads`: reads of an offloaded LLM's layers.
+    `nodes`: the drafter nodes that had draft requests. `traffic`: of each rank, in the LLM's pass.
     """
 
     run_id: str
@@ -231,13 +207,12 @@ class RoundCompleted:
     num_cut: int
     speculation_length: int
     next_speculation_length: int
-    # By drafter name.
     weights: dict[str, float]
     temperatures: dict[str, float]
     spans: tuple[Span, ...]
     kv_used: int
     kv_capacity: int
-    # With defaults from here on: logs that older versions wrote lack these fields.
+    # Older logs lack some of these fields.
     length_reason: str = ""
     estimates: tuple[Estimate, ...] = ()
     predicted_ms: float = 0.0
@@ -292,24 +267,23 @@ class RunFailed:
 
 
 EndEvent = RunCompleted | RunCancelled | RunFailed
-"""A run has exactly one of these, its last event."""
+"""A run's last event."""
 Event = RunStarted | Drafted | Combined | Verified | RoundCompleted | EndEvent
 
 EVENT_TYPES: Mapping[str, type[Any]] = types.MappingProxyType(
-    # The class name is the event's type in JSON and in the log: renaming a class would break old
-    # logs.
+    # The class names are in logs: renaming a class would break old logs.
     {cls.__name__: cls for cls in typing.get_args(Event)}
 )
 
 
 def event_to_plain(event: Event) -> dict[str, Any]:
-    """The event as JSON's own types plus tuples, with its class name under `event`."""
+    """The event as JSON types and tuples, with its class name under `event`."""
     return {"event": type(event).__name__, **dataclasses.asdict(event)}
 
 
 def event_from_plain(values: Mapping[str, Any]) -> Event:
-    """The inverse of `event_to_plain`, also after a trip through JSON (lists become tuples). Raises
-    ConfigError for an unknown event or field, TypeError for a missing field without a default."""
+    """The inverse of `event_to_plain`, also after a trip through JSON. Raises ConfigError for an
+    unknown event or field, TypeError for a missing field without a default."""
     fields = dict(values)
     name = fields.pop("event", None)
     if name not in EVENT_TYPES:

@@ -1,7 +1,4 @@
-"""Outcome: a whole run as one plain object, folded from its events.
-
-It is the result of `python -m core --json` and of the page's endpoints for runs.
-"""
+"""Outcome: a whole run as one plain object, folded from its events."""
 
 from __future__ import annotations
 
@@ -55,14 +52,12 @@ class Outcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes of the run's rounds, for example that an SSM failed; each note once."""
+        """The notes of the run's rounds, each note once."""
         return tuple(self._notes)
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The metrics, `finish_reason` and `wall_ms` (time in the queue included); empty until the
-        run has ended."""
-        # Only the last event has the run's figures.
+        """The fields of RunStats, `finish_reason` and `wall_ms`; empty until the run has ended."""
         if self._ended is None:
             return {}
         stats = self._ended.stats
@@ -77,8 +72,7 @@ class Outcome:
         }
 
     def to_plain(self) -> dict[str, Any]:
-        """`run_id`, `text`, `token_ids` (new tokens only), `prompt_token_ids`, `summary`, `config`,
-        `models`, `versions`, `warnings` and `error` (empty without an error)."""
+        """The run as JSON types and tuples. `token_ids`: the new tokens."""
         started = self._started
         error = self._ended if isinstance(self._ended, RunFailed) else None
         return {

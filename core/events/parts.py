@@ -1,6 +1,6 @@
-"""The values that events are made of: frozen, slotted, with plain fields.
+"""The values that events are made of.
 
-core/events/events.py defines the numbering of nodes, the order of drafters and the zero of times.
+core/events/events.py defines the numbering of nodes and the zero of times.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ ON_NODE = " of node "
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time of a stage, in milliseconds since the run left the queue. `lane` is a drafter's
-    name, `combine`, `llm`, `verify`, `commit` or `layers`.
+    """The time of a stage, in milliseconds since the run left the queue. `lane`: a drafter's name,
+    `combine`, `llm`, `verify`, `commit` or `layers`.
 
-    `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
-    `audition`: an SSM scores the text's last tokens (in the run's first audition such a span is
-    named `prefill`); `ahead`: drafting for the next round during this round's `forward`; `load`, on
-    the lane `layers`: reading an offloaded LLM's layers; `wire`: the transfer of the request and of
-    the drafts of an SSM on a drafter node, or a wait as long as one (`Engine.wire_ms`). `share`:
-    the part of the time that counts for this lane and run; less than 1 if several SSMs or requests
-    shared the time. The LLM's pass is an exception: it counts in full for each of its requests.
+    `name`: the stage. `audition`: an SSM scores the text's last tokens; the run's first audition is
+    a `prefill`. `ahead`: drafting for the next round. `load`: reading an offloaded LLM's layers.
+    `wire`: the transfer to and from a drafter node, or a wait in its place (`Engine.wire_ms`).
+
+    `share`: the part of the time that counts for this lane and run; less than 1 if several SSMs or
+    requests shared the time. The LLM's pass counts in full for each of its requests.
     """
 
     lane: str
@@ -55,19 +54,14 @@ class Span:
 
     @property
     def ms(self) -> float:
-        """Milliseconds spent on this lane; spans of drafters that share a pass add up to its
-        time."""
-        # n SSMs in one batched pass have n spans over the same time, each with a share of 1 / n.
+        """Milliseconds that count for this lane and run."""
         return (self.end_ms - self.start_ms) * self.share
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """One loaded model. `role` is `llm` or `ssm`; `parameters` counts each tied weight once.
-
-    `fingerprint`: a digest of its weights, which distinguishes models of one name; empty in older
-    logs.
-    """
+    """One loaded model. `role`: `llm` or `ssm`. `parameters`: counts each tied weight once.
+    `fingerprint`: a digest of the weights; empty in older logs."""
 
     name: str
     role: str
@@ -81,15 +75,12 @@ class ModelInfo:
 
     @property
     def node(self) -> str:
-        """The address of the drafter node that has this SSM; empty for a model in the engine's
-        process."""
+        """The address of the SSM's drafter node; empty for a model that is on no drafter node."""
         # The device of a remote SSM is `DEVICE of node HOST:PORT`.
         return self.device.partition(ON_NODE)[2]
 
     def is_same(self, other: ModelInfo) -> bool:
-        """Whether both are the same model, and would write the same text: all fields are equal.
-        Fingerprints are compared only if both models have one."""
-        # Runs of older logs have no fingerprint: then the other fields decide.
+        """Whether the two have equal fields. Fingerprints are not compared if one is empty."""
         both_known = bool(self.fingerprint and other.fingerprint)
         return replace(self, fingerprint="") == replace(other, fingerprint="") and (
             not both_known or self.fingerprint == other.fingerprint
@@ -98,10 +89,10 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class OffloadInfo:
-    """How the LLM's layers are streamed. `mode`: `host` (from host memory) or `disk`. Of `layers`
-    layers, `streamed` layers are read again in every pass, `bytes_a_pass` bytes in all. The other
-    layers, `resident_bytes` bytes, stay on the device. `mbps`: the limit of the reading rate in
-    10^6 bytes a second; 0: no limit."""
+    """How the LLM's layers are streamed. `mode`: from `host` memory or from `disk`. `streamed`: how
+    many of the `layers` are read again in every pass. `bytes_a_pass`: bytes of the streamed layers;
+    `resident_bytes`: bytes of the other layers. `mbps`: the limit of the reading rate in 10^6 bytes
+    a second; 0: no limit."""
 
     mode: str
     layers: int
@@ -112,23 +103,21 @@ class OffloadInfo:
 
     @property
     def least_ms(self) -> float:
-        """The least time of a pass at the limited rate; 0 without a limit."""
+        """The least milliseconds of a pass at the limited rate; 0 without a limit."""
         # 10^6 bytes a second are 10^3 bytes a millisecond.
         return self.bytes_a_pass / self.mbps / 1000 if self.mbps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTrip:
-    """One drafter node's part in a round. `state`: `in_time`; `ahead`, its drafts arrived before
-    the round began; `late`, no answer before the deadline; `absent`, the node was not connected,
-    lost its connection, refused the round, or was still busy with an earlier round.
+    """One drafter node's part in a round. `state`: `in_time`; `ahead`, the drafts arrived before
+    the round began; `late`, no answer before the deadline; `absent`, no answer for another reason.
 
-    `round_trip_ms`: from request to drafts, 0 without an answer; `busy_ms`: the part of the round
-    trip that the node spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`:
-    how many drafts arrived. `starts`: how often the node was started, as far as the engine noticed.
-    `plain_ms`: predicted time of an LLM pass without a draft; 0: unknown. The request was sent at
-    `start_ms`. At `end_ms` the answer arrived or, without an answer, the engine stopped waiting.
-    With `ahead` both times are before the round. Both are 0 if no request was sent.
+    `round_trip_ms`: from request to drafts, 0 without an answer; `busy_ms`: the part that the node
+    spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`: the number of drafts
+    that arrived; `starts`: how often the engine noticed a start of the node; `plain_ms`: predicted
+    time of an LLM pass without a draft, 0 if unknown. `start_ms`: when the request was sent;
+    `end_ms`: when the answer arrived or the wait ended; both 0 without a request.
     """
 
     node: str
@@ -145,8 +134,8 @@ class NodeTrip:
 
 @dataclass(frozen=True, slots=True)
 class RanksInfo:
-    """How the LLM is divided among processes: `split` is `tp` (each layer among all ranks) or `pp`
-    (each rank has some layers); `weight_bytes`: the bytes of each rank's weights, rank 0 first."""
+    """How the LLM is divided among processes. `split`: `tp`, each layer among all ranks, or `pp`,
+    each rank has some layers. `weight_bytes`: the bytes of each rank's weights, rank 0 first."""
 
     split: str
     weight_bytes: tuple[int, ...]
@@ -160,7 +149,7 @@ class RanksInfo:
 class RankTraffic:
     """The data that one rank exchanged with the other ranks in the LLM's pass of a round.
     `collectives`: the number of collectives; `bytes`: the size of their tensors; `ms`: their time,
-    including the wait for other ranks; on a GPU, only the time of launching them."""
+    with the wait for other ranks; on a GPU, the time of launching them."""
 
     rank: int
     collectives: int
@@ -170,16 +159,15 @@ class RankTraffic:
 
 @dataclass(frozen=True, slots=True)
 class DraftRecord:
-    """The tokens that one drafter drafted in one round, as a tree of its own; the tuples from
-    `token_ids` to `ranks` have one entry per node.
+    """The tokens that one drafter drafted in one round, a tree; the tuples from `token_ids` to
+    `ranks` have one entry per node.
 
-    `scores`: an SSM's probability of each token, by the calibrated softmax of its logits, or in
-    coupled drafts of log q plus the LLM's noise; `qs`: the probability with which each token was
-    drawn (1 for a deterministic proposal); `ranks`: draw order among siblings. `drafted_ahead`: the
-    draft, or a part of it, was made during an earlier LLM pass. A lookup is a drafter without a
-    model, which searches texts or counts. Its drafts also have `contexts`: how many tokens before
-    each node were found in texts or counts; and `shares`: the node's share among the tokens that
-    followed there. The node's score is its share times the acceptance rate measured so far.
+    `scores`: how likely the drafter holds each token, from 0 to 1; `qs`: the probability with which
+    each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from 0.
+    `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass.
+
+    Of a lookup, one entry per node: `contexts`, how many tokens before the node were found in texts
+    or counts; `shares`, the node's share among the tokens that followed there.
     """
 
     drafter: str
@@ -211,10 +199,10 @@ class ProposalRecord:
 class Trial:
     """One accept-or-reject decision at `node`.
 
-    `p` is the LLM's probability of the token in the residual distribution that earlier trials
-    leave; under `traversal` it is multiplied by the acceptance probability that is left to the
-    parent's branch. `q` is the proposal's probability. For `greedy` and `match` each child of a
-    visited node has one trial, with q = 1 and the unchanged p.
+    `p`: the LLM's probability of the token. Under `mss` and `traversal` it is in the residual
+    distribution that earlier trials leave; under `traversal` it is also multiplied by the
+    acceptance probability that is left to the parent's branch. `q`: the proposal's probability; 1
+    under `greedy` and `match`.
     """
 
     node: int
@@ -226,12 +214,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """The most probable tokens after `node` (-1: after the root) under `source` (`llm` or a
-    drafter).
+    """The most probable tokens after `node`. `source`: `llm` or a drafter.
 
-    The LLM's probabilities are processed by temperature, top-k, top-p and min-p; at temperature 0,
-    where these would be one-hot, they are the plain softmax. A drafter's probabilities are its
-    plain softmax, neither coupled nor calibrated.
+    The LLM's probabilities are processed; at temperature 0 they are the plain softmax. A drafter's
+    are its plain softmax, neither coupled nor calibrated.
     """
 
     node: int
@@ -254,17 +240,16 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The result of one drafter's early drafting for this round. The drafter drafted during the
-    last verification of its own request, or during the LLM's pass for another request. In the
-    second case there are no `outcomes`, and the result is a hit.
+    """The result of one drafter's early drafting.
 
-    The drafter continued `outcomes` guessed results of the verification, of total `probability`.
-    `hit`: one of these guesses came true, and this round's draft continues it. `saved_ms`: the time
-    of this round's draft that ran during LLM passes; `wasted_ms`: the time of early drafting that
-    is no part of this round's draft. `reason` of a miss: `wrong`, no guess came true (or none was
-    made in time); `unused`, a guess came true, but the round did not use its draft; `ended`, the
-    draft was made for a next round, which did not come since the text ended. Older logs have no
-    reason, and count `unused` drafts as hits.
+    The drafter continued `outcomes` guessed results of the last verification, of total
+    `probability`. `hit`: this round's draft continues a guess that came true. `saved_ms`: the time
+    of this round's draft that ran during LLM passes. `wasted_ms`: the time of early drafting that
+    is no part of this round's draft. `reason` of a miss: `wrong`, no guess came true; `unused`, a
+    guess came true, but the round did not use its draft; `ended`, the text ended before the next
+    round. Older logs have no reason, and count `unused` drafts as hits.
+
+    A draft made during the LLM's pass for another request is a hit with 0 outcomes.
     """
 
     drafter: str
@@ -284,9 +269,9 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class RoutedDrafter:
-    """An SSM in a round of a run that routes. `role`: `routed` (it drafts), `explored` (it drafts
-    to be measured), `waiting` (it does not draft) or `lost` (it failed); `score`: after the round,
-    on the scale of the routing rule."""
+    """An SSM in a round of a run that routes. `role`: `routed`, it drafts; `explored`, it drafts to
+    be measured; `waiting`, it does not draft; `lost`, it failed. `score`: after the round, on the
+    scale of the routing rule."""
 
     drafter: str
     role: str
@@ -297,13 +282,12 @@ class RoutedDrafter:
 class Scheduled:
     """A request's part in a round that an engine scheduled together with other requests.
 
-    `schedule`: the rule. `num_live` requests were served, `num_batch` of them in this LLM pass,
-    `num_waiting` in the queue. `length_limit`, `drafter_limit`: the limits granted to this request
-    before it drafted, None for no limit. `num_drafted` nodes after the combine rule, `num_granted`
-    of them verified; `batch_*`: of all requests in the pass. `tokens_per_ms`: the price of time
-    with which the budget was computed; 0 if there was none. `decision`: `more`, `fewer`, `plain` or
-    `drafts` if the limits have changed since this request's last round, else empty; `reason`: a
-    sentence for the reader.
+    `num_live`: live requests; `num_batch`: requests in this LLM pass; `num_waiting`: requests in
+    the queue. `length_limit`, `drafter_limit`: the limits for this request's draft; None: no limit.
+    `num_drafted`: nodes after the combine rule; `num_granted`: verified nodes; `batch_*`: the same
+    for all requests in the pass. `tokens_per_ms`: the price of time for the node budget; 0 without
+    a price. `decision`: `more`, `fewer`, `plain` or `drafts` if the limits have changed since this
+    request's last round, else empty. `reason`: a sentence for the reader.
     """
 
     schedule: str
@@ -328,13 +312,12 @@ class RunStats:
     `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum over rounds of
     the verified tree's depth, less what EOS, a stop string or the limit cut off.
     `draft_acceptance_rate`: accepted tokens per draft token. `mean_acceptance_length`: 1 + accepted
-    tokens a round, the LLM's own token counted in every round. `num_verified_nodes`: sum of tree
-    sizes. `acceptance_histogram[j]`: rounds that accepted j drafted tokens.
-    `acceptance_rate_per_position[i]`: share of rounds that accepted more than i drafted tokens.
-    `overlap_ratio`: the time in which the LLM and a drafter of the run were both busy, divided by
-    the LLM's busy time for the run; at most 1. With `across` the LLM's passes for other requests
-    count in the dividend, too. `tokens_per_second`: emitted tokens a second from the end of the
-    prefill to the end. Times are milliseconds; `ttft_ms` starts when the request leaves the queue.
+    tokens per round. `num_verified_nodes`: sum of tree sizes. `acceptance_histogram[j]`: rounds
+    that accepted j drafted tokens. `acceptance_rate_per_position[i]`: share of rounds that accepted
+    more than i drafted tokens. `overlap_ratio`: the time in which the LLM and a drafter of the run
+    were both busy, divided by the LLM's busy time for the run; at most 1. `tokens_per_second`:
+    emitted tokens a second from the end of the prefill to the end. `ttft_ms` and `total_ms` start
+    when the request leaves the queue.
     """
 
     num_new_tokens: int = 0
@@ -358,8 +341,7 @@ class RunStats:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The time of a stage on the process's monotonic clock (time.perf_counter), in seconds;
-    `share`: see Span. Events have a Span instead, whose times are relative to the run."""
+    """The time of a stage in seconds of time.perf_counter; `share`: see Span."""
 
     lane: str
     name: str
@@ -369,5 +351,5 @@ class Timed:
 
     @property
     def seconds(self) -> float:
-        """Seconds spent on this lane; see Span."""
+        """Seconds that count for this lane and run."""
         return (self.end - self.start) * self.share

@@ -1,7 +1,6 @@
 """Dataclasses from plain values, by their annotations: the inverse of `dataclasses.asdict`.
 
-A field may be a plain value, a dict of plain values, a dataclass, or a tuple whose items are such
-values. A field may also be `X | None`, where X is one of these types.
+A field may be a plain value, a dict of plain values, a dataclass, a tuple of these, or None.
 """
 
 from __future__ import annotations
@@ -19,13 +18,9 @@ __all__ = ["from_plain"]
 
 
 def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
-    """An instance of the dataclass `cls`; lists become tuples where the annotation says so.
-
-    Raises ConfigError on a field that `cls` does not have, TypeError if a field without a default
-    is missing.
-    """
+    """An instance of the dataclass `cls`. Raises ConfigError for a field that `cls` does not have,
+    TypeError for a missing field without a default."""
     hints = _hints(typing.cast("typing.Hashable", cls))
-    # Fields that were added later may be missing: they have defaults.
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ConfigError.must_be(
@@ -36,7 +31,7 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    # The annotations are strings. Cached, so that `get_type_hints` evaluates them once per class.
+    # Cached: `get_type_hints` evaluates the annotations, which are strings.
     return typing.get_type_hints(cls)
 
 

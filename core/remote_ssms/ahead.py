@@ -1,9 +1,7 @@
-"""The engine's side of drafting ahead on nodes (`pipeline=ahead`): drafts made during the LLM's
-pass, and which of them the next round can use without a round trip.
+"""The engine's side of drafting ahead on nodes.
 
-A round uses a node's drafts if their outcome occurred, they had arrived when the round began, and
-they serve all of the round's requests to that node. Otherwise the round requests drafts as usual,
-and the node continues a draft that it has begun for the outcome.
+A round uses a node's drafts without a round trip if their outcome occurred, they arrived before the
+round, and they serve all of the round's requests to the node.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ __all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
 
 @dataclass(frozen=True, slots=True)
 class AheadRun:
-    """One run whose `tree` the LLM verifies. `requests`: the drafts to make, as after one committed
+    """One run whose `tree` the LLM verifies. `requests`: the draft requests after one committed
     token; `weights`: the drafters' weights, by index; `verified`: the requests whose drafts were
     made ahead and are being verified; `room`: see `TokenSequence.room`."""
 
@@ -94,19 +92,17 @@ class AheadExchange:
         *,
         in_round: bool,
     ) -> list[AheadReply]:
-        """Stores the drafts of an answer; returns the replies that count. No reply counts if the
-        answer is not to the last message, or if a round overtook that message and no round is
-        pending. `wire_s`: the last measured time in transit, which limits the trip, since the
-        answer may have waited to be read. `in_round`: whether a round is pending."""
+        """Stores the drafts of an answer; returns the replies that count. `wire_s`: the last
+        measured time in transit; it limits the trip, since the answer may have waited to be read.
+        `in_round`: whether a round is pending."""
         pending = self._pending.get(node)
         # Forgotten, or replaced by a later ahead message.
         if pending is None or pending.number != message.number:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The likelihoods in this answer belong before the likelihoods in the round's report. If
-            # that report came too late and was dropped, the likelihoods in this answer would be
-            # taken for later tokens' likelihoods.
+            # The round's report has the next likelihoods. If it was dropped, this answer's
+            # likelihoods would be taken for later tokens'.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))
@@ -119,8 +115,7 @@ class AheadExchange:
         return [reply for reply in message.runs if reply.run in pending.runs]
 
     def overtake(self, node: int) -> None:
-        """Call when a round is sent to the node: the drafts of a pending ahead answer no longer
-        count."""
+        """Call when a round is sent to the node: drafts made ahead before no longer count."""
         if node in self._pending:
             self._pending[node].is_overtaken = True
         self._drop_stored(node)
@@ -154,12 +149,10 @@ class AheadExchange:
     ) -> ReadyDrafts | None:
         """A node's drafts that serve all of a round's requests to this node; None if a draft is
         missing or if there is no request."""
-        # Popped even if they are not used: after this round these drafts are of an old text.
+        # Popped even if they are not used: after this round they are of an old text.
         run_drafts = self._drafts.pop((node, sequence.run_id), None)
         if run_drafts is None or not requests:
             return None
-        # The outcome that occurred: the tokens committed after the text from which the node
-        # drafted.
         committed = sequence.tokens[run_drafts.length :]
         outcomes = (one for one in run_drafts.reply.outcomes if one.token_ids == committed)
         outcome = next(outcomes, None)

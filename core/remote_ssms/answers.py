@@ -30,11 +30,10 @@ LARGEST_PROBABILITY = 1.001  # 1 and a margin for rounding
 
 @dataclass(slots=True)
 class DraftClock:
-    """When a message was sent to a node and its answer received, in seconds of time.perf_counter;
-    `busy_s`: time from the message's arrival on the node to the answer. `share`: the part of the
-    time that counts; less than 1 if nodes worked in parallel, so that their times add up to the
-    round's. Clocks of two machines are not compared: both directions are assumed to take equally
-    long."""
+    """When a message was sent to a node and its answer received, in seconds of time.perf_counter.
+    `busy_s`: seconds from the message's arrival on the node to the answer. `share`: the part of the
+    time that counts; less than 1 if nodes worked in parallel. Both directions are assumed to take
+    equally long: clocks of two machines are not compared."""
 
     sent: float = field(default_factory=time.perf_counter)
     received: float = 0.0
@@ -42,26 +41,25 @@ class DraftClock:
     share: float = 1.0
 
     def stop(self, busy_s: float, trip_s: float | None = None) -> None:
-        """Records that the answer arrived: now, or `trip_s` after the message was sent, if local
-        drafting may have delayed its reading."""
+        """Records that the answer arrived: now, or `trip_s` after the message was sent, if this was
+        earlier."""
         now = time.perf_counter()
         self.received = now if trip_s is None else min(now, self.sent + trip_s)
         self.busy_s = busy_s
 
     def local_time(self, ms: float) -> float:
         """Converts the node's milliseconds since it received the message to time.perf_counter."""
-        # Half of the trip's time in transit, which is the part in which the node was not busy.
+        # Half of the time in which the node was not busy.
         one_way_s = max(0.0, self.received - self.sent - self.busy_s) / 2
-        # Bounded by the trip, since the node's clock may run faster than this machine's.
+        # Bounded by the trip: the node's clock may run faster than this machine's.
         return min(self.received, max(self.sent, self.sent + one_way_s + ms / 1000))
 
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
-    """The draft of a reply. `name`: the engine's name of its SSM; `count`: the number of drafts
+    """The draft of a reply. `name`: the engine's name of the SSM; `count`: the number of drafts
     among which the answer's time in transit is divided."""
     stages = local_timings(name, reply.stages, clock)
-    # Without stages the entire trip counts as the way to the node. The times in transit of the
-    # `count` drafts add up to the answer's.
+    # Without stages the entire trip counts as the way to the node.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)
     outward = Timed(name, "wire", clock.sent, first, clock.share / count)
     return_ = Timed(name, "wire", last, clock.received, clock.share / count)
@@ -96,9 +94,8 @@ def local_timings(name: str, stages: Sequence[StageTimes], clock: DraftClock) ->
 def fitted_draft(
     draft: Draft, original: DraftRequest, request: DraftRequest
 ) -> tuple[Draft, DraftRequest] | None:
-    """A draft made ahead for the `original` request, cut to the depth of the round's `request` (and
-    to its budget, for kinds by score), and the request that the cut draft serves completely. None
-    if the two requests ask for different trees."""
+    """A draft made ahead for the `original` request, cut to the round's `request`, and the request
+    that the cut draft serves. None if the two requests ask for different trees."""
     if not same_tree(original, request, len(original.shape)):
         return None
     depth = len(request.shape)
@@ -115,8 +112,7 @@ def fitted_draft(
 
 
 def are_probabilities(likelihoods: Sequence[float]) -> bool:
-    """Whether these can be probabilities of tokens; NaN stands for a probability that was not
-    computed."""
+    """Whether these can be probabilities of tokens. NaN: not computed."""
     return all(math.isnan(one) or 0 <= one <= LARGEST_PROBABILITY for one in likelihoods)
 
 
@@ -131,7 +127,7 @@ def fault_of(
     reported with the draft; `requested`: indices of the drafters in the request to the node."""
     kind = draft_kind(request.kind)
     if kind.fused or kind.by_score:
-        # The branches of such drafts are not part of the shape, which bounds only the depth.
+        # The shape of these drafts bounds the depth, not the branches.
         request = replace(request, shape=tuple(max(2, width) for width in request.shape))
     if draft.origins and len(draft.origins) != len(draft):
         return "origins are not of its length"

@@ -1,6 +1,5 @@
-"""NodeArrivals: receives the nodes' messages, at any time, and updates links and drafters.
-
-Answers to the current round, and refusals of it, also go into its PendingRound.
+"""NodeArrivals: handles the nodes' messages: updates links and drafters, and fills in the
+PendingRound.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ __all__ = ["NodeArrivals"]
 
 
 class NodeArrivals:
-    """`links` and `drafters` (by the engine's names) are shared with the pool. `round`: the current
-    round, None between rounds. `open_runs`: ids of runs that have had a round on nodes and have not
-    ended."""
+    """`drafters`: by the engine's names. `round`: the current round, None between rounds.
+    `open_runs`: ids of runs that have had a round on nodes and have not ended."""
 
     def __init__(
         self,
@@ -48,16 +46,14 @@ class NodeArrivals:
         self.open_runs: set[str] = set()
 
     def poll(self, until: float | None = None, *, awaited: bool = False) -> None:
-        """Handles what has arrived; waits for the first arrival until `until`, on the transport's
-        clock (None: does not wait). `awaited`: answers are read when they come, so their round
-        trips are measured exactly."""
+        """Handles what has arrived; waits for an arrival until `until`, on the transport's clock.
+        None: does not wait. `awaited`: answers are read when they come: their trips are exact."""
         until = self._transport.now() if until is None else until
         for arrival in self._transport.poll(until):
             self._handle(arrival, awaited)
 
     def send_hello(self, node: int) -> None:
-        """Sends a node the hello with the hash of the LLM's tokenizer; the node's welcome comes
-        later."""
+        """Sends a node the hello."""
         self._links[node].hello_at = self._transport.now()
         self._transport.send(node, encode(self._hello))
 
@@ -79,8 +75,7 @@ class NodeArrivals:
         try:
             message = from_node(frame)
         except MessageError as error:
-            # A faulty node does not end the runs: rounds continue without it until it answers a new
-            # hello.
+            # A faulty node does not end the runs.
             link.mark_lost(str(error))
             return
         if isinstance(message, WelcomeMessage):
@@ -98,7 +93,7 @@ class NodeArrivals:
             if other is not link and other.process_id == message.process_id:
                 link.mark_lost(f"the same node as {other.address}, name each node once")
                 return
-        # A welcome takes the node hardly any time, so its round trip measures the time in transit.
+        # A welcome takes the node hardly any time: its round trip is the time in transit.
         link.wire_s = self._transport.now() - link.hello_at
         link.on_welcome(message)
 
@@ -117,8 +112,7 @@ class NodeArrivals:
         self, node: int, link: NodeLink, message: DraftsMessage, awaited: bool
     ) -> None:
         pending, now = self.round, self._transport.now()
-        # The drafts of a late answer are not used; the link still records how much text the node
-        # has.
+        # A late answer still tells how much text the node has.
         late = pending is None or message.number != pending.number
         busy_s = message.busy_ms / 1000
         awaited = awaited and not late
@@ -137,8 +131,7 @@ class NodeArrivals:
         replies = self.ahead.accept(node, message, now, link.wire_s, link.ssms, in_round=in_round)
         for reply in replies:
             link.update_held(reply, is_open=reply.run in self.open_runs)
-            # Reports on drafts that a round used without a request: no answer to a round brought
-            # them.
+            # Reports on drafts that a round used without a request.
             for one in reply.verified:
                 if one.ssm in link.ssms and not one.error and are_probabilities(one.likelihoods):
                     drafter = self._drafters[link.ssms[one.ssm]]

@@ -1,5 +1,5 @@
-"""Checks node settings before an LLM is loaded, since loading takes long. Importable without the
-packages of requirements-cluster.txt."""
+"""Checks node settings before an LLM is loaded. Importable without the packages of
+requirements-cluster.txt."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 def check_nodes(settings: NodeSettings | None) -> None:
-    """Raises ConfigError for missing packages and an invalid key file, NodeError for a cluster
-    where nothing listens."""
+    """Raises ConfigError for missing packages or an invalid key file, NodeError if nothing listens
+    at the cluster's address."""
     if settings is None:
         return
     field, value = (

@@ -1,9 +1,7 @@
 """RemotePool: the SSMs of all nodes; a round sends each node at most one message with requests.
 
-`begin` sends the requests of all runs of a round. `finish` waits for the answers, for each node at
-most until its deadline. `begin_ahead` requests drafts that follow the LLM's pass, and no round
-waits for these drafts. A round continues without a node that is late or absent; a late node gets no
-further round until it has answered. Drafts of nodes are proposals, so no text depends on them.
+A round continues without a node that is late or absent. Drafts of nodes are proposals: no text
+depends on them.
 """
 
 from __future__ import annotations
@@ -43,10 +41,9 @@ from core.sequence import TokenSequence
 __all__ = ["RemotePool"]
 
 CONNECT_S = 60.0
-"""How long an engine waits for its nodes at the start, so that the engine or the nodes may be
-started first."""
+"""How long an engine waits for its nodes at the start: the engine may be started first."""
 PROGRESS_S = 1.0
-"""The longest time in seconds between two progress messages while the engine waits."""
+"""The interval between progress messages while the engine waits."""
 NOT_THERE = (
     "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
 )
@@ -140,7 +137,7 @@ class RemotePool:
                 self.drafters[name] = RemoteSsm(info)
 
     def poll(self) -> None:
-        """Handles messages that have arrived; does not wait. Called between rounds."""
+        """Handles messages that have arrived; does not wait."""
         self._arrivals.poll()
 
     def close(self) -> None:
@@ -154,8 +151,8 @@ class RemotePool:
     # -- one round --
 
     def begin(self, runs: Sequence[RemoteRun], longest_s: float = LONGEST_DEADLINE_S) -> None:
-        """Sends each free node the runs' requests to its SSMs, see `requests_of`. `longest_s`: the
-        longest wait for a node."""
+        """Sends each free node the runs' requests to the node's SSMs. `longest_s`: the longest wait
+        for a node, in seconds."""
         arrivals = self._arrivals
         arrivals.poll()
         self._number += 1
@@ -174,10 +171,10 @@ class RemotePool:
             own_runs, requests = requests_of(link, others, run_request)
             if not requests:
                 continue
-            # Set also for a node that is not free: the runs' events report it as absent.
+            # Also for a node that is not free: the runs' events report the node as absent.
             part.runs = tuple(own_runs)
             if link.free:
-                # A draft made ahead that arrives from here on continues an earlier text.
+                # A draft made ahead that arrives later continues an earlier text.
                 arrivals.ahead.overtake(node)
                 link.begin_round(self._number, self._transport.now())
                 part.clock = DraftClock()
@@ -188,14 +185,13 @@ class RemotePool:
         """The answers by run id, when all nodes have answered or their deadlines have passed."""
         pending = self._arrivals.round
         assert pending is not None, "begin comes first"
-        # Not `awaited`: these answers arrived while local SSMs drafted, so their measured trips are
-        # not exact.
+        # Not `awaited`: these answers may have waited while local SSMs drafted.
         self._arrivals.poll()
         waiting = [link for link in self.links if link.pending_number == pending.number]
         while waiting:
             self._arrivals.poll(min(link.round_ends_at for link in waiting), awaited=True)
             now = self._transport.now()
-            # A late link keeps its `pending_number`: no other round is sent before it answers.
+            # A late link keeps its `pending_number`: it is not free for another round.
             waiting = [
                 link
                 for link in waiting
@@ -212,7 +208,7 @@ class RemotePool:
         return answers
 
     def begin_ahead(self, runs: Sequence[AheadRun]) -> None:
-        """Sends each free node the trees that the LLM is about to verify."""
+        """Sends each free node the trees that the LLM verifies next."""
         self._number += 1
         for node, link in enumerate(self.links):
             own_runs, requests = requests_of(link, runs, ahead_request) if link.free else ([], [])
@@ -241,14 +237,13 @@ class RemotePool:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 
     def _ready(self, node: int, runs: Sequence[RemoteRun]) -> list[tuple[RemoteRun, ReadyDrafts]]:
-        """The runs for which this node's drafts were made ahead, so that they need no request to
-        this node."""
+        """The runs that need no request to this node: the drafts were made ahead."""
         own = self.links[node].engine_names
         ready_runs = []
         for run in runs:
             requests = [one for one in run.requests if one.name in own]
             ready = self._arrivals.ahead.ready_drafts(node, run.sequence, requests)
-            # An audition needs a request in any case; the drafts then come with its answer.
+            # An audition needs a request in any case.
             if ready is not None and not own.keys() & {*run.to_score}:
                 ready_runs.append((run, ready))
         return ready_runs

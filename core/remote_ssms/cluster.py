@@ -1,8 +1,6 @@
-"""Nodes that Ray places, watches and restarts: at most one actor on each machine that offers
-`drafts`.
+"""Nodes that Ray places and restarts: at most one actor on each machine that offers `drafts`.
 
-Ray passes SSM names, and keys if there is no key file, to the actors, and restarts an actor whose
-process ends. Messages of rounds use the actor's own socket: one Ray call takes as long as a round.
+Messages of rounds use the actor's own socket: one Ray call takes as long as a round.
 """
 
 from __future__ import annotations
@@ -28,15 +26,14 @@ __all__ = ["NodeActor", "PlacedNodes", "place_nodes"]
 RESOURCE = "drafts"
 """Ray's resource of a machine that may draft: `ray start --resources '{"drafts": 1}'`."""
 PLACING_S = 300.0
-"""How long an actor may take to load its SSMs."""
+"""How long the actors may take to load their SSMs."""
 NO_RAY = "Could not find any running Ray"
 """Part of the message with which Ray reports that no Ray runs on this machine."""
 
 
 class NodeActor:
-    """A node within a Ray actor, which serves on a thread from the start. `port` is given, so that
-    an actor that Ray restarts has the same address. `keys`: the keys, or the name of their file on
-    the actor's machine."""
+    """A node within a Ray actor. `port` is given: an actor that Ray restarts has the same address.
+    `keys`: the keys, or the name of their file on the actor's machine."""
 
     def __init__(self, ssms: Sequence[str], host: str, port: int, keys: CurveKeys | str) -> None:
         from core.models.machine import use_threads
@@ -62,8 +59,7 @@ class NodeActor:
 
 
 def free_port(host: str) -> int:
-    """A port of this machine that is free now. No port is fixed: several applications may place
-    nodes on the machine."""
+    """A port of this machine that is free now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         return int(server.getsockname()[1])
@@ -113,15 +109,14 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
             cluster,
             f"no machine offers {RESOURCE} (ray start --resources '{{\"{RESOURCE}\": 1}}')",
         )
-    # One actor per machine, with at least one SSM.
+    # At least one SSM per actor.
     machines = machines[: len(ssms)]
     actors = []
     try:
         for number, machine in enumerate(machines):
             host = machine["NodeManagerAddress"]
-            # The actor is bound to its machine, so that a restart keeps the address that engines
-            # use. It is bound by the machine's address, since Ray gives a machine that comes back
-            # another id.
+            # Bound to the machine: a restarted actor keeps its address. By the machine's address:
+            # Ray gives a machine that comes back another id.
             on_machine = {f"node:{host}": 0.001}
             find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)

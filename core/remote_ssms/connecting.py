@@ -22,8 +22,7 @@ __all__ = ["connect_nodes"]
 
 
 def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
-    """The SSMs' names; `bundled` is replaced by the names of the bundled SSMs, so that the SSMs can
-    be divided among nodes. Their folders would differ between machines."""
+    """The SSMs' names; `bundled` is replaced by the names of the bundled SSMs."""
     names: list[str] = []
     for ssm in ssms:
         folders = expand_bundled(ssm) if ssm == BUNDLED else ()
@@ -34,14 +33,13 @@ def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
 def connect_nodes(
     settings: NodeSettings | None, models: LoadedModels, say: Say | None = None
 ) -> RemotePool | None:
-    """The nodes' SSMs for an engine over these models; None without nodes. `say`: see
-    `load_models`. Raises NodeError for a node that does not answer or whose SSMs cannot be used and
-    for a cluster that cannot be used; ConfigError as `check_nodes`."""
+    """The nodes' SSMs for an engine over these models; None without settings. Raises ConfigError,
+    and NodeError for a node or a cluster that cannot be used."""
     if settings is None:
         return None
-    # Before the imports below, which would fail without naming what to install.
+    # Before the imports below: their errors would not say what to install.
     check_nodes(settings)
-    # Imported here, since msgspec and pyzmq are needed with nodes only.
+    # Imported here: msgspec and pyzmq may be missing without nodes.
     from core.remote_ssms.client import RemotePool
     from core.remote_ssms.keys import read_keys
     from core.remote_ssms.zmq_transport import ZmqTransport

@@ -1,8 +1,5 @@
-"""Key files: one file that an engine and its nodes share. Without it no process can connect to a
-node that was started with one.
-
-It has the secret keys of both ends, with which CURVE encrypts and authenticates: neither a node nor
-an engine can be impersonated.
+"""Key files: the secret keys of engine and nodes, with which CURVE encrypts and authenticates. An
+engine and its nodes share one file.
 """
 
 from __future__ import annotations
@@ -42,8 +39,8 @@ class CurveKeys:
 
 
 def write_keys(path: str) -> None:
-    """Writes a new key file that its owner alone can read. Raises ConfigError if the file exists or
-    cannot be created."""
+    """Writes a new key file with mode 600. Raises ConfigError if the file exists or cannot be
+    created."""
     secrets = [zmq.curve_keypair()[1].decode() for _ in range(2)]
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -54,8 +51,8 @@ def write_keys(path: str) -> None:
 
 
 def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | None:
-    """The keys of a file; None if `path` is None. Raises ConfigError that names `field` if the file
-    is no key file, or if its mode is neither 600 nor 400."""
+    """The keys of a file; None if `path` is None. Raises ConfigError for `field` if the file is no
+    key file, or if its mode is neither 600 nor 400."""
     if path is None:
         return None
     try:
@@ -68,7 +65,7 @@ def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | Non
         if match is None:
             raise ConfigError.of(field, path, ALLOWED)
         keys = CurveKeys(match[1].encode(), match[2].encode())
-        # Raises for a key that is not valid Z85, which the pattern does not exclude.
+        # Raises for a key that is not valid Z85.
         _ = keys.node_public, keys.engine_public
     except ConfigError:  # it is a ValueError, which is wrapped below
         raise

@@ -1,7 +1,6 @@
 """The socket of a node: a ROUTER in front of a NodeServer, with CURVE if there are keys.
 
-One thread serves engines. Another thread checks their keys, so that an engine can connect while the
-node drafts.
+A thread of its own checks the engines' keys: an engine can connect while the node drafts.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ POLL_MS = 500
 
 
 def check_bindable(address: str) -> None:
-    """Raises ConfigError for an address that cannot be bound. The address is released again, so
-    that no engine connects before the node can answer."""
+    """Raises ConfigError for an address that cannot be bound. The address is released again."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         set_limits(socket, address, QUEUED)
         _bind(socket, address)
@@ -70,16 +68,14 @@ class NodeListener:
         set_limits(router, address, QUEUED)
         # An engine that reconnects replaces its old connection, which may not have timed out yet.
         router.router_handover = True
-        # Engines send heartbeats with a timeout (heartbeat_ttl). Heartbeats of the node could write
-        # to a closed connection that still has unread frames, where libzmq 4.3.5 aborts
-        # (`!_io_error` in stream_engine_base.cpp).
+        # The node sends no heartbeats: libzmq 4.3.5 aborts at a heartbeat to a closed connection
+        # that still has unread frames (`!_io_error` in stream_engine_base.cpp).
         router.heartbeat_ivl = 0
-        # No limit on received frames, because of the same abort: if the queue has no room for a
-        # frame, the heartbeat after that frame is answered later, perhaps on a closed connection.
+        # No limit on received frames, because of the same abort: with a full queue a heartbeat is
+        # answered later, perhaps on a closed connection.
         router.rcvhwm = 0
         if keys is not None:
-            # Before the socket accepts connections: without the thread that checks keys, every key
-            # would be accepted.
+            # Before the socket accepts connections: otherwise every key would be accepted.
             _admit_engines(self._context, keys.engine_public)
             router.curve_server = True
             router.curve_secretkey = keys.node_secret
@@ -104,8 +100,8 @@ class NodeListener:
         return self._server.names
 
     def serve(self, is_over: Callable[[], bool]) -> None:
-        """Serves until `is_over()`, which is called after each message, and every POLL_MS while
-        none comes."""
+        """Serves until `is_over()`. It is called after each message, and every POLL_MS while no
+        message comes."""
         while not is_over():
             if self._router.poll(POLL_MS):
                 self._answer()
@@ -130,8 +126,8 @@ class NodeListener:
 
 
 def _admit_engines(context: zmq.Context[Any], engine_public: bytes) -> None:
-    """Starts a thread that answers ZAP (RFC 27) until the context ends: 200 for the engine's key in
-    the key file, 400 for any other key. A handshake of CURVE waits for this answer."""
+    """Starts a thread that answers ZAP (RFC 27) until the context ends: 200 for the engine's key,
+    400 for any other key."""
     handler = context.socket(zmq.REP)
     handler.linger = 0
     handler.bind(ZAP_ADDRESS)

@@ -1,10 +1,7 @@
 """Messages between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
 
 An engine sends hello, round, ahead and free; a node answers with welcome, drafts, ahead_drafts or
-refused. A round message holds the tokens that the node has not confirmed and the round's draft
-requests, so that a round is one message each way; an ahead message is sent during the LLM's pass.
-Messages are data only: decoding runs no code of the sender, and refuses anything but one of these
-structs within these bounds.
+refused. Decoding runs no code of the sender.
 """
 
 from __future__ import annotations
@@ -57,35 +54,32 @@ __all__ = [
 ]
 
 M = TypeVar("M")
-# Goes up with any change of a struct: fields have no names, so a message of another version would
-# be misread.
+# Goes up with any change of a struct: fields are encoded without names.
 VERSION = 2
 LARGEST_FRAME = 8 << 20
-"""Bytes; a longer message is refused before it is read."""
+"""The most bytes of a message."""
 MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 17
 """Limits of a message: runs, SSMs, characters of a reason, tokens of one run's text."""
 MOST_MESSAGE_TOKENS = LARGEST_FRAME // 8
-"""Limit on the tokens of all runs in a message: a token takes at most 5 bytes, so the rest fits
-into the frame."""
+"""Limit on the tokens of all runs in a message; a token takes at most 5 bytes."""
 MOST_OUTCOMES = 16
 """The most outcomes of one verification for which a node sends drafts made ahead."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 Position = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
-# Drafts are padded to an LLM's vocabulary; today's largest vocabularies have 262,144 tokens.
+# Bounded: drafts are padded to an LLM's vocabulary.
 VocabularySize = Annotated[int, Meta(ge=0, le=1 << 20)]
 Index = Annotated[int, Meta(ge=0, le=255)]
 NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
-# A device as torch writes it. The pattern excludes ON_NODE: a device with ON_NODE in it would be
-# taken for a device of another node.
+# A device as torch writes it. The pattern excludes ON_NODE, which would name another node.
 Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[NumNodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# The bounds also refuse NaN, which satisfies no bound. The limits have a margin for rounding.
+# NaN satisfies no bound. The limits have a margin for rounding.
 Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
@@ -120,8 +114,7 @@ class HelloMessage(_Message, tag="hello"):
 
 
 class RunSettings(_Message):
-    """The settings on which a run's drafts depend, besides its text. Noise is a function of seed
-    and position, so the seed is enough."""
+    """The settings on which a run's drafts depend."""
 
     temperature: float
     top_k: Count
@@ -146,8 +139,7 @@ class StopLimitsMessage(_Message):
 
 
 class DraftRequestMessage(_Message):
-    """See `core.drafters.base.DraftRequest`. `weight`: of an SSM in a tree drafted by several
-    SSMs."""
+    """See `core.drafters.base.DraftRequest`. `weight`: the SSM's."""
 
     ssm: Name
     index: Index
@@ -159,14 +151,13 @@ class DraftRequestMessage(_Message):
 
 
 class RunRequest(_Message):
-    """One run's part of a round. `tokens`: its text from position `start` on, which the node may
-    not have yet; `settings`: None if the node already has the run. `audition`: the number of last
-    tokens on which the SSMs `to_score` are scored (0: no audition). `top_k`: the number of
-    likeliest tokens to report after each tree node."""
+    """One run's part of a round. `tokens`: the text from the position `start` on; positions count
+    from 0. `settings`: None if the node already has the run. `audition`: the number of last tokens
+    on which the SSMs `to_score` are scored; 0: no audition. `top_k`: the number of likeliest tokens
+    to report after each tree node."""
 
     run: Name
-    # Sent in every message, although the node usually knows the position, so that a gap or another
-    # text is noticed.
+    # In every message: the node notices a gap or another text.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -184,9 +175,9 @@ class RoundMessage(_Message, tag="round"):
 
 
 class AheadRequest(_Message):
-    """Drafting ahead for one run. `text`: the tokens that the node may lack; its `drafts` were made
-    ahead and are being verified. `token_ids`, `parents`: the tree that the LLM verifies. `drafts`:
-    the drafts to make after the tree; `room`: see `TokenSequence.room`."""
+    """Drafting ahead for one run. `text`: the tokens that the node may lack; `text.drafts` were
+    made ahead and are being verified. `token_ids`, `parents`: the tree that the LLM verifies.
+    `drafts`: the drafts to make after the tree; `room`: see `TokenSequence.room`."""
 
     text: RunRequest
     token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]
@@ -253,8 +244,7 @@ class TopRow(_Message):
 
 class DraftReply(_Message):
     """See `core.trees.draft.Draft`. `temperature`: of the SSM's scores; `likelihoods`: of the
-    text's tokens since the SSM's last report, the newest last. An `error` says why the SSM
-    failed."""
+    text's tokens since the SSM's last report, the newest last; `error`: why the SSM failed."""
 
     ssm: Name
     index: Index
@@ -281,8 +271,7 @@ class Audition(_Message):
 
 class RunReply(_Message):
     """One run's drafts. `length`: the number of tokens of its text that the node now has. `need`:
-    -1, or the position from which the text must be sent again; then text is missing, and nothing
-    was drafted."""
+    -1, or the position from which the text must be sent again; nothing was drafted then."""
 
     run: Name
     length: Position
@@ -337,8 +326,8 @@ class AheadDraftsMessage(_Message, tag="ahead_drafts"):
 
 
 class RefusedMessage(_Message, tag="refused"):
-    """A message was not served, for this `reason`. `number`: the number of the refused message, 0
-    if the message had none or could not be decoded."""
+    """A message was not served. `number`: of the refused message; 0 if the message had no number or
+    could not be decoded."""
 
     number: Count
     reason: Text
@@ -359,8 +348,7 @@ def encode(message: ToNode | FromNode) -> bytes:
 
 
 def to_node(frame: bytes) -> ToNode:
-    """An engine's message. Raises MessageError, also for a message that names a run twice, which is
-    ambiguous."""
+    """An engine's message. Raises MessageError, also for a message that names a run twice."""
     message = _decode(_TO_NODE, frame)
     if isinstance(message, RoundMessage | AheadMessage):
         names = [(run.text if isinstance(run, AheadRequest) else run).run for run in message.runs]
@@ -376,7 +364,6 @@ def from_node(frame: bytes) -> FromNode:
 
 
 def _decode(decoder: Decoder[M], frame: bytes) -> M:
-    # The sockets of `zmq_transport` have this limit too; another transport may have none.
     if len(frame) > LARGEST_FRAME:
         raise MessageError(f"message of {len(frame)} bytes: at most {LARGEST_FRAME} are read")
     try:

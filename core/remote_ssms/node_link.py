@@ -14,14 +14,12 @@ from core.remote_ssms.messages import AheadReply, RunReply, ServedSsm, WelcomeMe
 __all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
 LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
-"""A round waits for a node DEADLINE_TRIPS times its median round trip, within these bounds; the
-engine may set the upper bound for each round. See `NodeLink.deadline_s`."""
+"""Bounds of `NodeLink.deadline_s`, unless the engine sets others."""
 DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
 """Seconds between two hellos to a node that was refused."""
 GIVE_UP_S = 60.0
-"""Seconds after a round's message from which on the next round gives up its answer and sends a new
-hello."""
+"""Seconds without an answer to a round after which the node is marked lost."""
 MEDIAN_TRIPS = 32
 """The number of last round trips in the median."""
 
@@ -69,7 +67,7 @@ class NodeLink:
 
     @property
     def engine_names(self) -> dict[str, str]:
-        """The node's name of each of its SSMs, by the engine's name."""
+        """The node's names of its SSMs, by the engine's names."""
         return {name: served for served, name in self.ssms.items()}
 
     @property
@@ -79,8 +77,8 @@ class NodeLink:
 
     @property
     def deadline_s(self) -> float:
-        """How long a round waits for this node. If the node usually takes longer than the longest
-        deadline, this is the least deadline: waiting longer would rarely help."""
+        """How long a round waits for this node. A node that usually takes longer than the longest
+        deadline gets the least deadline: waiting would rarely help."""
         if self.median_s > self.longest_deadline_s:
             return self.least_deadline_s
         # The median, not the mean: one slow answer does not lengthen every later wait.
@@ -116,7 +114,7 @@ class NodeLink:
         self.ready, self.refusal = True, ""
 
     def begin_round(self, number: int, now: float) -> None:
-        """Records that a round is about to be sent."""
+        """Records the round that is sent next."""
         self.pending_number, self.sent_at, self.round_deadline_s = number, now, self.deadline_s
 
     def on_connect(self) -> None:
@@ -129,8 +127,8 @@ class NodeLink:
         self.mark_lost()
 
     def mark_lost(self, reason: str = "") -> None:
-        """The node gets no rounds until its next welcome, and no answer is expected. `reason`: why
-        the node is refused, empty if it is not."""
+        """The node gets no rounds until its next welcome. `reason`: why the node is refused, empty
+        if it is not."""
         # An answer that may never come must not keep `free` False for ever.
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
@@ -150,10 +148,9 @@ class NodeLink:
         """Records the round trip of an answer; returns False if it does not answer the pending
         round. `busy_s`: the time that the node spent on the answer.
 
-        `awaited`: the answer was read when it came, so its trip is exact. `late`: the answer was
-        read in a later round; its trip is too long, which the median tolerates. Any other answer
-        was read after local SSMs had drafted: its trip counts as at most `busy_s` plus the last
-        time in transit.
+        `awaited`: the answer was read when it came. `late`: the answer was read in a later round;
+        the median tolerates its long trip. Any other answer may have waited to be read: its trip
+        counts as at most `busy_s` plus the last time in transit.
         """
         # An answer to a round that was given up, or of a process before the last welcome.
         if not number or number != self.pending_number:
@@ -169,8 +166,7 @@ class NodeLink:
         return True
 
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
-        """Records how much of a run's text the node has. `is_open`: the run has not ended; a late
-        answer may name a run that has."""
+        """Records how much of a run's text the node has. `is_open`: the run has not ended."""
         # The node lacks text before the sent tokens: the next round sends the whole text.
         if reply.need >= 0:
             self.held_tokens.pop(reply.run, None)
@@ -203,7 +199,7 @@ class NodeLink:
     def notes_for(self, run_id: str, missing: str) -> list[str]:
         """The notes for a run with requests to this node: one when the node goes missing, and one
         when it is back. `missing`: why the node did not answer, empty if it did."""
-        # One note for each absence, not one in every round.
+        # One note for each absence, not in every round.
         if missing and run_id not in self.notified_runs:
             self.notified_runs.add(run_id)
             rest = "rounds go on without its drafts until it answers"

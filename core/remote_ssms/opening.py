@@ -1,4 +1,4 @@
-"""Opens a node: loads its SSMs, warms up the draft kinds of KINDS, listens."""
+"""Opens a node: loads and warms up its SSMs, and listens."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from core.remote_ssms.server import NodeServer
 __all__ = ["open_node"]
 
 CLIENT = b"warm-up"
-# Draft kinds with temperatures: the two kinds of most presets, and CoSine's kind, whose drafts are
-# not one compiled call.
+# Draft kinds with temperatures.
 KINDS = (("topk", 0.0), ("coupled", 0.8), ("fused", 0.8))
 
 
@@ -38,7 +37,7 @@ def open_node(
     say: Say | None = None,
 ) -> NodeListener:
     """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any free port; the
-    rest as for `load_ssms`. Raises the errors of `load_ssms`, `NodeServer` and `NodeListener`."""
+    rest as for `load_ssms`. Raises ConfigError, and the errors of `load_ssms`."""
     check_bindable(address)  # before the SSMs are loaded, which takes long
     models, tokenizer = load_ssms(ssms, dtype, device, say)
     vocabulary = vocabulary_hash(tokenizer)
@@ -48,8 +47,7 @@ def open_node(
 
 
 def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
-    """Handles messages as from an engine, so that the first round does not wait for compiling and
-    allocating."""
+    """Handles messages as from an engine: the first round must not wait for compiling."""
     server.handle(CLIENT, encode(HelloMessage(VERSION, tokenizer_hash, vocab_size)))
     for number, (kind, temperature) in enumerate(KINDS, 1):
         settings = RunSettings(
@@ -70,7 +68,7 @@ def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
             DraftRequestMessage(name, index, kind, [1, 1, 1], 3, 1.0, None)
             for index, name in enumerate(server.names)
         ]
-        # The second text continues the first, as a next round does: tokens are committed, too.
+        # The second text continues the first: tokens are committed, too.
         for text in ([0, 0, 0], [0, 0, 0, 0]):
             request = RunRequest("warm-up", 0, text, settings, drafts, 0, [], 0)
             server.handle(CLIENT, encode(RoundMessage(number, [request])))

@@ -22,9 +22,8 @@ __all__ = ["NodeAnswers", "NodeRound", "PendingRound"]
 @dataclass(slots=True)
 class NodeAnswers:
     """A run's results from all nodes. `drafts`, `errors`: by drafter index. `auditions`:
-    log-probabilities by SSM, which took `audition_ms`. `trips`: the round trip to each node with a
-    request, and the trip of each message with drafts made ahead that are used. `notes`: sentences
-    for the user. `ahead`: requests whose drafts arrived before the round."""
+    log-probabilities by SSM; `audition_ms`: their time. `notes`: sentences for the user. `ahead`:
+    requests whose drafts arrived before the round."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
     errors: dict[int, NodeError] = field(default_factory=dict)
@@ -38,9 +37,8 @@ class NodeAnswers:
 @dataclass(slots=True)
 class NodeRound:
     """One node's part of a round. `ready`: drafts that arrived before the round; `runs`: the runs
-    with requests for this node; `clock`: times of the message with these requests and of its
-    answer, None if no message was sent; `message`: the answer; `refusal`: why the node refused the
-    round."""
+    with requests for this node; `clock`: None if no message was sent; `message`: the answer;
+    `refusal`: why the node refused the round."""
 
     link: NodeLink
     ready: list[tuple[RemoteRun, ReadyDrafts]]
@@ -51,13 +49,12 @@ class NodeRound:
 
     def record_outcome(self, number: int, now: float) -> tuple[str, str]:
         """Records in the link whether the node answered round `number`. Returns `NodeTrip.state`,
-        and why there was no answer in time, empty if there was one."""
+        and why there was no answer in time, else an empty string."""
         link = self.link
         if self.message is not None:
             link.end_absence(now)
             return "in_time", ""
-        # `late`: the answer to this round is still expected. `absent`: the round was not sent to
-        # the node, or the node was marked lost since.
+        # `late`: the answer to this round is still expected.
         state = "late" if link.pending_number == number else "absent"
         link.begin_absence(now)
         return state, link.missing_reason(late=state == "late", why=self.refusal)
@@ -75,13 +72,12 @@ class NodeRound:
             end_ms = sequence.ms(self.clock.received or None)
             trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
         if self.message is not None and (reply := self.reply(run)) is not None:
-            # The node's own figure; it cannot have taken longer than the round trip.
             busy_ms = min(self.message.busy_ms, trip_ms)
             trip = replace(trip, busy_ms=busy_ms, drafts=len(reply.drafts))
         return trip
 
     def reply(self, run: RemoteRun) -> RunReply | None:
-        """The node's reply to one run, None if there is none."""
+        """The node's reply to one run, or None."""
         if self.message is None:
             return None
         # The last reply, if a faulty node sends several replies to one run.
@@ -117,8 +113,8 @@ class NodeRound:
         drafters: Mapping[str, RemoteSsm],
         vocab_size: int,
     ) -> None:
-        """Adds the node's drafts and auditions to the run's `answer`; drafts that were not
-        requested are ignored, faulty drafts become errors."""
+        """Adds the node's drafts and auditions to the run's `answer`. Drafts that were not
+        requested are ignored; faulty drafts become errors."""
         reply, link = self.reply(run), self.link
         if reply is None or self.clock is None:
             return
@@ -129,8 +125,7 @@ class NodeRound:
             if request is None or request.name != name:
                 continue
             draft = draft_of(one, name, self.clock, len(reply.drafts))
-            # Checked, since it is from another process: a malformed tree would fail the LLM's pass
-            # of all runs.
+            # From another process: a malformed tree would fail the LLM's pass of all runs.
             fault = one.error or fault_of(request, draft, one.likelihoods, requests, vocab_size)
             if fault:
                 answer.errors[one.index] = NodeError(f"node {link.address}: {fault}")
@@ -140,7 +135,7 @@ class NodeRound:
         num_scores = min(run.window, len(run.sequence.tokens)) - 1
         for audition in reply.auditions:
             name = link.ssms.get(audition.ssm, "")
-            # Routers compare scores of the same tokens.
+            # Scores of other tokens cannot be compared.
             if name in run.to_score and len(audition.log_probs) == num_scores:
                 answer.auditions[name] = audition.log_probs
                 answer.audition_ms += audition.ms
@@ -157,8 +152,8 @@ class PendingRound:
     def answers(
         self, drafters: Mapping[str, RemoteSsm], vocab_size: int, now: float
     ) -> dict[str, NodeAnswers]:
-        """The results by run id. Temperatures and likelihoods that the nodes report are recorded in
-        `drafters`. `now`: on the transport's clock."""
+        """The results by run id. Records the nodes' temperatures and likelihoods in `drafters`.
+        `now`: on the transport's clock."""
         answers = {run.sequence.run_id: NodeAnswers() for run in self.runs}
         _share_time([part.clock for part in self.parts if part.message and part.clock])
         for part in self.parts:
@@ -177,8 +172,8 @@ class PendingRound:
 
 
 def _share_time(clocks: Sequence[DraftClock]) -> None:
-    """Sets the clocks' shares: the times of nodes that work in parallel add up to the time from the
-    first message to the last answer."""
+    """Sets the clocks' shares: the nodes' times add up to the time from the first message to the
+    last answer."""
     total = sum(clock.received - clock.sent for clock in clocks)
     if total > 0:
         elapsed = max(clock.received for clock in clocks) - min(clock.sent for clock in clocks)

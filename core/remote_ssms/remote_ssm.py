@@ -16,9 +16,7 @@ __all__ = ["RemoteSsm"]
 
 
 class RemoteSsm:
-    """See Drafter. RemotePool requests its drafts, for all SSMs of a node and all runs in one
-    message; that message also brings the tokens committed since the last message, so `commit` sends
-    nothing."""
+    """See Drafter. RemotePool requests the drafts."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
@@ -36,16 +34,16 @@ class RemoteSsm:
         return ()
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """Raises EngineError: RemoteDrafting requests all of a round's drafts at once."""
+        """Raises EngineError."""
         raise EngineError(f"drafter {self.name} is on a node: RemotePool.begin requests its drafts")
 
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """See the class."""
+        """Sends nothing: the next message of a round brings the tokens."""
 
     def close(self, sequence: TokenSequence) -> None:
-        """Sends nothing: the text stays on the node for its other SSMs, until RemotePool.free."""
+        """Sends nothing: the text stays on the node until RemotePool.free."""
         self._temperatures.pop(sequence.run_id, None)
         self._likelihoods.pop(sequence.run_id, None)
 
@@ -56,11 +54,11 @@ class RemoteSsm:
         return self._likelihoods.pop(sequence.run_id, [])
 
     def observe(self, run: str, temperature: float, likelihoods: list[float]) -> None:
-        """Records the node's report with a draft that came in time, or was made ahead."""
+        """Records the node's report on a draft."""
         # A late report may be of a run that has ended.
         if run in self._temperatures:
             self._temperatures[run] = temperature
             so_far = self._likelihoods.setdefault(run, [])
             so_far += likelihoods
-            # Bounded, since a run may have no rule that reads the likelihoods.
+            # Bounded: a run may have no rule that reads likelihoods.
             del so_far[:-MOST_TOKENS]

@@ -54,8 +54,7 @@ def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: 
 
 
 def fault_text(error: BaseException) -> str:
-    """A model's error for a message. A path in the error may have characters that are no Unicode
-    text."""
+    """A model's error for a message, as one line."""
     return one_line(f"{type(error).__name__}: {error}", MOST_TEXT - len("..."))
 
 
@@ -83,7 +82,7 @@ def ahead_reply(
             probabilities[outcome] = min(1.0, ahead.outcomes.get(outcome, 0.0))
             reply = draft_reply(requests[name], draft, received_at, request.text.top_k)
             drafts.setdefault(outcome, []).append(reply)
-    # Each outcome has drafts of several SSMs, so the frame grows with the number of outcomes.
+    # The frame grows with the number of outcomes.
     likeliest = sorted(drafts, key=lambda outcome: -probabilities[outcome])[:MOST_OUTCOMES]
     return AheadReply(
         run=request.text.run,
@@ -106,9 +105,8 @@ def frame_of(answer: DraftsMessage | AheadDraftsMessage) -> tuple[bytes, bool]:
     """The answer as a frame of at most LARGEST_FRAME bytes, and whether the frame is a refusal
     instead.
 
-    A larger answer loses parts on which no text depends. First it loses the likeliest tokens of
-    each tree node, which are only displayed; then the drafts for likely outcomes, which the next
-    round requests. If the answer is still too large, the frame is a refusal."""
+    A larger answer loses the likeliest tokens of tree nodes, then the drafts for likely outcomes.
+    If the answer is still too large, the frame is a refusal."""
     frame = encode(answer)
     if len(frame) > LARGEST_FRAME:
         for reply in _draft_replies(answer):
@@ -147,7 +145,7 @@ def _stages(timings: Sequence[Timed], received_at: float) -> list[StageTimes]:
 
 
 def _top_rows(draft: Draft, count: int) -> list[TopRow]:
-    """The likeliest tokens after each tree node that was fed, before sampling's processors."""
+    """The likeliest tokens after each tree node that was fed, by the plain softmax."""
     if not count or draft.logits is None or not draft.rows:
         return []
     # probs: (n, V), row i after tree_nodes[i].

@@ -29,9 +29,9 @@ Part = TypeVar("Part", RunRequest, AheadRequest)
 
 @dataclass(frozen=True, slots=True)
 class RemoteRun:
-    """One run's requests to the nodes in a round: drafts, with the weights of their drafters by
-    index; an audition of the SSMs `to_score` on the last `window` tokens; the `top_k` likeliest
-    tokens of each tree node."""
+    """One run's requests to the nodes in a round. `weights`: the drafters' weights, by index.
+    `to_score`: SSMs for an audition on the last `window` tokens. `top_k`: the number of likeliest
+    tokens to report after each tree node."""
 
     sequence: TokenSequence
     requests: tuple[DraftRequest, ...]
@@ -44,9 +44,8 @@ class RemoteRun:
 def requests_of(
     link: NodeLink, runs: Sequence[Run], part_of: Callable[[NodeLink, Run], Part | None]
 ) -> tuple[list[Run], list[Part]]:
-    """The runs with requests to a node, and their parts of its message. There are at most MOST_RUNS
-    runs, with at most MOST_MESSAGE_TOKENS tokens of new text. The other runs have no part in this
-    message."""
+    """The runs with requests to a node, and their parts of a message: at most MOST_RUNS runs. Their
+    new text has at most MOST_MESSAGE_TOKENS tokens."""
     own_runs: list[Run] = []
     parts: list[Part] = []
     tokens = 0
@@ -57,8 +56,7 @@ def requests_of(
         text = part.text if isinstance(part, AheadRequest) else part
         tokens += len(text.tokens)
         if len(parts) == MOST_RUNS or (parts and tokens > MOST_MESSAGE_TOKENS):
-            # Runs are taken in order: new text that does not fit here fits into a later message,
-            # when the node has the earlier texts.
+            # In order: later text fits into a later message, when the node has the earlier texts.
             break
         own_runs.append(run)
         parts.append(part)
@@ -66,8 +64,7 @@ def requests_of(
 
 
 def is_too_long(sequence: TokenSequence) -> bool:
-    """Whether a run's text is longer than nodes take: from then on nodes draft nothing for the
-    run."""
+    """Whether a run's text is longer than nodes take."""
     return len(sequence.tokens) > MOST_TOKENS
 
 
@@ -78,7 +75,6 @@ def run_request(link: NodeLink, run: RemoteRun) -> RunRequest | None:
     if not (drafts or to_score) or is_too_long(run.sequence):
         return None
     request = _text_request(link, run.sequence, drafts, run.top_k)
-    # A window of 0 is no audition.
     request.audition, request.to_score = (run.window if to_score else 0), to_score
     return request
 
@@ -98,7 +94,7 @@ def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
 def _text_request(
     link: NodeLink, sequence: TokenSequence, drafts: list[DraftRequestMessage], top_k: int
 ) -> RunRequest:
-    """The part of a run's text that the node may not have, and its draft requests."""
+    """The part of a run's text that the node may not have, and the draft requests."""
     start = link.held_tokens.get(sequence.run_id, 0)
     # Settings do not change within a run: a node with some of its text has them.
     settings = None if start else run_settings(sequence)
@@ -125,8 +121,7 @@ def _draft_requests(
 
 
 def _stop_limits(request: DraftRequest) -> StopLimitsMessage | None:
-    # A stop rule that cannot be expressed in numbers is not sent: the node then drafts the full
-    # shape.
+    # A stop rule that cannot be expressed in numbers is not sent.
     limits = None if request.stop is None else request.stop.limits(request.name)
     if limits is None:
         return None

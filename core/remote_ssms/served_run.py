@@ -44,7 +44,7 @@ class ServedRun:
     def holds(self, start: int, tokens: Sequence[int]) -> bool:
         """Whether these tokens, from position `start` on, continue the text."""
         text = self.sequence.tokens
-        # The tokens may overlap the text: an engine repeats tokens that no answer has confirmed.
+        # An engine repeats tokens that no answer has confirmed.
         overlap = text[start:]
         return start <= len(text) <= start + len(tokens) and overlap == [*tokens[: len(overlap)]]
 
@@ -98,13 +98,13 @@ def sequence_from(
         # Never called: a node writes no text.
         detokenizer=Detokenizer(tokenizer, ()),
         eos_ids=frozenset(settings.eos_ids),
-        # Never read here: the engine has cut each request to the room that its text has.
+        # Never read on a node: the engine cuts requests to the text's room.
         context_length=len(ids),
     )
 
 
 def draft_request(message: DraftRequestMessage, sequence: TokenSequence) -> DraftRequest:
-    """The request of a message, for the node's own SSM."""
+    """The request of a message."""
     stop = None
     if message.stop is not None:
         scores = None if message.stop.scores is None else tuple(message.stop.scores)
@@ -128,8 +128,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
         if not can_begin_ahead(draft.kind, run.sequence.speculation.combine):
             raise ConfigError.of("draft", draft.kind, "a kind that can be begun ahead")
     draft_requests = [draft_request(draft, run.sequence) for draft in request.drafts]
-    # The requests by number of committed tokens, from 1: a draft after more tokens may be less
-    # deep, since the draft has to fit into the text.
+    # The requests by number of committed tokens, from 1: the draft must fit into the text's room.
     return AheadPlan(
         run.sequence,
         tree,
@@ -148,7 +147,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
 def _tree_of(request: AheadRequest, vocab_size: int) -> TokenTree:
     token_ids, parents = request.token_ids, request.parents
     count = len(token_ids)
-    # Decoding a message checks only sizes, but the passes index arrays by these ids and parents.
+    # Decoding does not check these values, and passes index arrays by them.
     if max(token_ids, default=0) >= vocab_size:
         raise ConfigError.of("token_ids", max(token_ids), f"ids from 0 to {vocab_size - 1}")
     if len(parents) != count or any(

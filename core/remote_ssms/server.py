@@ -1,8 +1,7 @@
 """NodeServer: answers messages with drafts of one node's SSMs. One frame in, at most one out.
 
-The server keeps the text of each run, so that a round message need bring only the tokens committed
-since the last answer. If text is missing, `RunReply.need` reports this, and the engine sends the
-text again. So a restarted node costs only time. The socket is in `core.remote_ssms.listener`.
+The server keeps the text of each run: a round message brings the tokens committed since the last
+answer. If text is missing, `RunReply.need` says so.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ from core.trees.draft import Draft
 
 __all__ = ["NodeServer"]
 
-# Bounds on memory that clients can occupy, besides MOST_RUNS. The least recently used client is
-# dropped first.
+# Bounds on the memory that clients can occupy.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
 """Seconds without a request after which a run is freed: its engine may have ended."""
@@ -83,9 +81,9 @@ class NodeServer:
         self._tokenizer, self._tokenizer_hash = tokenizer, tokenizer_hash
         self._clock = clock
         self._process_id = secrets.token_hex(8)
-        # By the size of an LLM's vocabulary: drafts are padded to it.
+        # By the size of an LLM's vocabulary, to which drafts are padded.
         self._pools: dict[int, SsmPool] = {}
-        # By client: the vocabulary size of its LLM.
+        # The vocabulary size of each client's LLM, in order of the last use.
         self._clients: dict[bytes, int] = {}
         self._runs: dict[tuple[bytes, str], ServedRun] = {}
 
@@ -97,9 +95,9 @@ class NodeServer:
     def handle(
         self, client: bytes, frame: bytes, interrupted: CancelSignal | None = None
     ) -> bytes | None:
-        """Serves one message of a client; returns the answer, None if the message has none.
-        Drafting ahead stops once `interrupted` is set, which means that another message waits; then
-        no drafts are sent."""
+        """Serves one message of a client; returns the answer, or None without an answer.
+        `interrupted`: set when another message waits; drafting ahead then ends without an
+        answer."""
         try:
             message = to_node(frame)
         except MessageError as error:
@@ -114,7 +112,6 @@ class NodeServer:
             for run in message.runs:
                 self._free((client, run))
             return None
-        # In order of use: the first client is the next to be dropped.
         self._clients[client] = self._clients.pop(client)
         try:
             answer = (
@@ -129,10 +126,10 @@ class NodeServer:
             return encode(RefusedMessage(message.number, reason))
         if answer is None:
             return None
-        # A larger frame would end the connection, in this round and in every later one.
+        # A larger frame would end the connection.
         frame, is_refused = frame_of(answer)
         if is_refused:
-            self._free_all(client)  # since likelihoods of this answer would be missing
+            self._free_all(client)  # likelihoods of this answer would be missing
         return frame
 
     def forget_unused(self) -> None:
@@ -207,8 +204,7 @@ class NodeServer:
     def _ahead(
         self, client: bytes, message: AheadMessage, interrupted: CancelSignal
     ) -> AheadDraftsMessage | None:
-        """The drafts for likely outcomes; None if `interrupted`. Drafts that were begun are kept
-        for the next round."""
+        """The drafts for likely outcomes; None if `interrupted`."""
         received_at = time.perf_counter()
         pool = self._pools[self._clients[client]]
         texts = [request.text for request in message.runs]
@@ -263,15 +259,15 @@ class NodeServer:
         *,
         keep_drafts: bool = False,
     ) -> tuple[list[ServedRun], list[RunReply]]:
-        """The runs of a message with their texts brought up to date, and replies to the other runs,
-        whose text is missing or whose request is invalid. `keep_drafts`: whether the drafts after a
-        text without new tokens are kept, since they are being verified, or dropped."""
+        """The runs of a message with their texts brought up to date, and replies to the runs with a
+        missing text or an invalid request. `keep_drafts`: whether drafts are kept if the text has
+        no new tokens: they are being verified."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
         runs: list[ServedRun] = []
         replies = []
         for request in requests:
-            # Checked here, not in decoding: some of these limits depend on the SSMs and the client.
+            # Not checked in decoding: some limits depend on the SSMs and the client.
             try:
                 _check(request, pool)
                 run = self._updated_run(client, request, pool, in_message, keep_drafts)
@@ -294,9 +290,9 @@ class NodeServer:
         in_message: Container[tuple[bytes, str]],
         keep_drafts: bool,
     ) -> ServedRun | None:
-        """The run with its text brought up to date and committed in its SSMs; None if the text
-        before `start` or the settings of a new run are missing. A new run may replace the least
-        recently used run that is not `in_message`. Raises ConfigError for invalid settings."""
+        """The run with its text brought up to date and committed in its SSMs; None if text or the
+        settings of a new run are missing. A new run may replace the least recently used run that is
+        not `in_message`. Raises ConfigError for invalid settings."""
         key = (client, request.run)
         run = self._runs.get(key)
         if run is not None and run.holds(request.start, request.tokens):
@@ -340,7 +336,7 @@ class NodeServer:
 
 
 class _RoundDrafting:
-    """The drafts of one round. `received_at`: when its message arrived (time.perf_counter).
+    """The drafts of one round. `received_at`: when the message arrived, by time.perf_counter.
     `reporting`: whether replies have the SSMs' temperatures and likelihoods."""
 
     def __init__(self, pool: SsmPool, received_at: float, *, reporting: bool = True) -> None:
@@ -350,7 +346,7 @@ class _RoundDrafting:
         self._replies: dict[str, list[DraftReply]] = {}
 
     def draft(self, runs: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
-        """The drafts of each run, by its name. Requests of several runs share an SSM's passes."""
+        """The drafts by run name. Requests of several runs share an SSM's passes."""
         by_ssm: dict[str, list[tuple[ServedRun, DraftRequest]]] = {}
         pooled: list[tuple[ServedRun, PooledRequest]] = []
         for run in runs:
@@ -376,7 +372,6 @@ class _RoundDrafting:
         return self._replies
 
     def _draft_together(self, pooled: Sequence[tuple[ServedRun, PooledRequest]]) -> None:
-        """Drafts one tree for each run, with all of the run's SSMs on this node."""
         results = self._pool.draft_together([pool_request for _, pool_request in pooled])
         for (run, pool_request), drafts in zip(pooled, results, strict=True):
             if isinstance(drafts, BaseException):
@@ -410,8 +405,7 @@ class _RoundDrafting:
 
 
 def _check(request: RunRequest, pool: SsmPool) -> None:
-    """Raises ConfigError for a draft kind that is unknown or draws tokens, a shape or a text above
-    the limits, and for an unknown SSM or token id."""
+    """Raises ConfigError."""
     for draft in request.drafts:
         kind = draft.kind
         if kind not in DRAFT_KINDS or draft_kind(kind).drawn or kind == "auto":
@@ -430,7 +424,6 @@ def _check(request: RunRequest, pool: SsmPool) -> None:
 
 
 def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
-    """Commits the tokens since the last drafts in every SSM that has read the run."""
     run.sequence.tokens += token_ids
     for name in sorted(run.open_ssms):
         # Without new tokens a draft that was never verified is dropped.

@@ -11,14 +11,14 @@ __all__ = ["Arrival", "Transport"]
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What arrived from a node: a `frame`, or a `change` of its connection: `up`, `down`, or
-    `refused` (the handshake failed, usually for another key)."""
+    `refused` if the handshake failed."""
 
     node: int
     frame: bytes | None = None
     change: str = ""
 
 
-# A transport has its own clock, so that tests need neither sockets nor waiting.
+# A transport has its own clock: tests need no waiting.
 class Transport(Protocol):
     """Sends frames to nodes and receives frames from them. A node is identified by its number. Used
     by one thread at a time."""
@@ -32,8 +32,7 @@ class Transport(Protocol):
         ...
 
     def poll(self, until: float) -> list[Arrival]:
-        """Waits for an arrival, but not longer than until the time `until`. Returns the arrivals,
-        an empty list if there was none."""
+        """Waits for an arrival until the time `until` at the latest. Returns the arrivals."""
         ...
 
     def close(self) -> None:

@@ -28,8 +28,7 @@ REOPEN_S = 5.0
 """Time after which a connection that is down is opened again. libzmq reconnects on its own, but
 never after it has received a frame that is too long or of another protocol."""
 QUEUED = 16
-"""The largest number of frames that wait for a node. Few frames wait, since a round is sent only
-after the answer to the preceding round."""
+"""The most frames that wait for a node."""
 EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_DISCONNECTED
@@ -52,9 +51,8 @@ class ZmqTransport:
     def __init__(self, addresses: Sequence[str], keys: CurveKeys | None) -> None:
         self._addresses = tuple(addresses)
         self._keys = keys
-        # An identity is kept after a reconnection, so that a node finds this engine's runs. Each
-        # address has its own identity: two sockets with the same identity at one node would replace
-        # each other for ever.
+        # Kept after a reconnection: a node finds this engine's runs by the identity. Each address
+        # has its own: two sockets with one identity at one node would replace each other for ever.
         self._identities = [secrets.token_bytes(16) for _ in self._addresses]
         self._context: zmq.Context[Any] | None = None
         self._sockets: list[zmq.Socket[Any]] = []
@@ -78,7 +76,7 @@ class ZmqTransport:
         # Rounded up: `poll` takes an integer, and 0 would spin until the deadline.
         ready = dict(self._poller.poll(int(wait_ms) + (wait_ms % 1 > 0)))
         arrivals: list[Arrival] = []
-        # Changes first, so that a connection counts as up when its frames are handled.
+        # Changes first: a connection counts as up when its frames are handled.
         for node, monitor in enumerate(self._monitors):
             if monitor in ready:
                 arrivals += self._changes(node, monitor)
@@ -128,9 +126,8 @@ class ZmqTransport:
         if self._context is not None:
             return
         self._context = zmq.Context()
-        # Monitors' queues have no limit. A node that refuses each connection would otherwise fill
-        # its monitor's queue. A full queue blocks ZeroMQ's only thread, and so the heartbeats to
-        # all other nodes.
+        # Monitors' queues have no limit: a full queue would block ZeroMQ's only thread, and so the
+        # heartbeats to all other nodes.
         self._context.rcvhwm = 0
         for address, identity in zip(self._addresses, self._identities, strict=True):
             socket = self._context.socket(zmq.DEALER)
@@ -140,10 +137,9 @@ class ZmqTransport:
             # was closed with a full queue, see NodeListener.
             socket.rcvhwm = 0
             socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
-            # After this time the node, which sends no heartbeats, ends the connection of a silent
-            # engine.
+            # After this time the node ends the connection of a silent engine.
             socket.heartbeat_ttl = SILENCE_MS
-            # Nothing is queued for a node that is not connected: it would come too late.
+            # Nothing is queued for a node that is not connected: the frame would come too late.
             socket.immediate = True
             socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, LONGEST_RECONNECT_MS
             if self._keys is not None:
@@ -160,9 +156,8 @@ class ZmqTransport:
 
 
 def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
-    """Limits the bytes of a frame, the number of queued frames (`queued`) and the time of a
-    handshake. Both ends of a connection use it. `address`: HOST:PORT, whose host decides whether
-    the socket uses IPv6."""
+    """Limits the bytes of a frame, the number of queued frames and the time of a handshake.
+    `address`: HOST:PORT; the host decides whether the socket uses IPv6."""
     socket.linger = 0
     # A name that cannot be resolved now is resolved later, as IPv4.
     with suppress(OSError):
@@ -173,8 +168,6 @@ def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
 
 
 def _frames(socket: zmq.Socket[Any]) -> list[bytes]:
-    """The received frames, at most QUEUED. A part of a multipart message would count as a frame,
-    but nodes send no such messages."""
     frames: list[bytes] = []
     with suppress(zmq.Again):
         while len(frames) < QUEUED:

@@ -1,5 +1,4 @@
-"""Speculation length policies, found by name. They choose how many steps the next draft takes; 0
-steps are plain decoding."""
+"""Speculation length policies: they choose how many steps the next draft may take."""
 
 from __future__ import annotations
 
@@ -37,6 +36,6 @@ Maker = Callable[[SpeculationConfig, Costs], LengthPolicy]
 
 
 def make_policy(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
-    """A new policy for one run; `costs` belongs to the engine and outlives the run."""
+    """A new policy for one run."""
     make: Maker = implementation_of(length_policy(config.length).implementation)
     return make(config, costs)

@@ -1,7 +1,6 @@
 """The LengthPolicy protocol: what a policy decides before and during a draft, and what it observes.
 
-A policy works on numbers: it gets no model, tree or token. One policy serves one run; the
-measured times (`Costs`) belong to the engine and outlive the run.
+A policy serves one run. It works on numbers: it gets no model, tree or token.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StopLimits:
-    """A Stop's rule for one drafter as numbers. The native kernel and drafter nodes use it, since
-    they cannot call a Stop.
+    """A Stop's rule for one drafter as numbers, for code that cannot call a Stop.
 
-    A node may have children if its score is at least `least`; no child is deeper than `longest`;
-    depth i + 1 is drafted if min(1, sum of the parents' cumulative scores) >= `scores[i]`, or if
+    A node may have children if its score is at least `least`. No child is deeper than `longest`.
+    Depth i + 1 is drafted if min(1, sum of the parents' cumulative scores) >= `scores[i]`, or if
     `scores` has no entry i.
     """
 
@@ -43,16 +41,15 @@ class StopLimits:
 
 
 class Stop(Protocol):
-    """Ends a draft early. `grows` and `continues` depend only on tokens that are already drafted.
-    If they depended on the tokens of the step that they allow, `mss` and `traversal` would be
-    biased."""
+    """Ends a draft early. `grows` and `continues` may depend on drafted tokens: tokens of the next
+    step would bias `mss` and `traversal`."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""
         ...
 
     def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
-        """Whether the draft goes on with a pass that adds children at `depth` (from 1). `scores`:
+        """Whether the draft goes on with a pass that adds children at `depth`, from 1. `scores`:
         the cumulative scores of the nodes that would get children; [1.0] for depth 1."""
         ...
 
@@ -62,20 +59,17 @@ class Stop(Protocol):
         ...
 
     def keeps(self, score: float) -> bool:
-        """Whether a drafted node of this cumulative score is worth verifying. A node is dropped
-        anyway if its parent is dropped. Not called under `mss` and `traversal`, where no drawn node
-        may be dropped."""
+        """Whether a drafted node of this cumulative score is worth verifying. Not called under
+        `mss` and `traversal`: to drop a drawn node would bias them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The next round: at most `length` steps (0: plain decoding, no drafter runs).
-
-    `drafters`: names of the drafters that draft, None for all. `estimates`: expected tokens and
-    time of each candidate length; `predicted_ms`: predicted time of the round (0: no prediction).
-    `stop`: ends drafts early; None: nothing does. `reason`: a sentence for the user.
-    """
+    """The plan of the next round. `length`: the most steps of a draft; 0: no drafter runs.
+    `reason`: a sentence for the user. `drafters`: names of the drafters that draft, None for all.
+    `stop`: ends drafts early. `estimates`: expected tokens and time of each candidate length.
+    `predicted_ms`: predicted time of the round; 0 without a prediction."""
 
     length: int
     reason: str = ""
@@ -89,12 +83,12 @@ class Choice:
 class DraftOutcome:
     """Cost and result of one drafter's draft.
 
-    `ms`: time of the whole draft; `start_ms`: the part of it for the catch-up pass and for messages
-    to and from a drafter node; `steps`: model passes after the catch-up. `depths`: the depth of
-    each drafted node; `num_verified`: how many of these nodes were verified. `path`: the draft's
-    nodes along the committed text. `credit`: accepted tokens of this drafter that no earlier
-    drafter in the run's order proposed. `was_ahead`: whether the draft was begun during the last
-    verification; then `ms` and `steps` exclude the work done during that verification.
+    `ms`: time of the whole draft; `start_ms`: the part for the catch-up pass and for messages to
+    and from a drafter node; `steps`: model passes after the catch-up. `depths`: of each drafted
+    node, from 1; `num_verified`: how many drafted nodes were verified. `path`: the draft's nodes
+    along the committed text. `credit`: accepted tokens that this drafter, and no drafter before it,
+    proposed. `was_ahead`: whether the draft was begun during the last verification; `ms` and
+    `steps` exclude the work of that time.
     """
 
     ms: float
@@ -115,15 +109,14 @@ class DraftOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """Cost and result of one round. `length`: the chosen length, cut to the scheduler's grant. A
-    length that the policy itself found is also cut to the node budget and the text's end.
+    """Cost and result of one round.
 
-    `num_tokens`: accepted tokens and the LLM's own, before EOS, a stop string or the limit cuts
-    them. `num_nodes`: verified nodes; `widths`: the number of verified nodes at each depth, from 1.
-    `verify_ms`: time of the LLM's pass; `context`: cached tokens before it. `hidden_ms`: drafting
-    time during a pass over other requests. `round_ms`: time of all stages except drafting for the
-    next round, minus `hidden_ms`; for a lone request it includes the time between the stages.
-    `num_in_pass`: requests that shared the LLM's pass.
+    `length`: the chosen length. `num_tokens`: accepted tokens and the LLM's own, before EOS, a stop
+    string or the limit cuts them. `num_nodes`: verified nodes; `widths`: the number of verified
+    nodes at each depth, from 1. `verify_ms`: time of the LLM's pass; `context`: cached tokens
+    before the pass. `hidden_ms`: drafting time during a pass over other requests. `round_ms`: time
+    of the stages, and for a lone request between them, minus `hidden_ms`; without drafting for the
+    next round. `num_in_pass`: requests that shared the LLM's pass.
     """
 
     length: int
@@ -172,17 +165,16 @@ class BatchLoad:
 
 @runtime_checkable
 class SharesPass(Protocol):
-    """A length policy that depends on the LLM's time, which differs if requests share a pass."""
+    """A length policy that depends on the LLM's time."""
 
     def share(self, load: BatchLoad | None) -> None:
-        """Takes the load of the next rounds; None: this request has the passes for itself."""
+        """Takes the load of the next rounds; None: the request does not share its passes."""
         ...
 
 
 @runtime_checkable
 class RoutedPolicy(Protocol):
-    """A length policy that depends on the time of the drafting SSMs. A router may change these SSMs
-    before every round."""
+    """A length policy that depends on which SSMs a router chooses."""
 
     def use_drafters(self, names: Sequence[str]) -> None:
         """The SSMs that draft from now on."""
@@ -191,8 +183,7 @@ class RoutedPolicy(Protocol):
 
 @runtime_checkable
 class Auditions(Protocol):
-    """A length policy that may choose the drafters by an audition. The audition takes place once,
-    as soon as the text is long enough."""
+    """A length policy that may choose the drafters by an audition."""
 
     @property
     def chooses(self) -> bool:

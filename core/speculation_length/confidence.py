@@ -1,7 +1,5 @@
-"""`confidence`: a draft ends after the first token whose score is below a threshold (as in
-transformers' assisted generation, whose threshold is 0.4).
-
-`speculation_length` bounds the draft, so the stop is the only difference from `fixed`.
+"""`confidence`: a branch of a draft ends after the first token whose score is below a threshold, as
+in transformers' assisted generation.
 """
 
 from __future__ import annotations
@@ -16,14 +14,12 @@ __all__ = ["Confidence", "explain"]
 
 
 class Confidence:
-    """See LengthPolicy; learns nothing. `costs` is unused: all policies are made with the same
-    arguments."""
+    """See LengthPolicy. `costs` is unused: all policies are made with the same arguments."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         length, threshold = config.speculation_length, config.confidence_threshold
         reason = f"up to {length}, and none behind a token whose score is under {threshold:g}"
-        # A node with a score below the threshold is kept but has no children, so branches end
-        # independently.
+        # A node below the threshold is kept without children.
         stop = StopRule({}, default=StopLimits(least=threshold))
         self._choice = Choice(length, reason, stop=stop)
 
@@ -35,7 +31,7 @@ class Confidence:
 
 
 def explain(history: LengthHistory) -> str:
-    """Why the round's deepest draft ended where it did, in a sentence."""
+    """Why the round's deepest draft ended where it did."""
     most = f"at most {history.now.length} in every round"
     draft = deepest_draft(history.drafts)
     if draft is None:

@@ -11,8 +11,7 @@ __all__ = ["Fixed", "explain"]
 
 
 class Fixed:
-    """See LengthPolicy; learns nothing. `costs` is unused: all policies are made with the same
-    arguments."""
+    """See LengthPolicy. `costs` is unused: all policies are made with the same arguments."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         self._choice = Choice(config.speculation_length)
@@ -25,6 +24,6 @@ class Fixed:
 
 
 def explain(history: LengthHistory) -> str:
-    """Why the round's drafts may be as long as they are, in a sentence."""
+    """Why the round's drafts may be as long as they are."""
     bound = f"; {history.bound}" if history.bound else ""
     return f"speculation_length is {history.now.length} in every round{bound}."

@@ -1,12 +1,9 @@
 """`goodput`: after its first step, a draft goes on while the next step is expected to pay for its
 time.
 
-One SSM drafts: the run's first SSM, until the text has a few tokens and an audition picks an SSM.
-Under a vote, a pool, fused drafts or a router several SSMs draft. Model-free drafters draft as
-well. A stop rule ends an SSM's draft (`StopRule`); of a lookup's draft it only decides whether it
-starts. Nodes not worth verifying are dropped. A drafter that falls behind plain decoding is
-switched off, then probed ever more rarely. `RoundCosts` has the times of rounds and the price of a
-millisecond in tokens. Scores are calibrated: each SSM fits its temperature online.
+Without a vote, a pool, fused drafts and a router, one SSM drafts: the winner of an audition.
+Nodes not worth verifying are dropped. A drafter that falls behind plain decoding is switched off,
+and probed after growing waits.
 """
 
 from __future__ import annotations
@@ -27,15 +24,13 @@ __all__ = ["DEEPER", "Goodput"]
 
 DEEPER = 8
 """How much deeper a draft may become than the deepest recently verified tree."""
-# The most steps of a probe. All probes together may take 1 % of the decode time
-# (`RunBackoffs.due`).
+# The most steps of a probe.
 PROBE_LENGTH = 2
-# The most rounds that use one plan. Making a plan costs a few hundredths of a round.
+# The most rounds that use one plan.
 ROUNDS_PER_PLAN = 8
-# A drafter is switched off when it is MAX_DEFICIT tokens behind plain decoding, which commits one
-# token per round. The gain of a round counts as at least MIN_GAIN tokens, since first timings are
-# far too long. The balance is at most MAX_BALANCE tokens, so that a change in the text is noticed
-# soon.
+# A drafter is switched off when it is MAX_DEFICIT tokens behind plain decoding. The gain of a round
+# counts as at least MIN_GAIN tokens: first timings are far too long. The balance is at most
+# MAX_BALANCE tokens: a change of the text is noticed soon.
 MAX_DEFICIT, MAX_BALANCE, MIN_GAIN = 4.0, 4.0, -1.5
 # Prior of P(a token is accepted | its parent is), and its weight in tokens.
 RATE, RATE_TOKENS = 0.75, 4
@@ -43,10 +38,9 @@ RATE, RATE_TOKENS = 0.75, 4
 
 @dataclass
 class _DrafterGroup:
-    """Drafters that are switched on and off together: an SSM, a model-free drafter, the SSMs that a
-    router chooses from, or all drafters of a vote, a pool or fused drafts. `names`: the `members`
-    that draft at present; a router may change them. `rate`: P(a token is accepted | its parent is).
-    `balance`: how many tokens the group is ahead of plain decoding (negative: behind)."""
+    """Drafters that are switched on and off together. `names`: the `members` that draft at present.
+    `balance`: how many tokens the group is ahead of plain decoding; negative: behind. `rate`: P(a
+    token is accepted | its parent is)."""
 
     names: tuple[str, ...]
     members: tuple[str, ...] = ()
@@ -60,26 +54,23 @@ class _DrafterGroup:
             self.rate.add(RATE)
 
     def drafts_of(self, drafts: DraftOutcomes) -> list[DraftOutcome]:
-        """This group's part of a round's drafts."""
+        """The group's part of a round's drafts."""
         return [drafts[name] for name in self.members if name in drafts]
 
 
 class Goodput:
-    """See LengthPolicy, Auditions, RoutedPolicy, SharesPass. `speculation_length` is not read:
-    the policy finds the length."""
+    """See LengthPolicy, Auditions, RoutedPolicy, SharesPass."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
         self._config, self._costs = config, costs
         self._backoffs = RunBackoffs(costs.backoffs)
-        # The drafters of a vote, a pool or fused drafts make one common draft.
         as_one = combine_rule(config.combine).one_draft or draft_kind(config.draft).fused
         ssms = tuple(name for name in config.drafters if as_one or not is_model_free(name))
         has_router = bool(routing_rule(config.routing).implementation)
         is_one_group = as_one or has_router
-        # Only one SSM: the host overhead of five SSMs takes as long as a pass of the bundled LLM
-        # (docs/results.md, "Speculation length").
+        # Only one SSM: each has host overhead (docs/results.md, "Speculation length").
         self._groups = [_DrafterGroup(ssms if is_one_group else ssms[:1])] if ssms else []
-        # A lookup costs no pass. It is a group of its own, so that it may stay on without the SSM.
+        # A lookup is a group of its own: it may stay on without the SSM.
         if not as_one:
             lookups = (name for name in config.drafters if is_model_free(name))
             self._groups += [_DrafterGroup((name,)) for name in lookups]
@@ -94,14 +85,13 @@ class Goodput:
     # -- the audition --
 
     def observe_audition(self, fits: Mapping[str, float]) -> None:
-        """Selects the SSM with the highest mean log-probability; no other SSM drafts from here
-        on."""
+        """Selects the SSM with the highest mean log-probability."""
         if fits:
             self._groups[0] = _DrafterGroup((max(fits, key=lambda name: fits[name]),))
             self._choice = None
 
     def use_drafters(self, names: Sequence[str]) -> None:
-        """See RoutedPolicy. The group keeps its rate and balance, whatever the router chooses."""
+        """See RoutedPolicy. The group keeps its rate and balance."""
         for group in self._groups[:1]:
             own_names = tuple(
                 name for name in group.members if name in names or is_model_free(name)
@@ -112,7 +102,7 @@ class Goodput:
 
     def share(self, load: BatchLoad | None) -> None:
         """See SharesPass. The plan is dropped when sharing begins or ends."""
-        # A mere change of the load does not drop the plan: the load changes in every round.
+        # A change of the load does not drop the plan: it may change in every round.
         if (load is None) != (self._round_costs.load is None):
             self._choice = None
         self._round_costs.load = load
@@ -121,7 +111,6 @@ class Goodput:
 
     def choose(self) -> Choice:
         """See LengthPolicy."""
-        # Idempotent: several callers plan with the same choice until it is dropped.
         if self._choice is None:
             self._choice, self._age = self._plan(), 0
         return self._choice
@@ -130,22 +119,19 @@ class Goodput:
         if not self._groups:
             return Choice(0, "plain decoding: there is no drafter")
         on = [group for group in self._groups if group.label not in self._backoffs]
-        # One probe at a time, so that the times of two probes are not mixed.
+        # One probe at a time: the times of two probes would be mixed.
         self._probe = next((g for g in self._groups if g not in on and self._due(g)), None)
         drafting = on if self._probe is None else [*on, self._probe]
         if not on:
             self._round_costs.restart_price()
         before, most = self._length, self._longest(on)
-        # Estimates are for all lengths, but a draft is at most DEEPER steps deeper than recently
-        # verified trees.
         self._length = length = min(most, self._deepest + DEEPER)
-        # `_deepest` falls by one level per plan; each round with drafts raises it to at least the
-        # depth of the round's tree.
+        # `_deepest` falls by one level per plan; rounds with drafts raise it.
         self._deepest = max(0, self._deepest - 1)
         if self._probe is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
         names = [name for group in on for name in group.names]
-        # The SSM's rate while the SSM is on, since lookups are later groups; else a lookup's rate.
+        # The SSM's rate while the SSM is on: lookups are later groups.
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
         # The cost of each step after the first, in committed tokens.
@@ -162,36 +148,32 @@ class Goodput:
 
     def _stop(self, on: Sequence[_DrafterGroup], price: float, costs: Sequence[float]) -> StopRule:
         limits = {
-            # costs[i]: time of step i + 2 in committed tokens.
             name: step_limits(group.rate.get(), costs, self._length)
             for group in on
             for name in group.members
         }
         if self._probe is not None:
-            # A probe runs to its full length: if old scores could end it, nothing would be
-            # measured.
+            # Scores do not end a probe: otherwise nothing would be measured.
             limits |= dict.fromkeys(self._probe.members, StopLimits(longest=PROBE_LENGTH))
         return StopRule(limits, price * self._round_costs.node_ms)
 
     def _longest(self, groups: Sequence[_DrafterGroup]) -> int:
-        """The longest draft that the node budget and `max_speculation_length` allow; 0 without
+        """The most steps that the node budget and `max_speculation_length` allow; 0 without
         groups."""
         names = [name for group in groups for name in group.names]
         return max_draft_depth(self._config, names, self._config.max_speculation_length)
 
     def _due(self, group: _DrafterGroup) -> bool:
-        """Whether the group may be probed: its wait is over, and all probes together take at most
-        one percent of the decode time."""
         drafter_costs = [self._costs.draft_costs(name) for name in group.names]
-        # A drafter that waited has many tokens to catch up on, so such a start has its own meter.
+        # A drafter that waited has many tokens to catch up on.
         late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in drafter_costs)
         costs = self._round_costs
         verify_ms = costs.verify_ms(PROBE_LENGTH) - costs.verify_ms(0)
         return self._backoffs.due(group.label, late_ms + verify_ms + costs.overhead_ms)
 
     def _reason(self, before: int, rate: float, price: float, costs: Sequence[float]) -> str:
-        """A sentence for the user: the length with its numbers, and which drafters are switched off
-        or probed. `rate`: the acceptance rate of the drafter whose stop score is shown."""
+        """A sentence for the user. `rate`: the acceptance rate of the drafter whose stop score is
+        shown."""
         after = self._length
         text = f"{before} -> {after}: " if before != after else f"{after} stays: "
         if not after:
@@ -209,13 +191,12 @@ class Goodput:
     # -- after a round --
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Updates the costs and balances; drops the plan once it has served its rounds."""
-        # The choice for this round, which is not dropped before the end of `observe`.
+        """Updates the costs and balances; drops a plan that has served its rounds."""
         choice = self.choose()
         self._age += 1
         if choice.length or outcome.drafts:
             self._observe_drafts(outcome)
-            # The first plans of a run last 1, 1, 2, 4 and 6 rounds, later plans ROUNDS_PER_PLAN.
+            # The first plans of a run serve fewer rounds.
             over = self._age >= min(ROUNDS_PER_PLAN, self._round_costs.num_rounds / 2)
         else:
             labels = tuple(group.label for group in self._groups)
@@ -223,14 +204,12 @@ class Goodput:
             over = self._age >= ROUNDS_PER_PLAN
             if over:  # in plain decoding one measurement per plan is enough
                 self._round_costs.measure(outcome, {}, self._probe_names)
-        # A plan also ends at once if a group was switched off, and after a probe, which must not be
-        # repeated.
+        # A plan also ends after a group was switched off or probed.
         if over or self._notice or self._probe is not None:
             self._choice = None
 
     def _observe_drafts(self, outcome: RoundOutcome) -> None:
-        # Drafters whose draft was not worth starting are left out: they neither gain nor cost
-        # anything.
+        # Without drafters whose draft was not worth starting: they neither gain nor cost anything.
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         costs = self._round_costs
         costs.measure(outcome, drafts, self._probe_names)
@@ -239,7 +218,7 @@ class Goodput:
         first = next((one for one in self._groups if one.drafts_of(drafts)), None)
         for group in self._groups:
             added_ms = costs.added_ms(group.members, outcome, drafts, first=group is first)
-            # `rounds` is also a number of tokens, since plain decoding commits one token per round.
+            # `rounds` is also a number of tokens: plain decoding commits one token per round.
             rounds = added_ms / costs.plain_ms
             self._update_balance(group, group.drafts_of(drafts), rounds)
             plain_rounds += rounds
@@ -256,9 +235,9 @@ class Goodput:
     def _update_balance(
         self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float
     ) -> None:
-        """Adds to the group's balance its accepted tokens minus `rounds`. `rounds`: the time that
-        the group added, in plain rounds, each of which commits one token. Switches the group off at
-        -MAX_DEFICIT. For a probed group, only records the probe's result."""
+        """Updates the balance of a group, and switches the group off at -MAX_DEFICIT. For a probed
+        group, records the probe's result instead. `rounds`: the time that the group added, in plain
+        rounds."""
         if group is self._probe:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
             # A probe succeeds if the accepted path is as deep as its draft.
@@ -270,8 +249,7 @@ class Goodput:
             # Verification decides only about the accepted levels and the first rejected level.
             for depth in range(min(max(draft.depths, default=0), draft.accepted_depth + 1)):
                 group.rate.add(float(depth < draft.accepted_depth))
-        # `credit` omits tokens that an earlier drafter proposed too, so the groups' gains add up to
-        # the round's gain.
+        # `credit` omits tokens that an earlier drafter proposed too: no token counts twice.
         gain = sum(draft.credit for draft in own) - rounds
         group.balance = min(MAX_BALANCE, group.balance + max(MIN_GAIN, gain))
         if group.balance >= MAX_BALANCE:

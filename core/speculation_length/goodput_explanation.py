@@ -1,9 +1,6 @@
-"""Explains from recorded numbers why a draft under `goodput` is as long as it is. It compares the
-worth of one more token with its time, and names the longest draft that the plan allowed.
+"""Explains from recorded numbers why a draft under `goodput` is as long as it is.
 
-The explanation follows the rules of core/speculation_length/goodput.py and stop_rule.py. A reason
-is given only if it agrees with the recorded numbers: an audition may have replaced the recorded
-plan.
+A reason is left out if it disagrees with the numbers: an audition may have replaced the plan.
 """
 
 from __future__ import annotations
@@ -57,8 +54,7 @@ def _end_words(history: LengthHistory, draft: DraftRecord) -> str:
 
 
 def _chance(draft: DraftRecord, depth: int) -> float:
-    """P(some node of that depth is accepted) according to the draft's scores. A sum over nodes,
-    which may exceed 1."""
+    """P(some node of this depth is accepted) by the draft's scores: a sum, which may exceed 1."""
     chances: list[float] = []
     for parent, score in zip(draft.parents, draft.scores, strict=True):
         chances.append(score * (chances[parent] if parent >= 0 else 1.0))
@@ -66,8 +62,7 @@ def _chance(draft: DraftRecord, depth: int) -> float:
 
 
 def _limit_words(history: LengthHistory) -> str:
-    """Why the longest allowed draft last changed; empty if it never changed or if no record shows
-    why."""
+    """Why drafts may be this long; empty if no record shows why."""
     if history.bound:
         return f": {history.bound}"
     index = history.changed_at

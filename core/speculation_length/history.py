@@ -1,9 +1,5 @@
 """The recorded draft lengths of a run up to one round, from which a length policy explains this
 round's length.
-
-Each policy has a function `explain(LengthHistory) -> str`, named in its record
-(core/config/mechanisms). Its sentences contain recorded numbers only. This module has what these
-functions share.
 """
 
 from __future__ import annotations
@@ -24,9 +20,9 @@ GRANTED = re.compile(r"(?:^|; )the batch grants (no draft|\d+)$")
 
 
 class PastRound(Protocol):
-    """One recorded round. `length`: the largest number of steps that its drafts were allowed;
-    `next_length`, `length_reason`, `estimates`: the choice for the following round; `depth`: the
-    depth of the verified tree; `draft_depths`: the depth of each drafter's draft."""
+    """One recorded round. `number`: from 0. `length`: the most steps of its drafts. `next_length`,
+    `length_reason`, `estimates`: the choice for the following round. `depth`: of the verified tree.
+    `draft_depths`: the depth of each drafter's draft."""
 
     @property
     def number(self) -> int: ...
@@ -67,16 +63,16 @@ class LengthHistory:
         return index
 
     def reason(self, index: int) -> str:
-        """The recorded reason for the length of the round at `index`. Empty for the first round,
-        and if the scheduler or an audition changed the choice after it was recorded."""
+        """The recorded reason for the length of the round at `index`; empty for the first round,
+        and if the recorded choice was replaced."""
         before = self.rounds[index - 1] if index else None
         chosen = before is not None and before.next_length == self.rounds[index].length
         return before.length_reason if before is not None and chosen else ""
 
     @property
     def bound(self) -> str:
-        """A phrase for what, other than the policy, limits the round's drafts; empty if nothing
-        does."""
+        """A phrase that names what limits the round's drafts other than the policy; empty without a
+        recorded limit."""
         recorded = self.reason(len(self.rounds) - 1)
         if granted := GRANTED.search(recorded):
             return f"the scheduler grants {granted[1]}"
@@ -84,14 +80,13 @@ class LengthHistory:
         return found[1] if found else ""
 
     def depth_bound(self, index: int) -> tuple[int, str] | None:
-        """How deep the drafts of the round at `index` could be, and a phrase with this depth and
-        its cause. None without a recorded limit."""
+        """How deep the drafts of the round at `index` could be, and a phrase with the cause. None
+        without a recorded limit."""
         found = BOUND.search(self.reason(index))
         return (int(found[2]), found[1]) if found else None
 
     def draft_words(self, draft: DraftRecord) -> str:
-        """How deep a draft of this round is, and how deep the same drafter's draft in the preceding
-        round was:
+        """How deep a draft of this round is, and the same drafter's draft of the round before:
         `ssm-a drafted 4 deep (11 in round 7)`."""
         words = f"{draft.drafter} drafted {max(draft.depths)} deep"
         if len(self.rounds) < 2:
@@ -119,6 +114,6 @@ def round_name(one: PastRound) -> str:
 
 
 def deepest_draft(drafts: Sequence[DraftRecord]) -> DraftRecord | None:
-    """The deepest draft of an SSM; None without one. Model-free drafters are left out."""
+    """The deepest draft of an SSM; None without a draft."""
     by_ssms = [one for one in drafts if one.token_ids and not is_model_free(one.drafter)]
     return max(by_ssms, key=lambda one: max(one.depths), default=None)

@@ -1,9 +1,5 @@
 """RoundCosts: times of one request's rounds with and without drafts, from this engine's
 measurements.
-
-A price, in committed tokens per millisecond, converts times to tokens. If other requests share the
-LLM's pass, the price and all times except those of drafting come from the load of the batch
-(`BatchLoad`).
 """
 
 from __future__ import annotations
@@ -22,7 +18,8 @@ DraftOutcomes = Mapping[str, DraftOutcome]
 
 # The number of nodes that a tree is assumed to have before any tree has been verified.
 USUAL_NODES = 4
-# If an LLM pass over other requests hides this share of the drafting, all of it counts as hidden.
+# If an LLM pass over other requests hides this share of the drafting, all drafting counts as
+# hidden.
 HIDDEN_SHARE = 0.95
 
 
@@ -45,8 +42,7 @@ class RoundCosts:
 
     @property
     def num_rounds(self) -> float:
-        """The approximate number of rounds in the averages of tokens and time; at most the
-        averages' horizon."""
+        """The approximate number of rounds in the averages, at most the averages' horizon."""
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
@@ -58,14 +54,11 @@ class RoundCosts:
 
     @property
     def plain_ms(self) -> float:
-        """Time of a round without drafts. Until such a round has been measured, it is assumed to
-        have the overhead of rounds with drafts. Otherwise the whole overhead would be charged to
-        the drafts."""
+        """Time of a round without drafts."""
         if self.load is not None:
             return max(TINY_MS, self.load.plain_ms)
-        # With this assumption and `Meter`'s minimum of the first timings, the first run of a
-        # process has 1.00 to 1.04 times the tokens per pass of its tenth run. Without both, it had
-        # 0.23 to 1.12 times as many (docs/results.md, "Speculation length").
+        # Until a plain round has been measured, it is assumed to have the overhead of rounds with
+        # drafts. Otherwise the whole overhead would be charged to the drafts.
         with_ms = self._costs.overhead[True].get()
         return max(TINY_MS, self.verify_ms(0) + self._costs.overhead[False].get(with_ms))
 
@@ -74,18 +67,16 @@ class RoundCosts:
         """Extra time outside the models of a round with drafts."""
         if self.load is not None:
             return self.load.overhead_ms
-        # `value`, not `get`: the result is 0 until both were measured.
+        # 0 until both were measured.
         plain_ms, with_ms = (self._costs.overhead[drafts].value for drafts in (False, True))
         return max(0.0, with_ms - plain_ms) if plain_ms is not None and with_ms is not None else 0.0
 
     @property
     def node_ms(self) -> float:
-        """Verification time of one more node: the slope of `verify_ms` between half the recent
-        number of nodes and the recent number."""
+        """Verification time of one more node."""
         if self.load is not None:
             return self.load.node_ms
-        # The slope is taken over several nodes, since `verify_ms` has steps and one more node is
-        # often free.
+        # The slope over several nodes: `verify_ms` has steps, and one more node is often free.
         nodes = max(2, round(self._nodes.get(USUAL_NODES)))
         half = nodes // 2
         return (self.verify_ms(nodes) - self.verify_ms(half)) / (nodes - half)
@@ -101,13 +92,13 @@ class RoundCosts:
         return max(1.0, self._tokens.get() / rounds if rounds else 0.0) / self.plain_ms
 
     def restart_price(self) -> None:
-        """Resets the price to the price of plain decoding; called when no drafter is on."""
+        """Resets the price to the price of plain decoding."""
         self._tokens, self._rounds = Average(), Average()
 
     def estimates(self, names: Iterable[str], rate: float, most: int) -> tuple[Estimate, ...]:
         """Expected tokens and time of each length from 0 to `most` if the drafters `names` draft.
-        Counts one verified node per level, as for a chain, since other nodes are rarely kept.
-        tokens(l) = 1 + r + ... + r^l with the acceptance rate r."""
+        Counts one verified node per level. tokens(l) = 1 + r + ... + r^l with the acceptance rate
+        r."""
         by_length = [Estimate(0, 0, 1.0, self.plain_ms)]
         costs = [self._costs.draft_costs(name) for name in names]
         # Only drafting that does not run during an LLM pass makes a round longer.
@@ -115,7 +106,7 @@ class RoundCosts:
         step_ms = self._exposed_share.get(1.0) * sum(map(_step_ms, costs))
         fixed_ms = self.plain_ms + self.overhead_ms + start_ms - self.verify_ms(0)
         tokens = reach = 1.0
-        # `fixed_ms` includes the first step, since the catch-up pass gives its logits.
+        # `fixed_ms` includes the first step: the catch-up pass gives its logits.
         for length in range(1, most + 1):
             reach *= rate
             tokens += reach
@@ -124,8 +115,8 @@ class RoundCosts:
         return tuple(by_length)
 
     def predicted_ms(self, estimates: Sequence[Estimate], most: int) -> float:
-        """Predicted time of the coming round, with the number of draft passes of recent rounds. 0
-        (no prediction) if other requests share the LLM's pass."""
+        """Predicted time of a round with the recent number of draft passes; 0 if other requests
+        share the LLM's pass."""
         if self.load is not None:
             return 0.0
         return estimates[min(most, round(self._passes.get(1.0)))].ms
@@ -135,21 +126,19 @@ class RoundCosts:
     def measure(
         self, outcome: RoundOutcome, drafts: DraftOutcomes, probe_names: Collection[str]
     ) -> None:
-        """Records the times of the LLM's pass and of each draft, and the rest of the round's time
-        as overhead. `probe_names`: drafters that were probed in this round."""
+        """Records the times of a round. `probe_names`: drafters that were probed in this round."""
         costs, self._context = self._costs, outcome.context
         drafted_ms = sum(draft.ms for draft in drafts.values())
         # `round_ms` excludes the hidden part of the drafting, the drafts' `ms` include it.
         overhead_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
         costs.overhead[bool(drafts)].add(overhead_ms)
-        # A further step is free if it runs during another request's pass. In a draft that was begun
-        # ahead, the part done early is free.
+        # Drafting during another request's pass is free; of a draft begun ahead, the early part is.
         if 0 < HIDDEN_SHARE * drafted_ms <= outcome.hidden_ms:
             self._exposed_share.add(0.0)
         elif drafts and math.isfinite(drafted_ms):
             saved_ms = sum(self._saved_ms(name, draft) for name, draft in drafts.items())
             self._exposed_share.add(drafted_ms / max(TINY_MS, drafted_ms + saved_ms))
-        # Called last, since `_saved_ms` compares with the costs before this round.
+        # Last: `_saved_ms` compares with the costs before this round.
         costs.observe_round(outcome, probe_names)
 
     def record(self, outcome: RoundOutcome, drafts: DraftOutcomes, rounds: float) -> None:
@@ -164,9 +153,8 @@ class RoundCosts:
     def added_ms(
         self, names: Iterable[str], outcome: RoundOutcome, drafts: DraftOutcomes, *, first: bool
     ) -> float:
-        """Time that the drafts of the drafters `names` added to a round: drafting that was not
-        hidden, a share of the verification in proportion to nodes, and, for the `first` group that
-        drafted, the overhead."""
+        """Time that the drafts of the drafters `names` added to a round. `first`: these drafters
+        also pay the overhead."""
         own = {name: drafts[name] for name in names if name in drafts}
         if not own:
             return 0.0
@@ -179,8 +167,7 @@ class RoundCosts:
         drafting_ms *= 1 - min(1.0, outcome.hidden_ms / drafted_ms)
         nodes = max(1, sum(draft.num_verified for draft in drafts.values()))
         verify_ms = self.verify_ms(outcome.num_nodes) - self.verify_ms(0)
-        # In proportion to nodes: a node that several groups proposed counts for each of these
-        # groups.
+        # A node that several groups proposed counts for each of these groups.
         verify_ms *= sum(draft.num_verified for draft in own.values()) / nodes
         return drafting_ms + verify_ms + (self.overhead_ms if first else 0.0)
 
@@ -190,15 +177,12 @@ class RoundCosts:
         return costs.start.get() + steps * _step_ms(costs)
 
     def _saved_ms(self, name: str, draft: DraftOutcome) -> float:
-        """Time that a draft saved by being begun during the last verification; 0 for other
-        drafts."""
         # A draft takes one pass per level, including the first.
         usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
         return max(0.0, usual_ms - draft.ms) if draft.was_ahead else 0.0
 
 
 def _step_ms(costs: DraftCosts) -> float:
-    """Time of a further step, at most the time of the first step: both are one model pass. Without
-    the bound, one far too long measurement would prevent all further steps and so never be
-    corrected."""
+    """Time of a further step, at most the time of the first step: both are one model pass."""
+    # Without the bound, a far too long measurement would prevent further steps, and stay.
     return min(costs.step_ms, costs.start.get(costs.step_ms))

@@ -1,8 +1,6 @@
 """`trend`: Minions' adaptive selector (arXiv 2402.15678, adaptive speculation length).
 
-It uses LLM times and verified tokens only. Its flaw is kept as published: it minimises the LLM's
-time per verified token and ignores the cost of the SSMs' passes. So it drafts too long unless
-drafting runs during an LLM pass.
+Its flaw is kept as published: it ignores the time of drafting.
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ class Trend:
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length
-        # A longer length would be cut to the node budget, so `observe` would never count its
-        # rounds.
+        # Rounds of a length that is cut to the node budget would not be counted.
         self._most = max(1, min(most, max_draft_depth(config, config.drafters, most)))
         start = min(max(1, config.speculation_length), self._most)
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
@@ -63,8 +60,7 @@ class Trend:
         so_far = f"{length} stays: {self._count} of {VERIFICATIONS} verifications made with it"
         self._choice = Choice(length, so_far)
         if self._count == VERIFICATIONS:
-            # Ratio of sums: in a mean of ratios a round of one token would weigh as much as a round
-            # of five tokens.
+            # A ratio of sums: in a mean of ratios, rounds of one and of five tokens weigh the same.
             self._points.append((length, self._ms / max(1, self._tokens)))
             self._choice = self._decide()
             self._begin()
@@ -96,7 +92,7 @@ class Trend:
 
 
 def explain(history: LengthHistory) -> str:
-    """Why the round's drafts may be as long as they are, in a sentence."""
+    """Why the round's drafts may be as long as they are."""
     length = f"{history.since()}: "
     if history.bound:
         return f"{length}{history.bound}."

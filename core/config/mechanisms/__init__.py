@@ -1,16 +1,9 @@
-"""The mechanisms that a SpeculationConfig, or an engine's `schedule`, chooses from, each with its
-facts. Imports neither torch nor a model. The settings themselves are in `core.config.config`.
+"""The mechanisms that a SpeculationConfig, or an engine's `schedule`, chooses from: one record per
+combine rule, length policy, draft kind, verification rule, routing rule, schedule and pipeline
+mode.
 
-One record per combine rule, length policy, draft kind, verification rule, routing rule, schedule
-and pipeline mode. From these records the following are derived: the allowed names, the validity
-matrix (`lossless_rules`), shares of the node budget, and the fields that matter; also the page's
-menus, the words in its pictures, and the guide's tables. A new combine rule or length policy needs
-an implementation, a record in the registry of its kind (a module of this package), and a test.
-
-`label` is a record's meaning in a menu. A menu shows 33 characters of `name (label)`. For combine,
-length, verification and pipeline rules this text is at most 33 characters long, as
-tests/ui/test_menus.py checks. `meaning` says the same in more words, in docs/guide.md.
-`implementation` is `module:name`, imported when first used: configuration never imports torch.
+`label` describes a record in a menu, `meaning` in docs/guide.md. `implementation` is an import path
+`module:name`: the records import neither torch nor a model.
 """
 
 from __future__ import annotations
@@ -90,8 +83,7 @@ PRESETS = (
 
 
 def choices_of(name: str) -> tuple[str, ...]:
-    """The values that a field of SpeculationConfig may have: `combine`, `routing`, `weights`,
-    `length`, `draft`, `verify` or `pipeline`."""
+    """The names allowed in a field of SpeculationConfig."""
     registries: dict[str, Mapping[str, Any]] = {
         "combine": COMBINE_RULES,
         "length": LENGTH_POLICIES,
@@ -104,9 +96,8 @@ def choices_of(name: str) -> tuple[str, ...]:
 
 
 def combine_rule(name: str) -> CombineRule:
-    """The record of a combine rule; for an unknown name (a run recorded by another version) a
-    record with the name only."""
-    # Requests are checked by `SpeculationConfig`; a recorded run must be readable all the same.
+    """The record of a combine rule; for an unknown name a record without facts."""
+    # A run that another version recorded must stay readable.
     return COMBINE_RULES.get(name) or CombineRule(name, name, "")
 
 
@@ -126,8 +117,7 @@ def verify_rule(name: str) -> VerifyRule:
 
 
 def drafts_together(draft: str, combine: str) -> bool:
-    """Whether the SSMs draft in lock-step, within one share of the node budget. Such drafts are
-    not begun ahead: every SSM would have to guess the same outcomes."""
+    """Whether the SSMs draft one tree in lock-step."""
     return combine_rule(combine).is_pooled or draft_kind(draft).fused
 
 
@@ -147,10 +137,7 @@ def weighted_combine_rules() -> tuple[str, ...]:
 
 
 def weights_stay_even(weights: str, combine: str) -> bool:
-    """Whether the drafters' weights never change: `paper` rewards winners, and without a vote there
-    are none. A rule that reads weights then counts all drafters alike, and `fused_credit` does the
-    same as `fused`.
-    """
+    """Whether the drafters' weights never change: `paper` rewards the winners of votes only."""
     return weights == "paper" and not combine_rule(combine).chains
 
 
@@ -160,29 +147,25 @@ def token_exact_rules() -> tuple[str, ...]:
 
 
 def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tuple[str, ...]:
-    """The verification rules under which a draft kind and a combine rule are lossless at this
-    temperature, the default first; empty if the draft kind is refused here.
-    """
+    """The verification rules that are lossless with this draft kind and combine rule at this
+    temperature, the default first."""
     if draft_kind(draft).fused and not combine_rule(combine).keeps_all:
         return ()  # the SSMs make one tree: there is nothing to choose among
     drawn = draft_kind(draft).drawn
     if temperature == 0.0 and drawn:
         return ()  # every draw is the arg max
-    # A proposal that a rule selected among others is conditioned on being selected: it is not a
-    # draw from q any more.
+    # A proposal that was selected among others is not a draw from q.
     has_q = drawn and combine_rule(combine).keeps_all
     lossless = [
         rule
         for rule in VERIFY_RULES.values()
         if rule.implementation and rule.suits(temperature) and (has_q or not rule.reads_q)
     ]
-    # For drawn drafts, the rules that read q come first.
     return tuple(rule.name for rule in sorted(lossless, key=lambda rule: not rule.reads_q))
 
 
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
-    """Fields that only some combine rules, length policies or routing rules read, each with the
-    names of those that read it, in the form `combine=vote_tree`."""
+    """The names in the records' `fields`, each with its records in the form `combine=vote_tree`."""
     readers: dict[str, list[str]] = {}
     registries: Mapping[str, Mapping[str, Any]] = {
         "combine": COMBINE_RULES,

@@ -1,4 +1,4 @@
-"""The combine rules by name: how the drafts of several drafters become one token tree."""
+"""The combine rules."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ __all__ = ["COMBINE_RULES", "CombineRule", "PictureWords"]
 class PictureWords:
     """Texts of the page's pictures about a combine rule.
 
-    `dropped`: why a node is not in the tree; `dropped_short`: the same in a few words;
-    `unverified`: why a proposal was not verified. `legend`: what the marks of a vote mean, or that
-    there is no vote. `mass`: what the number at a node of the tree is; `proposal_mass`: what the
-    number at a proposal is; `mass_symbol`, `mass_meaning`: how the number is computed.
+    `dropped` and `dropped_short`: why a node is not in the tree. `unverified`: why a proposal was
+    not verified. `mass`: what the number at a node of the tree is; `proposal_mass`: at a proposal.
+    `mass_symbol`, `mass_meaning`: how the number is computed.
     """
 
     dropped: str = "Dropped: not worth the time of verifying it"
@@ -35,14 +34,11 @@ class PictureWords:
 class CombineRule:
     """How the drafts of several drafters become one token tree.
 
-    `label`: its words in menus. `implementation`: a `Combiner` of core.trees.combine.
-    `node_budget`: how `max_tree_nodes` is given to drafters. `divided`: each drafter has a share;
-    `each`: each drafter has the whole budget; `pooled`: the SSMs have one share together, since
-    they draft one tree in lock-step. `weighted`: reads the drafters' weights. `chains`: drafts are
-    sequences, of which one wins. `keeps_all`: the rule drops no drafted node, so `mss` and
-    `traversal` are lossless. `ahead`: a round's drafts may begin before the previous round is
-    verified. `fields`: fields of SpeculationConfig that the rule reads, and that no rule without
-    this entry reads. `meaning`: one line for guide and menus. `words`: texts of its pictures.
+    `implementation`: a `Combiner` of core.trees.combine. `node_budget`: see `node_shares` of
+    core.config.budget. `weighted`: the rule reads the drafters' weights. `chains`: drafts are
+    sequences, and one sequence wins. `keeps_all`: the rule drops no drafted node. `ahead`: a
+    round's drafts may begin before the previous round is verified. `fields`: fields of
+    SpeculationConfig that have no effect without a rule that lists them.
     """
 
     name: str
@@ -64,8 +60,7 @@ class CombineRule:
 
     @property
     def one_draft(self) -> bool:
-        """Whether all drafters together give one draft, so that no single drafter can be left
-        out."""
+        """Whether the SSMs together give one draft."""
         return self.chains or self.is_pooled
 
 
@@ -100,7 +95,7 @@ _LOG_POOL = PictureWords(
     ),
 )
 
-# In the order of the page's menu and of the guide's table.
+# In the order of the page's menu.
 COMBINE_RULES: Mapping[str, CombineRule] = by_name(
     [
         # SpecInfer's merge (arXiv 2305.09781, section 3).
@@ -127,7 +122,6 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
             meaning="each SSM drafts one sequence; a weighted vote decides which one is verified",
             words=_VOTE,
         ),
-        # `vote_nodes` bounds what is verified, not what each SSM drafts.
         CombineRule(
             "vote_tree",
             "best nodes by score",
@@ -138,7 +132,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
             meaning="of the merged drafts, the `vote_nodes` nodes with the best weighted score",
             words=_VOTE_TREE,
         ),
-        # Not `ahead`: every SSM would have to guess the same outcomes (`drafts_together`).
+        # Not `ahead`: every SSM would have to guess the same outcomes.
         CombineRule(
             "log_pool",
             "SSMs choose together",

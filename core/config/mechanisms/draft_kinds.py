@@ -12,11 +12,13 @@ __all__ = ["DRAFT_KINDS", "DraftKind"]
 
 @dataclass(frozen=True, slots=True)
 class DraftKind:
-    """How a drafter chooses the children of a node. `drawn`: children are drawn at random from a
-    distribution q, which `mss` and `traversal` read; `coupled`: children are chosen by the SSM's
-    log-probabilities plus the LLM's own noise; `by_score`: best first within a node budget, without
-    a fixed shape. `fused`: the SSMs draft one chain together; `by_credit`: in a fused draft each
-    SSM's score is multiplied by its weight."""
+    """How a drafter chooses the children of a node.
+
+    `drawn`: children are drawn at random from a distribution q. `coupled`: above temperature 0 the
+    LLM's own noise is added to the SSM's log-probabilities. `by_score`: the likeliest paths come
+    first, without a fixed shape. `fused`: the SSMs draft one chain together. `by_credit`: an SSM's
+    score is multiplied by its weight.
+    """
 
     name: str
     label: str = ""
@@ -30,21 +32,21 @@ class DraftKind:
 
 DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
     [
-        # `SpeculationConfig.resolve` replaces `auto`, by the temperature and the verify rule.
+        # Replaced by `SpeculationConfig.resolve`.
         DraftKind(
             "auto",
             "what suits verify",
             meaning="`topk` at temperature 0, above it what suits `verify`",
         ),
         DraftKind("topk", "the likeliest tokens", meaning="the SSM's most probable tokens"),
-        # Top-k of log q + G, where G is the Gumbel noise by which `match` draws the LLM's token.
+        # Top-k of log q + G. G: the Gumbel noise with which `match` draws the LLM's token.
         DraftKind(
             "coupled",
             "with the LLM's own noise",
             coupled=True,
             meaning="the SSM's choice under the noise with which the LLM will choose",
         ),
-        # In the sorted order of Gumbel-top-k (arXiv 1903.06059).
+        # Gumbel-top-k (arXiv 1903.06059), in sorted order.
         DraftKind(
             "sampled",
             "drawn, each once",
@@ -57,8 +59,6 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
             drawn=True,
             meaning="tokens drawn independently, repeats included",
         ),
-        # From here on children are chosen as in `topk` at temperature 0, and as in `coupled` above
-        # 0.
         DraftKind(
             "best_first",
             "likeliest paths first",

@@ -1,4 +1,4 @@
-"""How many tokens to draft."""
+"""The length policies."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ __all__ = ["LENGTH_POLICIES", "LengthPolicyRecord"]
 class LengthPolicyRecord:
     """How the speculation length is chosen.
 
-    `label`: its words in menus. `implementation`: a callable (SpeculationConfig, Costs) ->
-    LengthPolicy. `explain`: a callable (LengthHistory) -> str, the reason for a recorded round's
-    length. `set_by_user`: the length, or its upper bound, is the number in the request; else the
-    policy finds the length. `predicts`: the policy predicts each round's time. `chooses_drafters`:
-    the policy decides in each round which drafters draft. `fields`: as in CombineRule; `ignores`:
-    fields that the policy does not read, with the reason. `meaning`: its words in the guide's
-    table.
+    `implementation`: a callable (SpeculationConfig, Costs) -> LengthPolicy. `explain`: the import
+    path of a callable (LengthHistory) -> str, the reason for a recorded round's length.
+    `set_by_user`: the length or its upper bound is the request's `speculation_length`. `predicts`:
+    the policy predicts a round's time. `chooses_drafters`: the policy decides which drafters draft.
+    `fields`: as in CombineRule. `ignores`: fields that the policy does not read, with the reason.
 
     Sentences next to the page's pictures: `always`, for a length that never changes;
-    `no_estimates`, in place of estimates (empty: no sentence); `no_drafts`, for a run that drafted
-    nearly nothing (`{field}` is replaced by the field's value).
+    `no_estimates`, in place of estimates; `no_drafts`, for a run that drafted nearly nothing.
+    `{field}` in `no_drafts` stands for the field's value.
     """
 
     name: str
@@ -67,7 +65,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
                 "written; it estimates no other length."
             ),
         ),
-        # After SmartSpec's goodput (arXiv 2406.14066), decided within the draft.
+        # After SmartSpec's goodput (arXiv 2406.14066).
         LengthPolicyRecord(
             "goodput",
             "while one more pays",
@@ -81,7 +79,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
                 "By what goodput measured here, no draft was expected to bring the text faster."
             ),
         ),
-        # As in transformers' assisted generation; the length that the user sets is the upper bound.
+        # As in transformers' assisted generation.
         LengthPolicyRecord(
             "confidence",
             "while an SSM is sure",

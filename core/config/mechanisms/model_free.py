@@ -10,12 +10,11 @@ __all__ = ["MODEL_FREE", "NGRAM", "SUFFIX", "TABLE", "is_model_free", "is_own", 
 # core.models.loading.load).
 NGRAM, SUFFIX, TABLE = "ngram", "suffix", "table"
 MODEL_FREE = (NGRAM, SUFFIX, TABLE)
-"""They cost no model pass. `ngram` (prompt lookup) continues as this text did before; `suffix` as
-this text or an earlier text did; `table` as the LLM's texts mostly do after the same tokens."""
+"""Built-in drafters without a model."""
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is an import path `package.module:Class`. No SSM's name has a colon."""
+    """Whether a name is an import path `package.module:Class`."""
     return ":" in name
 
 

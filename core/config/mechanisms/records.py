@@ -12,13 +12,12 @@ __all__ = ["by_name", "implementation_of"]
 
 
 def by_name(records: Iterable[Any]) -> Mapping[str, Any]:
-    """A registry: the records by their names, in order, read-only."""
+    """A read-only registry: the records by name."""
     return MappingProxyType({record.name: record for record in records})
 
 
 @cache
 def implementation_of(path: str) -> Any:
     """Imports `module:name`."""
-    # Imported when first used: a record must not import torch, which its implementation may.
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)

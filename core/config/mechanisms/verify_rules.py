@@ -1,4 +1,4 @@
-"""When the LLM accepts a drafted token."""
+"""The verification rules."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["VERIFY_RULES", "VerifyRule"]
 class VerifyRule:
     """When the LLM accepts a drafted token. `implementation`: a `Rule` of core.trees.verify.
 
-    `temperatures`: the temperatures at which the rule is lossless: 0 (`zero`), above 0 (`above`),
-    or both (`all`). `reads_q`: the rule needs the probabilities with which proposals were drawn,
-    and is lossless only if no drawn proposal is dropped. `token_exact`: the rule commits exactly
-    the tokens of plain decoding with this seed; other rules keep only the distribution.
+    `temperatures`: the rule is lossless at 0 (`zero`), above 0 (`above`), or at every temperature
+    (`all`). `reads_q`: the rule reads the probabilities with which proposals were drawn, and is
+    lossless only if no drawn proposal is dropped. `token_exact`: the rule commits the tokens of
+    plain decoding with the same seed; other rules keep only the distribution.
     """
 
     name: str
@@ -34,11 +34,10 @@ class VerifyRule:
         return self.temperatures in ("all", "above" if temperature > 0 else "zero")
 
 
-# `auto` is the first lossless rule in this order. For drawn drafts, rules that read q come before
-# the other rules (`lossless_rules`).
+# `lossless_rules` keeps this order, except that rules that read q come first.
 VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
     [
-        # Without an implementation: `SpeculationConfig.resolve` replaces `auto`.
+        # Replaced by `SpeculationConfig.resolve`.
         VerifyRule(
             "auto",
             "the first exact rule",
@@ -52,7 +51,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             token_exact=True,
             meaning="a token is accepted if it is the LLM's most probable one",
         ),
-        # At any temperature: at temperature 0, p is one-hot, and noise changes no arg max.
+        # At temperature 0, p is one-hot: noise changes no arg max.
         VerifyRule(
             "match",
             "what the LLM itself draws",

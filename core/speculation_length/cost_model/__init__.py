@@ -1,5 +1,5 @@
-"""Costs of passes and drafts, measured by the engine on its machine, and two decisions from them:
-when a drafter that is switched off is probed (`backoff`), and whether pipelining is on (`switch`).
+"""Costs of passes and drafts, measured by the engine on its machine, and two decisions from them.
+`backoff`: when a drafter that is switched off is probed. `switch`: whether pipelining is on.
 """
 
 from __future__ import annotations

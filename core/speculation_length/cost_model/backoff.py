@@ -1,10 +1,7 @@
-"""Exponential back-off: drafters that did not pay are probed ever more rarely. All probes together
-take at most 1 % of the decode time.
+"""Exponential back-off: drafters that did not pay are probed after growing waits.
 
-A drafter that does not pay is switched off for its run only, since another text may need it. After
-several such runs in a row the drafter is disabled for all runs: later runs start with it switched
-off.
-Waits are counted in rounds.
+A drafter that does not pay is switched off for its run: another text may need it. After several
+failed runs in a row it is switched off for all runs. Waits are counted in rounds.
 """
 
 from __future__ import annotations
@@ -35,15 +32,15 @@ class Backoff:
         return self.rounds_waited >= self.interval
 
     def record_failure(self) -> None:
-        """A probe failed: doubles the interval to the next probe, up to MAX_INTERVAL."""
+        """Starts a new wait, twice as long, up to MAX_INTERVAL."""
         self.interval, self.rounds_waited = min(2 * self.interval, MAX_INTERVAL), 0
 
 
 @dataclass
 class Backoffs:
-    """State shared by all runs of an engine. `disabled_for_all_runs`: by name, the drafters that
-    start switched off. `failed_runs`: by name, the number of runs in a row in which the drafter did
-    not pay. `decode_ms`: decode time; `probe_ms`: the part of it that was spent on probes."""
+    """State shared by all runs of an engine. `failed_runs`: by drafter, the number of runs in a row
+    in which the drafter did not pay. `decode_ms`: decode time; `probe_ms`: the part that was spent
+    on probes."""
 
     disabled_for_all_runs: dict[str, Backoff] = field(default_factory=dict)
     failed_runs: dict[str, int] = field(default_factory=dict)
@@ -52,8 +49,8 @@ class Backoffs:
 
 
 class RunBackoffs:
-    """One run's view: the drafters disabled for all runs, which concurrent runs share, and the
-    drafters switched off in this run only."""
+    """One run's view: the drafters disabled for all runs, and the drafters switched off in this
+    run."""
 
     def __init__(self, shared: Backoffs) -> None:
         self._shared = shared
@@ -67,9 +64,7 @@ class RunBackoffs:
 
     def switch_off(self, name: str) -> None:
         """Switches a drafter off: for this run, or for all runs if it did not pay in
-        MAX_FAILED_RUNS runs in a row. Its first probe is due after FIRST_INTERVAL rounds. If a
-        concurrent run has already switched the drafter off for all runs, its interval stays as it
-        is."""
+        MAX_FAILED_RUNS runs in a row."""
         failed_runs = self._shared.failed_runs.get(name, 0) + 1
         self._shared.failed_runs[name] = failed_runs
         is_for_all = failed_runs >= MAX_FAILED_RUNS
@@ -89,23 +84,22 @@ class RunBackoffs:
                 self[name].rounds_waited += 1
 
     def due(self, name: str, cost_ms: float) -> bool:
-        """Whether a drafter may be probed at this predicted cost: its wait is over, and all probes
-        of the engine's runs stay within MAX_PROBE_SHARE of their decode time."""
+        """Whether a drafter may be probed at this predicted cost: its wait is over, and the probes
+        stay within MAX_PROBE_SHARE."""
         backoffs = self._shared
-        # The share is over all runs of the engine, so that many short runs do not each pay for
-        # probes.
+        # The share is over all runs of the engine: short runs do not each pay for probes.
         return (
             self[name].is_over
             and backoffs.probe_ms + cost_ms <= MAX_PROBE_SHARE * backoffs.decode_ms
         )
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
-        """Adds the result of a probe. After a success the drafter drafts again. After a failure its
-        interval doubles, unless a concurrent run has switched the drafter on meanwhile."""
+        """Adds the result of a probe. After a success the drafter is on again, after a failure it
+        waits longer."""
         self._shared.probe_ms += cost_ms
         if success:
             self._own.pop(name, None)
             self._shared.disabled_for_all_runs.pop(name, None)
             self.record_success(name)
-        elif name in self:
+        elif name in self:  # a concurrent run may have switched the drafter on
             self[name].record_failure()

@@ -1,9 +1,4 @@
-"""Costs: the times that an engine has measured in all its runs, kept until the engine ends.
-
-The length policy `goodput` records the times of its rounds. The engine records the times of
-auditions, and the times of rounds under other policies if a router reads them. Length policies,
-routers, schedulers and the engine read the times.
-"""
+"""Costs: the times that an engine measures in all its runs."""
 
 from __future__ import annotations
 
@@ -29,21 +24,20 @@ __all__ = ["Costs", "DraftCosts"]
 class DraftCosts:
     """A drafter's costs in milliseconds. `start`: catching up, which gives depth 1; `step`: each
     further depth; `late`: catching up after the drafter has not drafted for long; `audition`:
-    scoring a text's last tokens, also measured for SSMs that never draft."""
+    scoring a text's last tokens."""
 
     start: Meter = field(default_factory=Meter)
     step: Meter = field(default_factory=Meter)
     late: Meter = field(default_factory=Meter)
     audition: Meter = field(default_factory=Meter)
 
-    # Cost of a start when a step was last timed. Both costs grow with the machine's load. So while
-    # no step is timed, its cost is assumed to change in proportion to the start's.
+    # Cost of a start when a step was last timed. While no step is timed, its cost is assumed to
+    # change in proportion to the start's.
     _start_at_step: float = 0.0
 
     @property
     def step_ms(self) -> float:
-        """Cost of a further depth, scaled by the change of the start's cost since a step was last
-        timed. Until a step has been timed, the cost of a start, which is also one model pass."""
+        """Cost of a further depth; until a step has been timed, the cost of a start."""
         if self.step.value is None:
             return self.start.get()
         change = self.start.get() / self._start_at_step if self._start_at_step > 0 else 1.0
@@ -60,8 +54,8 @@ class DraftCosts:
 
 
 class Costs:
-    """One object per engine, or one for several engines over the same models. The verification
-    table is measured on first use, unless `verify` is given.
+    """The measured times. The verification table is measured on first use, unless `verify` is
+    given.
 
     `overhead`: a round's milliseconds outside the models, by whether the round has drafts.
     """
@@ -70,8 +64,7 @@ class Costs:
         self._llm = llm
         self._verify = verify
         self._table: _WarmupTable | None = None
-        # Ratio of measured to table values. If the machine's speed changes, all sizes change by the
-        # same factor.
+        # Ratio of measured to table values: the machine's speed may change.
         self._correction = Meter()
         self._drafting: defaultdict[str, DraftCosts] = defaultdict(DraftCosts)
         self.overhead = {False: Meter(), True: Meter()}
@@ -91,12 +84,11 @@ class Costs:
         return self._llm
 
     def pipeline_switch(self, kind: str, drafters: Iterable[str]) -> Switch:
-        """The switch of `pipeline=auto` for a kind (`ahead` or `across`) and a set of drafters:
-        overlap may pay with three SSMs but not with one."""
+        """The switch of `pipeline=auto` for a kind, `ahead` or `across`, and a set of drafters."""
         return self._pipelining.setdefault((kind, frozenset(drafters)), Switch())
 
     def draft_costs(self, name: str) -> DraftCosts:
-        """A drafter's costs, empty before it has drafted."""
+        """A drafter's costs."""
         return self._drafting[name]
 
     def verify_ms(self, nodes: int, context: int = 0) -> float:
@@ -111,7 +103,7 @@ class Costs:
         if outcome.num_in_pass == 1:
             self.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
         for name, draft in outcome.drafts.items():
-            # The time of a draft that was begun ahead lacks the part done early.
+            # The time of a draft that was begun ahead lacks the early part.
             if draft.ms > 0 and not draft.was_ahead:
                 rest_ms = draft.ms - draft.start_ms
                 late = name in probe_names
@@ -123,22 +115,21 @@ class Costs:
         return 0.0 if self._table is None else self.verify_ms(0)
 
     def observe_pass(self, nodes: int, context: int, ms: float) -> None:
-        """Adds a measured pass; see `verify_ms`."""
+        """Adds a measured pass of `ms` milliseconds; see `verify_ms`."""
         table_ms = self.table_ms(nodes, context)
         if table_ms > 0 and ms > 0:
             self._correction.add(ms / table_ms)
 
     def table_ms(self, nodes: int, context: int) -> float:
-        """Time of a pass according to the measurements at warm-up. A tree of more than
-        MAX_TREE_NODES nodes counts as a tree of MAX_TREE_NODES nodes."""
+        """Milliseconds of a pass by the verification table. A tree of more than MAX_TREE_NODES
+        nodes counts as a tree of MAX_TREE_NODES nodes."""
         if self._table is None:
             self._table = _WarmupTable(self.verify)
         return self._table.ms(nodes, context)
 
 
 class _WarmupTable:
-    """The warm-up measurements, interpolated linearly in the number of nodes and linear in the
-    context."""
+    """The verification table, interpolated linearly in the nodes and linear in the context."""
 
     def __init__(self, verify: VerifyCosts) -> None:
         self._near = verify.curve(MAX_TREE_NODES)

@@ -8,7 +8,7 @@ from collections import deque
 
 __all__ = ["TINY_MS", "Average", "LinearFit", "Meter"]
 
-# Number of timings in the median. The median is no outlier if at most two of the five timings are.
+# Number of timings in the median.
 WINDOW = 5
 # Weight of a new median in the moving average.
 RATE = 0.3
@@ -19,9 +19,8 @@ TINY_MS = 1e-6
 
 
 class Meter:
-    """A cost in milliseconds, from noisy timings: the least of the first five timings; from the
-    sixth on a moving average of the medians of the last five. So a single outlier has hardly any
-    effect, and a lasting change is followed within about ten timings."""
+    """A cost in milliseconds, from noisy timings: the least of the first WINDOW timings, later a
+    moving average of the medians of the last WINDOW timings."""
 
     def __init__(self) -> None:
         self.value: float | None = None
@@ -90,5 +89,5 @@ class LinearFit:
             return mean_y
         # cov(x, y) / var(x)
         slope = (self._product.get() - mean_x * mean_y) / variance
-        # Bounded, as noise may tilt the line: y must not fall as x grows, nor be negative at x = 0.
+        # Noise may tilt the line: y must not fall as x grows, nor be negative at x = 0.
         return mean_y + max(0.0, min(slope, mean_y / max(1e-9, mean_x))) * (x - mean_x)

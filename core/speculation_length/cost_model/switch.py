@@ -1,8 +1,7 @@
 """Switch: keeps an optimization on or off by comparing the times of rounds with and without it.
 
-Used for pipelining. It compares milliseconds, which are far less noisy than tokens a second. A
-length policy may draft further if drafting is hidden. So a round is compared with a round of the
-same number of drafted steps under the other setting.
+Rounds are compared at equal numbers of drafted steps: a length policy may draft further if drafting
+is hidden.
 """
 
 from __future__ import annotations
@@ -14,13 +13,11 @@ from core.speculation_length.cost_model.meters import TINY_MS, Average, LinearFi
 
 __all__ = ["Switch"]
 
-# Rounds of a trial. From SHORT rounds on, a trial ends if the tried setting is certainly slower.
-# From TRIAL rounds on, it continues only while the tried setting looks faster but the difference
-# may be noise, and ends after LONG rounds.
+# Rounds of a trial: it may be lost after SHORT rounds, may be won after TRIAL rounds, and ends
+# after LONG rounds.
 SHORT, TRIAL, LONG = 3, 6, 24
-# A trial wins if its time is below MAX_RATIO of the baseline and below the baseline by
-# STANDARD_ERRORS standard errors (see Switch for the exception). If a trial with the switch on is
-# undecided after LONG rounds, the switch goes off again.
+# A trial wins if its time is below MAX_RATIO of the baseline, and below the baseline by
+# STANDARD_ERRORS standard errors. A trial of off needs no standard errors after LONG rounds.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
 # Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
@@ -30,14 +27,12 @@ OUTLIER = 3.0
 
 
 class Switch:
-    """The switch is off at first. Now and then the other setting is tried for SHORT to LONG rounds,
-    and kept if its rounds are significantly shorter. A trial of off needs no significance at its
-    end: off is kept if its LONG rounds took less than MAX_RATIO of the baseline.
+    """The switch is off at first. Now and then the other setting is tried, and kept if its rounds
+    are shorter.
 
-    The first trial begins after TRIAL rounds. The first lost or won trial sets the wait for the
-    next trial to FIRST_WAIT rounds. Each further lost trial doubles the wait, up to MAX_WAIT; each
-    further win sets it to FIRST_WAIT again. A trial of LONG rounds that does not win leaves the
-    wait as it is.
+    The first trial begins after TRIAL rounds. A win and the first loss set the wait for the next
+    trial to FIRST_WAIT rounds. A further loss doubles the wait, up to MAX_WAIT. A trial of LONG
+    rounds that does not win leaves the wait as it is.
     """
 
     def __init__(self) -> None:
@@ -58,8 +53,7 @@ class Switch:
         # Zero or non-finite times are skipped: they have no logarithm.
         if not (math.isfinite(ms) and ms > TINY_MS):
             return None
-        # No trial is running.
-        if self.on == self._default:
+        if self.on == self._default:  # no trial
             self._baseline.add(ms, steps)
             self._rounds += 1
             if self._rounds >= self._wait:
@@ -69,15 +63,12 @@ class Switch:
         return self._judge()
 
     def _judge(self) -> tuple[float, float] | None:
-        # Log ratios: a round that takes twice the time and a round that takes half the time cancel
-        # out.
+        # Log ratios: twice the time and half the time cancel out.
         mean = statistics.fmean(self._baseline.log_ratio(*one) for one in self._trial)
         count = len(self._trial)
         at_end_of_off = count == LONG and not self.on
-        # See the class: a trial of off need not be significant at its end.
         doubt = 0.0 if at_end_of_off else STANDARD_ERRORS * self._baseline.deviation(count)
-        # Before TRIAL rounds a trial is lost only if it is certainly slower. From then on it is
-        # lost if its time is not below MAX_RATIO of the baseline.
+        # Before TRIAL rounds a trial is lost only if it is significantly slower.
         is_faster = mean < min(math.log(MAX_RATIO), -doubt)
         is_slower = mean >= math.log(MAX_RATIO) if count >= TRIAL else mean > doubt
         if count < SHORT or not (is_faster and count >= TRIAL or is_slower or count == LONG):
@@ -90,7 +81,6 @@ class Switch:
 
     def _settle(self, is_faster: bool) -> None:
         if is_faster:
-            # The tried setting becomes the default, and its rounds the new baseline.
             self._default, self._wait = self.on, FIRST_WAIT
             self._baseline = _Baseline()
             for ms, steps in self._trial:
@@ -108,9 +98,8 @@ class Switch:
 
 
 class _Baseline:
-    """Milliseconds of a round under the default setting, as a function of its drafted steps: a line
-    through recent rounds, at least 1 / OUTLIER of their mean. Also the spread of the rounds around
-    this line."""
+    """Milliseconds of a round under the default setting by its drafted steps: a line through recent
+    rounds, at least 1 / OUTLIER of their mean. Also the spread of the rounds around this line."""
 
     def __init__(self) -> None:
         self._line = LinearFit()

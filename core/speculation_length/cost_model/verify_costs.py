@@ -14,7 +14,7 @@ from core.models.protocol import LanguageModel, chain
 
 __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
-# With the root, 3 and 7 nodes are 4 and 8 rows. A matrix product often takes no longer with 4 and 8
+# With the root, 3 and 7 nodes are 4 and 8 rows: a matrix product often takes no longer with 4 and 8
 # rows than with 3 and 7 rows.
 NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 # `max_tree_nodes=auto` lets a verification take this many times t(0), the time of a pass over the
@@ -23,30 +23,27 @@ AFFORDABLE = 1.5
 REPEATS = 5
 # Cached tokens in the two measurements; at most a quarter and a half of the LLM's context length.
 CONTEXTS = (64, 512)
-# Once the first sweep over all sizes has taken SWEEP_LIMIT_S seconds, it ends at the first size
-# that takes more than MAX_SLOWDOWN x t(0). To pay, such a pass would have to commit more than
-# MAX_SLOWDOWN tokens on average. One to REPEATS further sweeps are made, as many as take about
-# SWEEP_LIMIT_S seconds.
+# After SWEEP_LIMIT_S seconds, the first sweep over the sizes ends at the first size that takes more
+# than MAX_SLOWDOWN x t(0). One to REPEATS further sweeps follow, within about SWEEP_LIMIT_S
+# seconds.
 SWEEP_LIMIT_S = 2.0
 MAX_SLOWDOWN = 6.0
-# If layers are streamed and reading the context takes more than SLOW_S seconds, a pass takes about
-# as long, whatever its number of nodes. Then STREAMED_COUNTS are timed once each; otherwise 54
-# passes would delay the first token.
+# If layers are streamed and reading the context takes more than SLOW_S seconds, STREAMED_COUNTS are
+# timed once each: the time of a pass hardly depends on its nodes.
 STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyCosts:
-    """`ms[n]`: milliseconds of a pass over the root and n nodes after `context` cached tokens. Each
-    value is the least of one to REPEATS timings, since load can only lengthen a pass. `far`: the
-    same at a longer context, None if the model's context is too short."""
+    """`ms[n]`: milliseconds of a pass over the root and n nodes after `context` cached tokens.
+    `far`: the same at a longer context, None if the model's context is too short."""
 
     ms: Mapping[int, float]
     context: int
     far: VerifyCosts | None = None
 
     def affordable_nodes(self) -> int:
-        """The largest measured n with t(n) <= 1.5 t(0), at least 1."""
+        """The largest measured n with t(n) <= AFFORDABLE x t(0), at least 1."""
         costs = self._isotonic()
         limit = AFFORDABLE * costs[0]
         return max((n for n, cost in costs.items() if n and cost <= limit), default=1)
@@ -61,16 +58,15 @@ class VerifyCosts:
         isotonic = self._isotonic()
         counts, costs = list(isotonic), list(isotonic.values())
         curve = [_between(counts, costs, n) for n in range(min(largest, counts[-1]) + 1)]
-        # ms per node over the whole table: the last segment alone would be too noisy to
-        # extrapolate.
+        # ms per node over the whole table: the last segment alone would be too noisy.
         slope = (costs[-1] - costs[0]) / counts[-1] if counts[-1] else 0.0
         return curve + [
             costs[-1] + slope * (n - counts[-1]) for n in range(len(curve), largest + 1)
         ]
 
     def _isotonic(self) -> dict[int, float]:
-        """Milliseconds by measured size, ascending. No size is slower than a larger size: load can
-        only lengthen a pass, so if a larger size was faster, the smaller size's time is noise."""
+        """Milliseconds by measured size, ascending. A size that was slower than a larger size gets
+        the larger size's time: load can only lengthen a pass."""
         counts = sorted(self.ms, reverse=True)
         valid = [
             ms if math.isfinite(ms) and ms > 0 else math.inf for ms in (self.ms[n] for n in counts)
@@ -89,10 +85,9 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 
 
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
-    """Times passes at two contexts, in sweeps over all node counts, so that a noisy moment affects
-    all node counts alike. Torch's threads are limited as they are while requests are decoded
-    (`TorchAlone`)."""
-    # Here too, since a policy may need the table before any run is admitted.
+    """Times passes at two contexts, in sweeps over the node counts: a noisy moment then affects all
+    counts alike."""
+    # As while requests are decoded: a policy may need the table before any run is admitted.
     alone = TorchAlone((llm,))
     alone.take()
     try:
@@ -108,7 +103,7 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
     row = llm.open_row()
     try:
         start = time.perf_counter()
-        # Token 0 everywhere: a pass takes the same time whatever its tokens are.
+        # The time of a pass does not depend on its tokens.
         llm.forward([chain(row, [0] * context, last_only=True)])
         llm.commit(row, range(context))
         if stream_of(llm) is not None and time.perf_counter() - start > SLOW_S:
