@@ -1,8 +1,5 @@
-"""How the temperature affects acceptance: the accepted shares of runs that differ only in
-temperature and seed.
-
-Pure: requests and rates in, a sentence out.
-"""
+"""How the temperature affects acceptance: the accepted shares of runs that differ in temperature
+and seed."""
 
 from __future__ import annotations
 
@@ -28,10 +25,9 @@ TRY, OTHER = 0.8, 1.5
 
 @dataclass(slots=True)
 class AcceptanceByTemperature:
-    """The accepted share of the drafts' depth by temperature, from the latest run at each
-    temperature. All these runs have the same prompt, models, preset (or settings), and sampling
-    apart from temperature and seed; a run that differs in one of these replaces all earlier
-    runs."""
+    """The accepted share of the drafts' depth, from the latest run at each temperature. A run with
+    another prompt, models, settings or sampling, apart from temperature and seed, replaces all
+    earlier runs."""
 
     _key: object = None
     _rates: dict[float, float] = field(default_factory=dict)
@@ -55,8 +51,8 @@ class AcceptanceByTemperature:
         self._rates[asked.sampling.temperature] = rate
 
     def words(self) -> str:
-        """What temperature means, and the accepted share at each of the latest MOST temperatures
-        that were run."""
+        """What temperature means, and the accepted shares at the MOST temperatures that were run
+        last."""
         latest = dict(list(self._rates.items())[-MOST:])
         if not latest:
             return TEMPERATURE_INFO
