@@ -87,7 +87,7 @@ def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
     if study:
         study_button = gr.Button(f"Open its {kind}", visible=True)
     stop = gr.Button(visible=where != "elsewhere")
-    # The whole note, not an excerpt, since "Save note" stores the content of the box.
+    # The whole note, since "Save note" stores the content of the box.
     return [gr.Column(visible=True), notice_value(lines), run.note, stop, study_button]
 
 
@@ -139,9 +139,8 @@ def retention_view(
 ) -> list[Any]:
     """Updates of the control's visibility and value, and the log's value for the next call.
 
-    `typed`: the value in the box; `last`: the log's value at the last call. A value in the box that
-    is neither `last` nor the log's present value was typed by the visitor, and is not changed.
-    """
+    `typed`: the value in the box; `last`: the log's value at the last call. A value that is neither
+    `last` nor the log's present value was typed by the visitor: it is not changed."""
     hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
 
     def work() -> list[Any]:
@@ -168,8 +167,7 @@ def set_retention(
     context: Context, rights: CallerRights, typed: Any, confirmed: bool
 ) -> tuple[dict[str, Any], gr.Button]:
     """Sets how many runs are kept in full. If `typed` is neither empty nor 0, and `confirmed` is
-    not set, only asks for confirmation, since the trees of older runs are deleted permanently.
-    Returns the notice, and the visibility of the button that confirms."""
+    not set, asks for confirmation instead. Returns the notice, and the button that confirms."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not rights.paths:
