@@ -30,7 +30,7 @@ class PendingFields:
     def of(
         cls, preset: str, before: Sequence[Any], values: Sequence[Any], at: float
     ) -> PendingFields:
-        """The arguments as PendingFields; `values` are in the order of `before`."""
+        """PendingFields from sequences; `values` are in the order of `before`."""
         return cls(preset, tuple(before), tuple(values), at)
 
     def has_arrived(self, shown: Sequence[Any], now: float) -> bool:
@@ -38,8 +38,7 @@ class PendingFields:
         passed.
 
         A field that the visitor has edited meanwhile counts as arrived. A field that the visitor
-        has set back to its old value counts as late, hence LAPSE_S.
-        """
+        has set back to its old value counts as late."""
         return now - self.at > LAPSE_S or not any(self._late(shown))
 
     def on_arrival(self, shown: Sequence[Any]) -> list[Any]:
