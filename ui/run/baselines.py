@@ -71,7 +71,7 @@ def still_valid(
 
 
 def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
-    """Logs the baseline of a run; no effect for the opening run."""
+    """Logs the baseline of a run, except for the opening run."""
     if run_id == OPENING:
         return  # the opening run is in no log
     log.keep_baseline(

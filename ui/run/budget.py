@@ -33,7 +33,6 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view, depth=False), "deep": ""}
-    # The depth that the largest share of the nodes allows, at most speculation_length.
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     history, rounds = LengthHistory(view.rounds), dict(lengths["rounds"])
     for number, value in rounds.items():

@@ -153,7 +153,6 @@ def _add_explained(
 
 
 def _proposers(tree: Combined | None, explanation: Explanation) -> tuple[str, ...]:
-    """The drafters that proposed the explained token."""
     positions = zip(tree.parents, tree.token_ids, strict=True) if tree else ()
     position = (explanation.parent, explanation.token_id)
     nodes = (node for node, one in enumerate(positions) if one == position)
@@ -315,7 +314,6 @@ def _stopped_here(
 
 
 def _is_drawn(verdict: Verified, sampling: Mapping[str, Any]) -> bool:
-    """Whether the LLM's tokens are random draws."""
     return verify_rule(verdict.rule).temperatures != "zero" and sampling.get("temperature") != 0
 
 

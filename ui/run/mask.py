@@ -15,7 +15,7 @@ from ui.run.view import Detail, View
 __all__ = ["MOST_NODES", "mask_value"]
 
 MOST_NODES = 64
-"""If a tree is larger, only its first MOST_NODES nodes and the nodes of `_kept_path` are drawn."""
+"""Of a larger tree, the first MOST_NODES nodes and the nodes of `_kept_path` are drawn."""
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _num_cached(view: View, number: int) -> int:
 
 
 def _kept_path(detail: Detail) -> list[int]:
-    """The accepted nodes; once the round is complete, only the committed nodes."""
+    """The accepted nodes; once the round is complete, the committed nodes."""
     if detail.verified is None:
         return []
     accepted = list(detail.verified.path)

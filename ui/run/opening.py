@@ -49,6 +49,5 @@ class Opening:
         return self._source is not None and (not self._source.is_done or self.was_stopped)
 
     def _events(self) -> tuple[Event, ...]:
-        """The events of the recording; none before its end."""
         source = self._source
         return source.events(0, source.count) if source is not None and source.is_done else ()

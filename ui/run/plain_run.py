@@ -45,10 +45,10 @@ def race_plain(
     the speed of plain decoding, and `session.answer`, whether it writes the same text. Raises
     ConfigError.
 
-    If `blocks` is more than 1, plain decoding and the run are repeated in turn while they `fits`,
-    and each speed is a median. The repeats are not logged; the plain runs of the first block are
-    logged if `log` is set. If another run is opened in the session meanwhile, the remaining
-    measurements are dropped."""
+    If `blocks` is more than 1, plain decoding and the run are repeated in turn, for at most
+    `blocks` blocks in MOST_S; the speed is a median. The repeats are not logged; the plain runs of
+    the first block are logged if `log` is set. If another run is opened in the session meanwhile,
+    the remaining measurements are dropped."""
     player, session.measuring = session.player, True
     try:
         yield from _run_blocks(hub, session, owner, blocks, log)

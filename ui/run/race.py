@@ -59,11 +59,11 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
 def _lane_times(
     frame: Frame, baseline: Baseline | None
 ) -> tuple[tuple[float, ...], tuple[float, ...], Value]:
-    """The ends of the plain passes and of the run's rounds, in milliseconds from the end of the
-    prefill, and their repeat (block); it is empty until two or more repeats are measured.
+    """The ends of the plain passes, the ends of the run's rounds, both in milliseconds from the end
+    of the prefill, and the repeat (block) that they are from.
 
-    The repeat is the one with the median speed-up, in agreement with `speed_sentence`. If there is
-    none, it is the first repeat, the run itself."""
+    The repeat is the one with the median speed-up, else the first repeat, which is the run itself.
+    It is {} unless the texts are known to be equal and two or more repeats are measured."""
     own = round_ends_ms(frame.view)
     # There are plain passes only for the same text, since both lanes are drawn over the same words.
     if baseline is None or not baseline.ends or not _is_identical(frame):
@@ -117,7 +117,6 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
 
 
 def _is_identical(frame: Frame) -> bool:
-    """Whether plain decoding is known to have written the same text."""
     return frame.answer is not None and frame.answer.kind == "identical"
 
 

@@ -256,7 +256,6 @@ def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) 
 
 
 def _verb(word: str, subjects: Sequence[str]) -> str:
-    """The verb in the singular for one subject, else in the plural."""
     one, many = {"was": ("was", "were"), "draft": ("drafts", "draft")}[word]
     return one if len(subjects) == 1 else many
 

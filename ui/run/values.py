@@ -182,8 +182,7 @@ def figures_value(
     before: Before | None = None,
 ) -> Value:
     """The race against plain decoding, and the run's figures, None while unknown. `before`: the
-    previous run, for comparison. Figures are not rounded: the picture rounds once, as the sentences
-    do."""
+    previous run, for comparison. Figures are not rounded: the picture rounds once."""
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
     values: Value = {
@@ -277,12 +276,12 @@ FIGURES = (
 def tree_value(frame: Frame) -> Value:
     """The displayed round's tree at its present `stage`.
 
-    `root`: the last committed token. `nodes`: the nodes of the tree; before the drafts are
-    combined, of their union. `drafts`: see `drafts_apart`. `own`: the LLM's own token. `dropped`:
-    drafted tokens that are not in the tree. `node`: the selected node. `committed`: the number of
-    tokens that the round committed. `why`: why the accepted path ended, and the vote, in words.
-    `words`: the combine rule's words. `rest`: whether the run is complete or is not played at full
-    speed."""
+    `run`, `round`: the run's id and the round's number. `drafters`: see `drafters_value`. `root`:
+    the last committed token. `nodes`: see `tree_nodes`; `drafts`: see `drafts_apart`; `dropped`:
+    see `dropped_values`. `own`: the LLM's own token. `node`: the selected node. `committed`: the
+    number of tokens that the round committed. `why`: why the accepted path ended, and the vote, in
+    words. `words`: the combine rule's words. `rest`: whether the run is complete or is not played
+    at full speed."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,

@@ -363,7 +363,6 @@ class _ViewBuilder:
 
 
 def _draft_depths(detail: Detail) -> tuple[tuple[str, int], ...]:
-    """Each drafter that drafted, and how deep its draft was."""
     drafts = detail.drafted.drafts if detail.drafted else ()
     return tuple((one.drafter, max(one.depths)) for one in drafts if one.depths)
 

@@ -38,12 +38,13 @@ LINE_DIGITS = 4
 
 
 def proposals_value(frame: Frame) -> Value:
-    """`rows`: each drafter's proposals in the selected round, with the node weight of each token.
-    `nodeless`: why drafters' rows are empty. `weights` and `after`: the drafters' weights before
-    and after this round; `history`: their weights over the rounds. `winner`: the vote's winner;
-    `kept`: see `_kept_counts`. `sentence`: the vote or pool in words; `helped`: which drafter
-    helped most. `rule` and `words`: the combine rule and its words; `dial`: whether it has the
-    field `vote_nodes`."""
+    """`run`, `round`: the run's id and the round's number; `drafters`: see `drafters_value`.
+    `rows`: each drafter's proposals in the round, with the node weight of each token. `nodeless`:
+    why drafters' rows are empty. `weights` and `after`: the drafters' weights before and after this
+    round; `history`: their weights over the rounds. `winner`: the vote's winner; `kept`: see
+    `_kept_counts`. `sentence`: the vote or pool in words; `helped`: which drafter helped most.
+    `rule` and `words`: the combine rule and its words; `dial`: whether it has the field
+    `vote_nodes`."""
     view, detail = frame.view, frame.detail
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
@@ -342,7 +343,6 @@ def _reward_words(view: View, detail: Detail, round_: RoundView) -> list[str]:
 
 
 def _against_mean(round_: RoundView) -> str:
-    """The accepted share compared with the mean of the earlier votes."""
     mean = f"the running mean of {percent(round_.mean_share)}"
     if abs(round_.share - round_.mean_share) < 1e-9:
         return f"equal to {mean}"

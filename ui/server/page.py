@@ -45,8 +45,8 @@ POLL_WORK_S, POLL_PROGRESS_S = 0.01, 0.1
 # For all handlers together: each run that plays occupies a thread.
 MAX_THREADS = 128
 
-# Fixed, so that the key and presets in a visitor's browser stay readable after a restart. The
-# secret only scrambles what the browser stores; the key itself cannot be guessed.
+# Fixed: the key and presets in a visitor's browser stay readable after a restart. The secret
+# protects nothing: a visitor's key cannot be guessed.
 SECRET = "specscope"
 EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
@@ -68,7 +68,7 @@ class Pages:
 
 def build_page(context: Context) -> gr.Blocks:
     """All tabs on one page."""
-    # Otherwise Gradio recomputes analytics of events, with pandas, after an event.
+    # Otherwise Gradio recomputes analytics, with pandas, after events.
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
     blocks: gr.Blocks
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
@@ -178,7 +178,7 @@ def check_host(host: str) -> None:
 
 
 def request_once(url: str) -> None:
-    """Requests the page, so that it is reported as open only after it has answered."""
+    """Requests the page once and waits for the answer."""
     try:
         urllib.request.urlopen(url, timeout=60).close()
     except (OSError, HTTPException):

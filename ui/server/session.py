@@ -134,17 +134,17 @@ class TabSession:
 
     `player` plays the shown run. `asked`: the request of this run, if it was started here or the
     form was filled with it. `plain`: plain decoding of its request. `before`: the run that it is
-    compared with. `baseline`, `answer`, `regret`: what was measured about it.
+    compared with. `baseline`, `answer`, `regret`: what was measured about it. `measuring`: whether
+    the speed-up is still being measured.
 
     `form`: the request that the form would run now; `sent`: values on their way to the form.
-    `side`: a second run for this session, while it runs; `racing`: whether `side` is plain
-    decoding. `measuring`: whether the speed-up is still being measured. `trouble` and `doing`:
-    sentences for the visitor; `no_run_words`: the board's text if there is no run. `pace`: how
-    later runs play. `stops`: the browser's count of clicks on Stop.
+    `side`: a second run for this session, while it runs; `racing`: whether the race shows `side`.
+    `trouble` and `doing`: sentences for the visitor; `no_run_words`: the board's text if there is
+    no run. `pace`: how later runs play. `stops`: the browser's count of clicks on Stop. `lecture`:
+    the results of the lessons' runs.
 
-    `lecture`: the results of the lessons' runs. `study`: the study that is shown on a page for
-    studies. A handler holds `drawing` while it changes what is shown, so that clicks in quick
-    succession are answered in order."""
+    A handler holds `drawing` while it changes what is shown, so that clicks in quick succession are
+    answered in order."""
 
     player: Player | None = None
     asked: Request | None = None
@@ -331,8 +331,8 @@ def run_to_end(
 
 
 def seldom(frames: Iterator[object]) -> Iterator[object]:
-    """Yields a frame only if MEASURING_FRAME_S have passed since the last one that it yielded, and
-    None at the end. Drawing would take processor time while speeds are measured."""
+    """Yields a frame if MEASURING_FRAME_S have passed since the last yielded frame, and None at the
+    end. Drawing would take processor time while speeds are measured."""
     last_drawn = float("-inf")
     for frame in frames:
         if time.monotonic() - last_drawn >= MEASURING_FRAME_S:

@@ -36,7 +36,7 @@ class StudyRuns:
         return self._hub.start(request, owner, log=in_log)
 
     def forget(self, run: LiveSource) -> None:
-        """Deletes a run from the log: its cell was interrupted and is measured again."""
+        """Deletes a run from the log."""
         try:
             self._hub.store.delete(run.run_id)
         except UnknownRunError:

@@ -135,8 +135,7 @@ class LogSource:
 
 
 def source_of(context: Any, run: Any) -> Source:
-    """The Source of a run (a RunSummary); while the run is under way, its events come one after
-    another. Raises StoreError if the run was deleted."""
+    """The Source of a run (a RunSummary). Raises StoreError if the run was deleted."""
     store = context.store
     live = context.hub.live_run(run.run_id)
     if live is not None:

@@ -128,7 +128,7 @@ class Sessions:
 
 
 def build_sessions(context: Context) -> Sessions:
-    """The list at the left, the opened run at the right; below, two compared runs."""
+    """The list at the left, the opened run at the right, and two compared runs."""
     with gr.Row(elem_id="sessions-screen", equal_height=False):
         with gr.Column(elem_id="sessions-side"):
             filters = _build_filters()
@@ -196,8 +196,7 @@ def _build_filters() -> Filters:
 
 
 def _build_opened() -> OpenedRun:
-    """One line: the run's summary and the most used buttons. The button ⋯ shows the other controls
-    over the board, which keeps its height."""
+    """The run's summary and the most used buttons, then the tools that the button ⋯ shows."""
     small: dict[str, Any] = {"size": "sm", "min_width": 40}
     with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
         with gr.Row(elem_classes="sp-buttons", elem_id="sessions-head"):

@@ -92,7 +92,6 @@ def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
 
 
 def _short_facts(run: Any) -> list[str]:
-    """A run's configuration, sampling, tokens per pass and time."""
     settings = settings_of(run.asked, run.ssms)
     quantity = GLOSSARY["mean_acceptance_length"]
     tokens_per_pass = [quantity.with_label(run.stats.mean_acceptance_length)] if run.stats else []

@@ -109,7 +109,7 @@ class TwoRuns:
 
 
 def build_two_runs() -> TwoRuns:
-    """Hidden until a second run is chosen; on a narrow screen the halves are stacked."""
+    """The section, hidden until a second run is chosen."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         message_box = notice("pair-said")
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)

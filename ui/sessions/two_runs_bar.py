@@ -42,7 +42,7 @@ BUTTONS = (
     ("round-next", "Round ›"),
     ("end", "Last round ▸|"),
 )
-"""Names and labels, in the order of other boards."""
+"""Names and labels."""
 MOVES = {
     "step-back": -1,
     "step": 1,
@@ -136,7 +136,7 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     last = max((one.frame().known for one in players), default=0)
     if name in ("rewind", "end"):
         return _seek(players, 0 if name == "rewind" else last)
-    # `show_stage`, as on the other boards: after a step back the later rounds stay shown.
+    # After a step back the later rounds stay shown.
     for one in players:
         one.take_turn()
         one.show_stage(stage + MOVES.get(name, 0))

@@ -135,7 +135,6 @@ def _row(number: int, run: LiveRun, who: str, prompt: str) -> dict[str, Any]:
 
 
 def _limit(run: LiveRun) -> str:
-    """How long the request's drafts may be."""
     scheduled = run.scheduled
     if scheduled is None or scheduled.length_limit is None:
         return "as it chooses"

@@ -1,5 +1,4 @@
-"""The board: every picture of a run, its scrubber and its notice. Live, Sessions and Learn have one
-each."""
+"""The board: the pictures of a run, its scrubber and its notice."""
 
 from __future__ import annotations
 
@@ -106,7 +105,8 @@ class Board:
         return [one for one in (self.stop,) if one is not None]
 
     def place(self, session: TabSession) -> list[Any]:
-        """The present values of `places`: Stop can be pressed unless the run is paused."""
+        """The present values of `places`: Stop can be pressed if there is a run that is not
+        paused."""
         if self.stop is None:
             return []
         may_stop = session.player is not None and not session.player.is_paused

@@ -173,7 +173,7 @@ def _check_loaded(request: Request, context: Context) -> None:
 
 def _check_same(request: Request, shown: Request) -> None:
     """Raises ConfigError if the sampling or the speculation of `shown`, the form's request, differs
-    from that of `request`."""
+    from that of `request`, apart from the drafters."""
     asked_plain, shown_plain = request.to_plain(), shown.to_plain()
     for part in ("sampling", "speculation"):
         for name, value in asked_plain[part].items():

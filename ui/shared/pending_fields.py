@@ -1,8 +1,7 @@
 """Field values that were sent to a tab's form, and whether the form shows them yet.
 
-The browser receives a preset's fields together but applies them one by one, which takes seconds on
-a busy machine. A form that is partly updated must not be run.
-"""
+The browser receives a preset's fields together but applies them one by one. A form that is partly
+updated must not be run."""
 
 from __future__ import annotations
 
@@ -47,9 +46,8 @@ class PendingFields:
         return [new if late else value for late, new, value in fields]
 
     def _late(self, shown: Sequence[Any]) -> list[bool]:
-        """For each field, whether it still shows its old value."""
+        """For each field, whether it gets a new value and still shows the old one."""
         return [
-            # A field that keeps its value is never late.
             new != old and value == old
             for old, new, value in zip(self.before, self.values, shown, strict=True)
         ]

@@ -50,7 +50,7 @@ def build_study_board(context: Context, page: str, kind: str) -> StudyBoard:
 
 
 def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
-    """The studies that the caller may see; studies that the caller begins belong to it."""
+    """The studies that the caller may see; the caller owns the studies that it begins."""
     owner = rights_of(context, request, visitor).owner
     return Studies(context, owner, context.access.key(request, visitor or ""))
 
