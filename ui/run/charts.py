@@ -43,7 +43,7 @@ SHOWN_MS = 0.05
 """Shorter parts of a round are left out of the sentence about the round (`took_words`)."""
 LEAST_SAVED_MS = 0.005
 """A shorter time saved by drafting ahead is shown as 0.00 ms."""
-RECENT_ROUNDS = 32  # the length policy's averages reach about as far back
+RECENT_ROUNDS = 32  # about the reach of the length policies' averages
 # The most rounds in a frame before the run is complete.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40  # rounds of the timeline: each has many bars
@@ -279,7 +279,7 @@ def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> st
 
 
 def _ahead_sums(rounds: tuple[RoundView, ...]) -> Value:
-    """Sums over the rounds' drafts made ahead; empty without such drafts.
+    """Sums over the drafts made ahead in the rounds; empty if there are none.
 
     `guessed`: whether any was drafted after a guessed outcome. `unused`: drafts with a reason in
     UNUSED. `beside`: hits that saved at least LEAST_SAVED_MS. Times are in milliseconds."""
@@ -336,7 +336,7 @@ def took_words(frame: Frame) -> str:
 
 def _share(view: View) -> Value:
     sums = dict(view.share)
-    # Stages overlap, so their sum may exceed the total. `busy` counts overlapping time once: the
-    # rest of the total is the time in which no stage ran.
+    # Stages overlap: their sum may exceed the total. `busy` counts overlapping time once; in the
+    # rest of the total no stage ran.
     idle = max(0.0, view.stats.total_ms - sums.pop("busy", 0.0))
     return {name: round(sums.get(name, idle if name == "other" else 0.0), 3) for name in SHARES}

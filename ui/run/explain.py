@@ -142,7 +142,6 @@ def _drafted_bars(
 def _add_explained(
     tokens: dict[str, Any], explanation: Explanation, probability: float | None
 ) -> None:
-    """Adds the explained token to a source's tokens, unless they have it."""
     if not any(one["hit"] for one in tokens.values()):
         tokens[str(len(tokens))] = {
             "t": explanation.token,
@@ -318,7 +317,7 @@ def _is_drawn(verdict: Verified, sampling: Mapping[str, Any]) -> bool:
 
 
 def percent(share: float) -> str:
-    """A share as text: 0.412 as 41.2 %, the smallest as <0.01 %, the greatest as >99.95 %."""
+    """A share as text: 41.2 % for 0.412; <0.01 % for the smallest, >99.95 % for the greatest."""
     if 0 < share < SMALLEST:
         return f"<{100 * SMALLEST:g} %"
     if 1 - SMALL < share < 1:
@@ -328,7 +327,7 @@ def percent(share: float) -> str:
 
 def probability(p: float) -> str:
     """A probability as text: 0.412, <0.001 or >0.999."""
-    p = rounded_probability(p)  # as the pictures do; otherwise the last digit may differ
+    p = rounded_probability(p)  # the pictures round first too
     if 0 < p < SMALL:
         return "<0.001"
     if 1 - SMALL < p < 1:

@@ -58,8 +58,8 @@ def mask_value(frame: Frame) -> dict[str, Any]:
 
 
 def _num_cached(view: View, number: int) -> int:
-    """The number of tokens in the prompt and in the rounds before round `number`, minus the root. 0
-    if no round is selected."""
+    """The number of tokens in the prompt and in the rounds before round `number`, without the root.
+    0 if no round is selected."""
     started = view.started
     if started is None or number < 0:
         return 0

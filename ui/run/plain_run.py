@@ -22,8 +22,8 @@ from ui.server.session import Hub, TabSession, run_to_end
 
 __all__ = ["BLOCKS", "check_same_llm", "finished_view", "fits", "race_plain"]
 
-# How many alternatives of each token the second plain run records. A rounding tie is recognised
-# only if both disputed tokens are among them.
+# How many alternatives of each token the second plain run records. A rounding tie is recognised if
+# both disputed tokens are among them.
 DISPUTE_TOP_K = 50
 BLOCKS = 3
 """The most blocks. A block measures plain decoding and the run once each."""
@@ -62,8 +62,8 @@ def race_plain(
 def _run_blocks(
     hub: Hub, session: TabSession, owner: str, blocks: int, log: bool
 ) -> Iterator[None]:
-    # At each `yield` the visitor may open another run: results are stored only while the session
-    # still has this player.
+    # At each `yield` the visitor may open another run: results are stored while the session still
+    # has this player.
     player, view = session.player, finished_view(hub, session)
     began = time.monotonic()
     session.answer = by_rule = same_distribution(view)
@@ -192,8 +192,8 @@ def _run_plain(
     log: bool = True,
 ) -> Iterator[None]:
     """Runs plain decoding, unless this session has its result already; sets `session.plain`.
-    `top_k`: how many alternatives of each token to record, by default as many as the run recorded.
-    Raises ConfigError if plain decoding is running already."""
+    `top_k`: how many alternatives of each token to record, by default the run's own number. Raises
+    ConfigError if plain decoding is running already."""
     if session.plain is not None:
         return
     if session.side is not None:

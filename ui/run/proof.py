@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 FLOAT32_TIE = 1e-4
-"""Law 1: in float32 the first difference of two texts can be due to rounding only if its margin is
-at most this (nats)."""
+"""Law 1: in float32 rounding explains the first difference of two texts up to this margin, in
+nats."""
 # A quantile, not the maximum, so that one outlier among thousands does not excuse a bug.
 SHARE_OF_NOISE = 0.999
 
@@ -171,9 +171,9 @@ def _noise(view: View, at: int, token_id: int) -> float:
     started = view.started
     if started is None or started.config["sampling"]["temperature"] == 0:
         return 0.0
-    from core.trees.noise import SeededNoise  # loads torch, which only this rare case needs
+    from core.trees.noise import SeededNoise  # loads torch
 
-    # G as the engine draws it: of the vocabulary's size, keyed by seed and absolute position.
+    # The engine's G: over the vocabulary, keyed by seed and absolute position.
     size = max(model.vocab_size for model in started.models)
     position = len(started.prompt_token_ids) + at
     return float(SeededNoise(started.seed, size).gumbel(position)[token_id])

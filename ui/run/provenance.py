@@ -18,8 +18,7 @@ __all__ = ["fused_provenance", "lookup_reasons", "own_proposals"]
 
 
 def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
-    """A fused node's proposals of rank 0. At a higher rank, an SSM was only fed the node's
-    token."""
+    """A fused node's proposals of rank 0. An SSM with a higher rank was fed the node's token."""
     return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
 
 

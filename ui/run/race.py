@@ -65,7 +65,7 @@ def _lane_times(
     The repeat is the one with the median speed-up, else the first repeat, which is the run itself.
     It is {} unless the texts are known to be equal and two or more repeats are measured."""
     own = round_ends_ms(frame.view)
-    # There are plain passes only for the same text, since both lanes are drawn over the same words.
+    # Both lanes are drawn over the same words: plain passes are shown for the same text.
     if baseline is None or not baseline.ends or not _is_identical(frame):
         return (), own, {}
     total = len(baseline.ends)
@@ -74,7 +74,7 @@ def _lane_times(
     number = baseline.median_block
     plain_ends, ends = baseline.ends[number or 0]
     repeat = {"number": (number or 0) + 1, "of": total, "median": number is not None}
-    # Only the rounds shown: a visitor may have stepped back.
+    # A visitor may have stepped back: `own` has the rounds shown.
     return plain_ends, ends[: len(own)], repeat
 
 
@@ -130,7 +130,6 @@ def _num_alike(frame: Frame, num_words: int) -> int:
 
 
 def _text_answer(frame: Frame) -> str:
-    """Whether plain decoding wrote the same text; empty if unknown."""
     answer = frame.answer
     if answer is None:
         return ""

@@ -12,7 +12,7 @@ from core.plurals import number_of
 
 __all__ = ["length_reason", "route_reason"]
 
-# Reasons of length policies, as trend.py and goodput.py in core/speculation_length write them.
+# Reasons of length policies (trend.py and goodput.py in core/speculation_length).
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 GOES_ON = re.compile(
@@ -21,7 +21,7 @@ GOES_ON = re.compile(
 )
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
-# Reasons of routers, as cosine.py and credit.py in core/routing write them.
+# Reasons of routers (cosine.py and credit.py in core/routing).
 GRANTED = re.compile(r"; the batch grants (\d+)$")
 EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
 BEST = re.compile(r"(\d+) accepted: the best by score")

@@ -32,7 +32,7 @@ class _History:
     `scores`: for each round with routing, the scores by which its SSMs were chosen. `switches`: the
     rounds whose drafting SSMs differ from those of the previous round with routing. `auditions`:
     for each round with an audition, its milliseconds; in an audition all SSMs score the text's last
-    tokens. `explored`: in how many rounds an SSM drafted only to be measured."""
+    tokens. `explored`: in how many rounds an SSM drafted to be measured."""
 
     scores: Mapping[int, Mapping[str, float]]
     switches: Sequence[int]
@@ -181,7 +181,6 @@ def _reasons(routed: Sequence[RoundView]) -> Value:
 
 
 def _sentence(view: View, detail: Detail | None, rule: RoutingRule, history: _History) -> str:
-    """Which SSMs drafted in the selected round, which did not, and why."""
     if detail is None:
         return "A rule chooses which SSMs draft. Its choice is shown here, round by round."
     names = {name: f"{sign} {name}" for name, sign in view.letters.items()}

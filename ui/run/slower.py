@@ -127,8 +127,8 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
 
 def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    # `overlap_ratio` counts drafting during other requests' passes only up to the time of the run's
-    # own passes.
+    # `overlap_ratio` counts drafting during other requests' passes up to the time of the run's own
+    # passes.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
     # Plain decoding takes `ratio` times as long for a token as the run.
@@ -142,8 +142,8 @@ def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanR
 
 
 def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that drafted almost nothing: says that drafting did not make it slower, and why
-    there are so few drafts."""
+    """For a run that drafted almost nothing: says that drafting did not make it slower, and why it
+    has few drafts."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} {noun_of(drafted, 'token')}"
     rounds = number_of(stats.num_rounds, "round")
@@ -192,7 +192,7 @@ def _remedy(
     largest = max(mean.draft, mean.verify, mean.rest)
     pass_is_slow = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     part = (mean.draft, mean.verify, mean.rest).index(largest)
-    # If drafting ran during the LLM's pass, its time counts in both parts, so the check is skipped.
+    # Drafting during the LLM's pass counts in both parts: then the check is skipped.
     if len(rounds) > 1 and mean.hidden <= NEGLIGIBLE_MS and not _costs_most(rounds, part):
         return ""
     if mean.draft == largest or (mean.draft >= LARGE_SHARE * mean.ms and not pass_is_slow):
@@ -278,7 +278,6 @@ def _nodes(fields: Mapping[str, Any]) -> int:
 
 
 def _smaller(fields: Mapping[str, Any]) -> list[str]:
-    """Changes that make the verified tree smaller."""
     idle = idle_fields(fields)
     ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
     if "vote_nodes" not in idle:

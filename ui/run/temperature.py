@@ -36,8 +36,7 @@ class AcceptanceByTemperature:
         """Add a completed run with drafts. `asked`: its request; `models`: the loaded models;
         `rate`: the accepted share of its drafts' depth."""
         ssms = tuple(one.name for one in models if one.role == "ssm")
-        # A preset may set different fields at different temperatures, so its name is compared
-        # instead.
+        # A preset may set different fields at different temperatures: its name is compared.
         settings = settings_of(asked.to_plain(), ssms)
         # The key's request has no drafts, since some kinds of drafts are refused at temperature 0.
         plain = SpeculationConfig.preset("autoregressive")

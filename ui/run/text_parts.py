@@ -162,5 +162,4 @@ def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:
 
 
 def _score(score: float) -> str:
-    """The score as text, with fewer decimals if it is large."""
     return f"{score:.0f}" if score >= 100 else f"{score:.1f}" if score >= 10 else f"{score:.2f}"

@@ -69,7 +69,7 @@ def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
     """A node's proposals by drafter. `n`: how often the drafter drew the token; the other figures
-    are those of its first draw."""
+    are of its first draw."""
     by: dict[str, Any] = {}
     for proposal in proposals:
         key = index.get(proposal.drafter, "-1")
@@ -86,7 +86,6 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
 
 
 def _union_of(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """The union of the drafts, without outcomes."""
     nodes: dict[str, Any] = {}
     # (node above, token) -> node: equal tokens after the same node are one node, as in a trie.
     node_at: dict[tuple[int, int], int] = {}
@@ -127,7 +126,7 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     node_numbers: dict[int, int] = {}
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
-        # -2 is no node's parent, so descendants of a dropped token are never found in the tree.
+        # -2 is no node's parent: descendants of a dropped token are not found in the tree.
         above = -1 if parent < 0 else node_numbers.get(parent, -2)
         if j not in dropped and (above, token_id) in nodes:
             node_numbers[j] = nodes[above, token_id]
@@ -220,7 +219,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
                 "q": rounded_probability(draft.qs[j]),
                 "n": 1,
             }
-            # If a drafter drew a token twice, the first draw counts, as in `_proposers`.
+            # A drafter's first draw counts (see `_proposers`).
             entry["by"].setdefault(index.get(draft.drafter, "-1"), proposal)
     return values
 

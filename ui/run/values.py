@@ -121,7 +121,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
-            # The tail is shown after the last token, whose value is therefore never cached.
+            # The tail is shown after the last token: its value is not cached.
             str(first + i): _token(token, view.tail)
             if first + i == last
             else _cached_token(token, cache)
@@ -151,8 +151,7 @@ def selected_round_words(frame: Frame) -> Value:
 
 
 def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
-    """A token other than the last, cached by `id`, which is unique as long as the run's view
-    holds the token."""
+    """A token's value, cached by `id`, which is unique while the run's view holds the token."""
     if cache is None:
         return _token(token, "")
     cached = cache.get(id(token))
@@ -217,7 +216,6 @@ def _has_simpler(view: View) -> bool:
 
 
 def _is_vote(view: View) -> bool:
-    """Whether the combine rule is a vote that chooses one drafter's sequence."""
     return bool(view.drafters) and combine_rule(view.speculation.get("combine", "union")).chains
 
 
@@ -357,7 +355,7 @@ def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     after it, the third the last place."""
     text = "".join(texts)
     if prompt not in text:
-        prompt = prompt.strip()  # as some templates do
+        prompt = prompt.strip()  # some templates strip it
     if not prompt or prompt not in text:
         return ()
     bounds = {0, *accumulate(map(len, texts))}

@@ -44,7 +44,6 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
 
 
 def _later_words(splits: Sequence[tuple[int, str]]) -> str:
-    """Names later splits by position."""
     if not splits:
         return ""
     places = join_names([str(i + 1) for i, _ in splits])
@@ -95,7 +94,7 @@ def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], winner: DraftRecord, i: int
 ) -> str:
     """The split at token `i`: the weight of each token that follows the winner's first `i` tokens
-    in some draft. Empty if there is only one such token."""
+    in some draft. Empty without a second token."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
@@ -122,7 +121,6 @@ def _split_words(
 
 
 def _unrivalled_reason(drafting: Mapping[str, DraftRecord], same_draft: Sequence[str]) -> str:
-    """The sentence for a winner without rivals: the other drafts ended earlier."""
     others = [draft for name, draft in drafting.items() if name not in same_draft]
     agreed = max(len(draft.token_ids) for draft in others)
     ending = "the other draft ends" if len(others) == 1 else "the other drafts end"

@@ -72,7 +72,7 @@ def proposals_value(frame: Frame) -> Value:
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
-        # Only at the end: a sentence that appears during the run would move the page below it.
+        # At the end: a sentence that appears during the run would move the page below it.
         "helped": helped_words(view) if frame.is_complete else "",
         "history": {
             str(round_.number): _by_index(round_.weights, index, LINE_DIGITS)
@@ -83,7 +83,6 @@ def proposals_value(frame: Frame) -> Value:
 
 
 def _nodeless(view: View, drafts: tuple[DraftRecord, ...], index: Mapping[str, str]) -> Value:
-    """For each drafter without a node of the budget: why its row is empty."""
     drafted = {draft.drafter for draft in drafts}
     nodes = view.speculation.get("max_tree_nodes")
     why = f"no node for it: max_tree_nodes is {nodes}, for {len(view.drafters)} drafters"
@@ -106,7 +105,6 @@ def _without_draft(view: View, detail: Detail | None, index: Mapping[str, str]) 
 
 
 def _left_out(detail: Detail | None, index: Mapping[str, str]) -> Value:
-    """For each SSM that routing excluded in this round: why its row is empty."""
     routing = detail.completed.routing if detail and detail.completed else ()
     waiting = (one.drafter for one in routing if one.role == "waiting")
     return {index[name]: "left out by routing" for name in waiting if name in index}
@@ -146,7 +144,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             and verdict.outcomes[nodes[j]] == "accepted",
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
-            # In fused drafts, a rank above 0 marks a token of the trunk that this SSM was only fed.
+            # In fused drafts, a rank above 0 marks a token of the trunk that this SSM was fed.
             "fed": tree is not None and bool(tree.origins) and draft.ranks[j] > 0,
             "mass": round(node_weights[j], 4) if j in node_weights else None,
         }
@@ -240,7 +238,7 @@ def vote_in_short(detail: Detail | None) -> str:
     dropped = len(tree.dropped)
     lost = f"{number_of(dropped, 'token')} of the others {_was(dropped)}"
     split = deciding_split(tree, drafts)
-    # Only the first split: a later split weighs only the drafters that agreed until there.
+    # The first split: a later split weighs fewer drafters.
     won = f"at {split}" if split else "no draft disagrees"
     words = f"{tree.winner}'s draft won the vote ({won}); {lost} dropped."
     return " ".join(filter(None, (words, dropped_choice(tree, drafts, detail.verified))))
@@ -292,7 +290,6 @@ def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, 
 
 
 def _num_common(drafts: Sequence[DraftRecord]) -> int:
-    """How many first tokens all sequences have in common."""
     columns = zip(*(draft.token_ids for draft in drafts), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
@@ -360,7 +357,7 @@ def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
 
 
 def _largest_change(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """Says which drafter's weight changed most; if no weight changes at two decimals, says so."""
+    """The drafter whose weight changed most, or that no weight changed at two decimals."""
     # A drafter without an earlier weight began with 1.
     earlier = {name: before.get(name, 1.0) for name in after}
     moved = [name for name in after if _weight(earlier[name]) != _weight(after[name])]

@@ -83,7 +83,7 @@ def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict
     if len(drafted) < 2:
         return {}
     table = np.array([_round_row(round_) for round_ in drafted])
-    random = np.random.default_rng(0)  # the same run always has the same range
+    random = np.random.default_rng(0)  # the same run gets the same range
     picks = random.integers(len(table), size=(RESAMPLES, len(table)))
     means, mean = table[picks].mean(axis=1), table.mean(axis=0)
     parts, own = _parts(means), _parts(mean)

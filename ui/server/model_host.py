@@ -272,7 +272,7 @@ class ModelHost:
         except _Cancelled:
             reason = CANCELLED
         except EXPECTED_ERRORS as error:
-            # Only the text is kept: the error's traceback would keep the half-loaded models in
+            # The text alone is kept: the error's traceback would keep the half-loaded models in
             # memory.
             reason = str(error) or type(error).__name__
         finally:
@@ -316,7 +316,6 @@ class ModelHost:
         return old
 
     def _close_old(self, old: ServedModels) -> None:
-        """Closes the old models when their last run has ended."""
         old.wait_empty()
         old.worker.close()
         with self._changed:
@@ -329,7 +328,6 @@ class ModelHost:
 
 
 def _internal_error(error: BaseException | None) -> str:
-    """A sentence for an unexpected error; empty without an error."""
     return f"internal error ({type(error).__name__}): {error}" if error else ""
 
 

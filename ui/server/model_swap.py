@@ -30,8 +30,8 @@ class ModelPair:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: the loader's latest report about it, such as `SSM 1 of 3 name: weights`, and when
-    it began, in seconds of `time.monotonic`."""
+    """One stage: the loader's latest report about it, for example `SSM 1 of 3 name: weights`, and
+    when it began, in seconds of `time.monotonic`."""
 
     words: str
     began: float

@@ -170,7 +170,7 @@ def check_host(host: str) -> None:
     try:
         address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(address[0], address[1]) as probe:
-            # Port 0 means any free port: only the address is tested.
+            # Port 0 means any free port: the address is tested.
             probe.bind(address[4])
     except OSError as error:
         allowed = "an address of this machine, as 127.0.0.1 or 0.0.0.0"

@@ -55,7 +55,7 @@ SHORTEST_PAUSE_S = 0.02
 EVENT_WAIT_S = 0.25
 STOP_WAIT_S = 2.0
 """The longest that a handler waits for a stopped run to end, in seconds."""
-# Bounded, since a browser that vanishes without closing its connection never ends its sessions.
+# Bounded: a browser that vanishes without closing its connection does not end its sessions.
 MAX_SESSIONS = 400
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class Hub:
         return source if source is not None and not source.is_done else None
 
     def source_of(self, run_id: str) -> LiveSource | None:
-        """The run with that id, of any visitor. A run that has ended is found only while something
+        """The run with that id, of any visitor. A run that has ended is found while something
         refers to it."""
         with self._lock:
             return next((one for one in self._live if one.run_id == run_id), None)

@@ -90,7 +90,7 @@ class CallerRights:
 @dataclass(frozen=True, slots=True)
 class RunFilters:
     """Further filters of the list; empty filters have no effect. `since`: a name in SINCE; `noted`:
-    only runs with a note; `alone`: only runs that belong to no study."""
+    runs with a note; `alone`: runs that belong to no study."""
 
     llm: str = ""
     drafter: str = ""

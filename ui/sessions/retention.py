@@ -74,7 +74,7 @@ def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
     measured = stats and stats.total_ms > 0 and stats.num_rounds
     speed = f", {1000 * stats.num_rounds / stats.total_ms:.1f} rounds / s" if measured else ""
     kind = KINDS[study.kind] if study else ""
-    # The first two lines are always visible, the others on hover and focus.
+    # The first two lines are visible without hover and focus.
     lines = [
         Line("info", excerpt(run.prompt)),
         Line("info", " · ".join(_short_facts(run))),

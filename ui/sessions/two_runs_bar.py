@@ -165,7 +165,7 @@ def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> 
     are playing; None (an empty box) has no effect."""
     for one in bar_players(tab_sessions):
         if rate is not None:
-            # `step`: `play_both` moves the players, so `advance` must not.
+            # `step`: `play_both` moves the players, not `advance`.
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 

@@ -203,7 +203,6 @@ def _wire_again(
 
 
 def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
-    """Connects the list of studies; ui/shared/into_study.py opens a study from this list."""
     part, board = sessions.studies, sessions.board
     for trigger in (tab.select, sessions.refresh.click, part.section.expand):
         trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)

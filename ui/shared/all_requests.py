@@ -176,7 +176,6 @@ def _reason(snapshot: Snapshot) -> str:
 
 
 def _decision_text(snapshot: Snapshot) -> str:
-    """The scheduler's last decision; empty before the first."""
     last = snapshot.decision
     if last is None:
         return ""

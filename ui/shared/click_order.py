@@ -30,7 +30,7 @@ class LatestClicks:
     def last(self, kind: str, event_data: Mapping[str, Any], work: Callable[[], Any]) -> Any:
         """The result of `work`, or `gr.skip()` if a later click of this kind has arrived.
         `event_data` comes from the browser; its `press` is the time of the click by the browser's
-        clock. A click without `press`, such as an API client's, is always answered."""
+        clock. A click without `press`, for example an API client's, is answered."""
         pressed = event_data.get("press")
         pressed = pressed if isinstance(pressed, (int, float)) else math.inf
         # Not under `drawing`: a click is noted while another handler draws.

@@ -45,7 +45,7 @@ def into_live(
     inputs: Sequence[Component],
     message_box: gr.HTML | None = None,
 ) -> Any:
-    """On `trigger` (a component's event, such as `button.click`) fills Live's form with what
+    """On `trigger` (a component's event, for example `button.click`) fills Live's form with what
     `handler(*inputs)` returns, and opens the Live tab. Returns the event, for `.then`.
 
     `handler` may have parameters of the types `gr.Request` and `gr.EventData`, like any handler.
@@ -190,6 +190,5 @@ def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
 
 
 def _recorded_as_in_live(values: Sequence[Any]) -> list[Any]:
-    """The form's values, with RECORD_TOP_K recorded alternatives."""
     index = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
     return [*values[:index], RECORD_TOP_K, *values[index + 1 :]]

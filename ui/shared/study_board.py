@@ -89,7 +89,7 @@ def wire_begin(
     inputs: Sequence[Component],
     drawn: StudyPictures,
 ) -> Any:
-    """On `trigger` (a component's event, such as `button.click`) begins the study that
+    """On `trigger` (a component's event, for example `button.click`) begins the study that
     `make(*inputs)` returns and shows it. Returns the event, for `.then`."""
 
     def begin(request: gr.Request, key: str, *values: Any) -> list[Any]:

@@ -139,7 +139,7 @@ def press_button(
 
 
 def _go_on(studies: Studies, study_id: str) -> None:
-    """Resumes a study; no effect if it is running already, as after two quick clicks."""
+    """Resumes a study; no effect if it is running already."""
     progress = studies.progress()
     if not (progress.measures(study_id) and progress.state != "stopping"):
         studies.resume(study_id)

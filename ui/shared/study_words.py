@@ -63,7 +63,6 @@ def machine_words(results: Results) -> str:
 
 
 def _auto_words(results: Results) -> str:
-    """What `max_tree_nodes=auto` resolved to in a study; empty if no configuration uses it."""
     by_contestant = {
         cell.contestant: one.auto_nodes for cell, one in results.items() if one.auto_nodes
     }
@@ -72,7 +71,7 @@ def _auto_words(results: Results) -> str:
     nodes = next(iter(by_contestant.values()))
     count = number_of(nodes, "node")
     drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
-    # Other configurations set a number themselves, so their trees may be larger.
+    # Other configurations set a number themselves.
     where = (
         "of this study"
         if drafting <= by_contestant.keys()

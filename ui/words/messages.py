@@ -143,7 +143,7 @@ def _waiting_sentence(frame: Frame) -> str:
 def _earlier_position_sentence(frame: Frame) -> str:
     shown = frame.detail if frame.pinned else frame.view.current
     number = shown.round + 1 if shown else 0
-    # `known_rounds` counts complete rounds; the displayed round may have only begun.
+    # `known_rounds` counts complete rounds; the displayed round may be incomplete.
     position = f"are at round {number} of {max(number, frame.known_rounds)}"
     if shown and shown.stage != "commit":
         position += f", {STAGE_WORDS[shown.stage]}"
