@@ -95,8 +95,8 @@ def explain(
 def bars(
     detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
-    """The most probable tokens after `explanation.parent`, by source: `llm` or a drafter's index.
-    Before the verdict: the drafters' own drafts, with their scores."""
+    """The most probable tokens after `explanation.parent`, and the explained token, by source:
+    `llm` or a drafter's index. Before the verdict: the drafters' own drafts, with their scores."""
     if detail is None:
         return {}
     if detail.verified is None:

@@ -122,8 +122,8 @@ class Hub:
         return source if source is not None and not source.is_done else None
 
     def source_of(self, run_id: str) -> LiveSource | None:
-        """The run with that id, of any visitor. A run that has ended is found while something
-        refers to it."""
+        """The run with that id, of any visitor; None if it is unknown. A run that has ended may be
+        unknown."""
         with self._lock:
             return next((one for one in self._live if one.run_id == run_id), None)
 

@@ -16,9 +16,9 @@ from ui.run.source import LiveSource, Source, StoredSource
 
 __all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
-# Seconds between two reads of a run's log, at least READ_INTERVAL_S and PAUSE_FACTOR times the last
-# read, since reading a long log takes seconds. `settle` checks every running process: it is called
-# every SETTLE_S seconds.
+# The pause after a read of a run's log: at least READ_INTERVAL_S seconds, and at least PAUSE_FACTOR
+# times the duration of the read. SETTLE_S: seconds between two calls of `settle`, which checks
+# every running process.
 READ_INTERVAL_S = 1.0
 PAUSE_FACTOR = 4
 SETTLE_S = 10.0
