@@ -16,8 +16,8 @@ from ui.server.arguments import parse, server_name  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve the page. Returns the exit code: 0 when the server ends (Ctrl+C ends it), 130 after
-    Ctrl+C before that, 2 after a SpecScopeError, whose message goes to stderr in one line."""
+    """Serves the page. Returns the exit code: 0 when the server ends, 130 after Ctrl+C during the
+    start, 2 after a SpecScopeError, whose message goes to stderr in one line."""
     try:
         serve(argv)
     except SpecScopeError as error:
@@ -29,7 +29,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def serve(argv: list[str] | None) -> None:
-    """Load the models and launch the page. Returns when the server ends. Raises SpecScopeError."""
+    """Loads the models and launches the page; returns when the server ends. Raises
+    SpecScopeError."""
     args = parse(argv)
     from core import Engine, Worker, connect_nodes, load_models, one_arena, use_threads
     from storage import RunQuery, RunStore
@@ -44,7 +45,7 @@ def serve(argv: list[str] | None) -> None:
     store = RunStore(args.db)
 
     def load(pair: ModelPair, say: Say) -> Worker:
-        use_threads()  # in the thread that loads, since torch keeps this setting per thread
+        use_threads()  # in the thread that loads: torch keeps this setting per thread
         models = load_models(*pair.names, say, args.offload, args.llm_ranks)
         nodes = connect_nodes(args.nodes, models, say)
         return Worker(Engine(models, None, args.schedule, args.drafter, nodes).warm_up(say))

@@ -1,6 +1,4 @@
-"""Baselines of speed-ups: for which requests a baseline is valid, and how a run's baseline is
-logged and found again.
-"""
+"""Keys, logging and lookup of the baselines of speed-ups."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ __all__ = [
 
 
 def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ...]:
-    """The key of a measured speed: the LLM, and all of the request except speculation and seed.
+    """The key of a measured speed: the LLM, and the request without `speculation` and the seed.
     `models`: the loaded models."""
     sampling = request.sampling
     return (
@@ -65,15 +63,15 @@ def round_ends_ms(view: View) -> tuple[float, ...]:
 def still_valid(
     baseline: Baseline | None, request: Request, models: Iterable[ModelInfo]
 ) -> Baseline | None:
-    """The baseline without `blocks`, `ends` and `same_text`, which are about another run; None if
-    there is no baseline, or if it was measured for another `speed_key`."""
+    """The baseline without `blocks`, `ends` and `same_text`; None without a baseline, or if its key
+    is not the `speed_key` of `request`."""
     if baseline is None or baseline.request != speed_key(request, models):
         return None
     return replace(baseline, blocks=(), ends=(), same_text=False)
 
 
 def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
-    """Logs a run's baseline, so that the run's replay and report show the baseline too."""
+    """Logs the baseline of a run, except for the opening run."""
     if run_id == OPENING:
         return  # the opening run is in no log
     log.keep_baseline(
@@ -87,8 +85,8 @@ def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
 
 
 def baseline_of(store: Any, run: Any) -> Baseline | None:
-    """The baseline of `run`, a RunSummary of `store`: the baseline logged with the run, else plain
-    decoding of the same prompt and repeat in the run's study. None if neither is found."""
+    """The baseline of `run`, a RunSummary of `store`: the logged baseline, else plain decoding of
+    the same prompt and repeat in the run's study. None if neither is found."""
     if run.baseline is not None:
         plain = run.baseline
         return Baseline(

@@ -1,9 +1,5 @@
 """A run's node budget in words: what `max_tree_nodes` resolved to, the draft depth that it allows,
-and the drafters that get no node.
-
-The functions are pure: they make words and numbers of a View. core.config.budget has the rule that
-divides the budget.
-"""
+and the drafters that get no node."""
 
 from __future__ import annotations
 
@@ -24,21 +20,19 @@ from ui.run.view import View
 __all__ = ["budget_words", "depth_bounds", "depth_words", "nodeless", "with_budget_bounds"]
 
 LARGEST_MEASURED = 64
-"""Nodes of the largest tree that is timed at warm-up (NODE_COUNTS of
-core/speculation_length/cost_model/verify_costs.py)."""
+"""Nodes of the largest tree that is timed at warm-up (NODE_COUNTS of verify_costs.py)."""
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
-    """`lengths` with two more keys: `budget` (`budget_words` without depths) and `deep`
-    (`depth_words` for the selected round). `lengths` has the `rounds` of `lengths_value`.
+    """`lengths`, which has the `rounds` of `lengths_value`, with the texts `budget`
+    (`budget_words`) and `deep` (`depth_words`).
 
     If the user sets the length, each round that could not draft its length also gets `m`: the
-    length of the longest draft that was possible. If the node budget would have allowed a longer
-    draft, the round also gets `b`, the recorded reason."""
+    length of the longest possible draft. If the node budget would have allowed a longer draft, the
+    round also gets `b`, the recorded reason."""
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view, depth=False), "deep": ""}
-    # The depth that the largest share of the nodes allows, at most speculation_length.
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     history, rounds = LengthHistory(view.rounds), dict(lengths["rounds"])
     for number, value in rounds.items():
@@ -55,8 +49,8 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
 
 
 def budget_words(view: View, depth: bool = True) -> str:
-    """What `auto` resolved to, how deep drafts can be (with `depth`), and which drafters get no
-    node; empty if none of these applies."""
+    """Sentences about the resolved `auto`, the depth of drafts (if `depth`), and drafters without a
+    node. Empty if none applies."""
     config = _config(view)
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""
@@ -65,9 +59,8 @@ def budget_words(view: View, depth: bool = True) -> str:
 
 
 def depth_words(view: View, why: str = "") -> str:
-    """How deep drafts can be within the node budget. Empty if the budget does not limit them, if
-    the user does not set the length, or if `why`, the explanation of the selected round's length,
-    already says so."""
+    """A sentence if the node budget keeps drafts below the `speculation_length` that the user set;
+    else empty. Also empty if `why`, the explanation of a round's length, has it already."""
     config = _config(view)
     if (
         "drafts are at most" in why
@@ -90,19 +83,18 @@ def depth_words(view: View, why: str = "") -> str:
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
-    """(depth, budgets). `depth`: how deep a draft can be within the run's node budget, at most
-    `most`. `budgets`: each greater depth, up to `most` -> the smallest `max_tree_nodes` that allows
-    the depth. Depths that no budget allows are left out."""
+    """(depth, budgets). `depth`: the depth of the deepest draft within the run's node budget, at
+    most `most`. `budgets`: each greater depth up to `most` -> the smallest `max_tree_nodes` that
+    allows it. Depths that no budget allows are left out."""
     config = _config(view)
     if config is None:
         return most, {}
     names = _budget_drafters(view, config)
-    if length_policy(config.length).chooses_drafters:  # a round may be a single drafter's
+    if length_policy(config.length).chooses_drafters:  # then a round may have one drafter
         names = names[:1]
     allowed = depth = max_draft_depth(config, names, most)
     takes: dict[int, int] = {}
     if isinstance(config.max_tree_nodes, int):
-        # From the smallest: each depth gets the least budget that reaches it.
         for nodes in range(config.max_tree_nodes + 1, MAX_TREE_NODES + 1):
             deep = max_draft_depth(replace(config, max_tree_nodes=nodes), names, most)
             takes |= dict.fromkeys(range(depth + 1, deep + 1), nodes)
@@ -113,8 +105,8 @@ def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
 
 
 def nodeless(view: View) -> tuple[str, ...]:
-    """Drafters that get no node of the budget; none if `goodput` or routing chooses the drafters,
-    since the budget is then divided anew in each round."""
+    """Drafters that get no node of the budget; none if the drafters are chosen anew in each
+    round."""
     config = _config(view)
     if config is None or length_policy(config.length).chooses_drafters or routed_candidates(view):
         return ()
@@ -125,16 +117,16 @@ def nodeless(view: View) -> tuple[str, ...]:
 
 
 def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
-    """The drafters among which a round's budget is divided; with routing, they include as many SSMs
-    as routing chooses."""
+    """The drafters that share a round's budget. With routing, the first `routed_drafters` SSMs
+    stand for the chosen SSMs."""
     ssms = routed_candidates(view)
     left_out = ssms[config.routed_drafters :]
     return tuple(name for name in view.drafters if name not in left_out)
 
 
 def _config(view: View) -> SpeculationConfig | None:
-    """The run's resolved configuration; None if the run has not started or has no drafters, or if
-    another version of SpecScope, with fields unknown here, made it."""
+    """The run's resolved configuration; None before the run's start, without drafters, or if this
+    version cannot read it."""
     if view.started is None or not view.drafters:
         return None
     try:
@@ -144,9 +136,8 @@ def _config(view: View) -> SpeculationConfig | None:
 
 
 def _auto_words(view: View, config: SpeculationConfig) -> str:
-    """What `auto` resolved to, and why; empty if the request gave the node budget."""
     assert view.started is not None and isinstance(config.max_tree_nodes, int)
-    # `asked` is the request as it was given; in `config` `auto` is resolved to a number already.
+    # `config` has the resolved number.
     if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":
         return ""
     nodes = config.max_tree_nodes

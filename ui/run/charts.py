@@ -1,8 +1,4 @@
-"""Values of the two charts, lengths and timeline, and of the drafters that every picture names.
-
-They are plain JSON in dicts, as described in ui/run/values.py. During a run they contain bars and
-lines of only the latest rounds; sums and trials are of the whole run.
-"""
+"""Values of the charts of lengths and of the timeline, as plain JSON (ui/run/values.py)."""
 
 from __future__ import annotations
 
@@ -41,34 +37,33 @@ __all__ = [
 
 Value = dict[str, Any]
 
-# Reasons of `Ahead` for a draft that was not used, though not because all its guesses were wrong.
+# Reasons of `Ahead` for an unused draft, other than wrong guesses.
 UNUSED = ("unused", "ended")
 SHOWN_MS = 0.05
 """Shorter parts of a round are left out of the sentence about the round (`took_words`)."""
 LEAST_SAVED_MS = 0.005
 """A shorter time saved by drafting ahead is shown as 0.00 ms."""
-RECENT_ROUNDS = 32  # the length policy's averages reach about as far back
-# The most rounds in a frame of a live run; at the run's end all rounds are sent once.
+RECENT_ROUNDS = 32  # about the reach of the length policies' averages
+# The most rounds in a frame before the run is complete.
 LIVE_ROUNDS = 100
-LIVE_BARS = 40  # rounds too: those of the timeline, in which a round has many bars
+LIVE_BARS = 40  # rounds of the timeline: each has many bars
 MOST_BEFORE = 600  # rounds of the previous run that are drawn
 SHARES = ("draft", "ahead", "llm", "combine", "verify", "commit", "prefill", "other")
 
 
 def drafters_value(view: View) -> Value:
-    """The drafters in the run's order; the slot determines a drafter's colour and letter."""
+    """The name and the slot of each drafter, in the run's order."""
     named = view.slots.items()
     return {str(i): {"name": name, "slot": slot} for i, (name, slot) in enumerate(named)}
 
 
 def lengths_value(frame: Frame, before: Before | None = None) -> Value:
-    """`rounds`: accepted tokens (`a`), depth of the tree (`d`) and speculation length (`s`) of each
-    round. `histogram`: the number of rounds by accepted tokens; `per_position`: acceptance rates.
+    """`rounds`: accepted tokens (`a`), tree depth (`d`) and speculation length (`s`) by round.
+    `histogram`: the number of rounds by accepted tokens. `per_position`: acceptance rates.
 
-    `before` and `before_rates`: accepted tokens and rates of the previous run, drawn as a pale
-    line. `decisions`: the scheduler's decisions, by round. `sel`: the selected round. The other
-    keys come from `choice_value`.
-    """
+    `before`, `before_rates`: accepted tokens and rates of the previous run. `decisions`: the
+    scheduler's decisions, by round. `sel`: the selected round. `run`: the run's id. Further keys:
+    `choice_value`."""
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     return {
@@ -92,11 +87,11 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
 def choice_value(frame: Frame) -> Value:
     """The choice of the selected round's length.
 
-    `policy`: the length policy's name; `predicts`, `always`, `no_estimates`: fields of its record.
-    `why`: why the round had its length; `next`, `reason`: the policy's choice after the round, and
-    why; `estimates`: the policy's estimates for each length; `lately`: the recent speed with which
-    the estimates are compared; `granted`: what the scheduler allowed, in words. `offers`: presets
-    whose length adapts, for a run whose length never changes."""
+    `policy`: the length policy's name, empty without drafters; `predicts`, `always`,
+    `no_estimates`: fields of its record. `why`: why the round had its length. `next`: the length
+    chosen after the round (-1: none); `reason`: why, unless `why` says so. `estimates`: the
+    policy's estimates, by length. `lately`: see `_lately`. `granted`: what the scheduler allowed,
+    in words. `offers`: presets whose length adapts, if this policy's length never changes."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(frame.view.speculation.get("length", ""))
     why, reason = _length_words(frame), ""
@@ -129,14 +124,13 @@ def choice_value(frame: Frame) -> Value:
 
 @cache
 def adapting_presets() -> tuple[str, ...]:
-    """Presets whose length policy chooses a length for each round."""
+    """Presets whose length policy finds the length."""
     policies = {name: length_policy(SpeculationConfig.preset(name).length) for name in PRESETS}
     return tuple(name for name, policy in policies.items() if not policy.set_by_user)
 
 
 def _length_words(frame: Frame) -> str:
-    """What length the selected round had, whether that was a change, and why, in the policy's own
-    words. Empty until the round is complete, and for a policy without an explanation."""
+    """Why the selected round had its length, in the policy's own words; empty if unknown."""
     view, completed = frame.view, frame.detail.completed if frame.detail else None
     policy = length_policy(view.speculation.get("length", ""))
     rounds = view.rounds[: frame.selected_round + 1]
@@ -149,8 +143,8 @@ def _length_words(frame: Frame) -> str:
 
 
 def _lately(frame: Frame) -> float:
-    """Tokens per second over the last RECENT_ROUNDS rounds up to the selected one. A round's time
-    is `RoundTime.ms`, the measured time that the policy's estimates predict."""
+    """Tokens per second over at most RECENT_ROUNDS rounds that end with the selected round. A
+    round's time is `RoundTime.ms`, which the policy's estimates predict."""
     end = frame.selected_round + 1
     rounds = frame.view.rounds[max(0, end - RECENT_ROUNDS) : end]
     ms = sum(round_.time.ms for round_ in rounds)
@@ -158,8 +152,8 @@ def _lately(frame: Frame) -> float:
 
 
 def _pass_words(view: View) -> str:
-    """What a pass of the LLM waits for in addition to its arithmetic (layers or ranks), in a
-    sentence."""
+    """A sentence about the layers or ranks that an LLM pass waits for; empty if it waits for
+    neither."""
     if view.started is None:
         return ""
     last = view.rounds[-1] if view.rounds else None
@@ -173,11 +167,7 @@ def _rates(stats: RunStats) -> Value:
 
 
 def timeline_value(frame: Frame) -> Value:
-    """The value of the chart in which each stage is a bar over the run's milliseconds.
-
-    It also has the time spent in each kind of stage, predicted and measured times of rounds, and
-    the results of drafts made ahead and of trials. Further values are figures of remote nodes, and
-    sentences about passes and the selected round."""
+    """The value of the chart in which each stage is a bar, in milliseconds of the run."""
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
     combine, policy = view.speculation.get("combine", ""), view.speculation.get("length", "")
@@ -189,7 +179,7 @@ def timeline_value(frame: Frame) -> Value:
         "moves": _pass_words(view),
         "nodes": nodes_value(view),
         "pipeline": view.speculation.get("pipeline", "") if view.drafters else "",
-        # The combine rule whose drafts cannot be made ahead, for the chart's sentence.
+        # The combine rule, if its drafts cannot be made ahead.
         "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
         "ended": frame.is_complete,
         "trials": _trials(view),
@@ -211,9 +201,8 @@ def timeline_value(frame: Frame) -> Value:
 
 
 def _times(round_: RoundView) -> Value:
-    """Times of a round in milliseconds: measured (`ms`) and predicted (`p`); `hid`: its drafting
-    during other requests' passes; `all`: from the start of its first stage to the end of its
-    last."""
+    """Milliseconds of a round: measured (`ms`), predicted (`p`), hidden by other requests' passes
+    (`hid`), and from the first stage's start to the last stage's end (`all`)."""
     measured = round_.time
     return {
         "ms": round(measured.ms, 3),
@@ -224,12 +213,10 @@ def _times(round_: RoundView) -> Value:
 
 
 def _trials(view: View) -> Value:
-    """By round, the results of the trials in which `pipeline=auto` compares a way of drafting
-    (`kind`) with rounds that do not draft in this way.
+    """The results of the trials of `pipeline=auto`, by round: see `SwitchTrial`.
 
-    `asked`: rounds of this run so far for which drafts were made after a guessed outcome; `used`:
-    how many of those drafts were used. A trial may have begun in an earlier run.
-    """
+    `asked`: the number of rounds so far with a draft after a guessed outcome; `used`: how many of
+    these drafts were used."""
     trials, num_guessing, num_used = Value(), 0, 0
     for round_ in view.rounds:
         guesses = [entry for entry in round_.ahead if not entry.is_certain]
@@ -253,8 +240,8 @@ def _lanes(view: View) -> tuple[str, ...]:
 
 
 def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
-    """Each round's stages as bars from their true start to their true end. `own`: the part of a
-    shared pass that counts for this SSM; `a`: see `_ahead_outcome`."""
+    """Stages, loads and node trips of each round as bars, in milliseconds of the run. `own`: the
+    share of a batched pass; `a`: see `_ahead_outcome`."""
     lane_index = {name: str(i) for i, name in enumerate(_lanes(view))}
     return {
         str(round_.number): {
@@ -264,25 +251,22 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
                 "start": round(span.start_ms, 3),
                 "end": round(span.end_ms, 3),
                 "a": _ahead_outcome(round_, later, span),
-                # SSMs of one batched pass have the same start and end; `ms` is each SSM's share.
+                # SSMs of one batched pass have the same start and end; `ms` is the SSM's share.
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
             for k, span in enumerate((*round_.spans, *round_.loads, *trip_spans(round_)))
         }
-        # The next round records the results of drafts made ahead in this round; the last shown
-        # round has no next round.
+        # The next round records the results of drafts that were made ahead in this round.
         for round_, later in zip_longest(shown, shown[1:])
     }
 
 
 def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> str:
-    """The result of the draft that a stage made ahead: `hit`, `miss`, or `open` if no round has
-    used the draft or found its guesses wrong. Empty for stages that made no draft ahead.
+    """The result of the draft that a stage made ahead: `hit`, `miss`, or `open` if `later` does not
+    tell. Empty for stages that made no draft ahead.
 
-    A span `ahead` drafted for the next round, so its result is in `later`. With `across` the text
-    before a draft is known, so each `draft` stage, and any stage before `begin_ms`, of such a
-    drafter is a hit.
-    """
+    A span `ahead` drafts for the next round, `later`. A certain entry of `round_` is a draft after
+    a known text: the drafter's early stages are hits."""
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
         guesses = [
@@ -295,12 +279,10 @@ def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> st
 
 
 def _ahead_sums(rounds: tuple[RoundView, ...]) -> Value:
-    """Sums over these rounds' drafts made ahead; empty if there are none.
+    """Sums over the drafts made ahead in the rounds; empty if there are none.
 
-    `guessed`: whether any was drafted after a guessed outcome, not after a known text. `unused`:
-    misses that are not due to wrong guesses. `beside`: hits whose drafting was, at least in part,
-    during an LLM pass.
-    """
+    `guessed`: whether any was drafted after a guessed outcome. `unused`: drafts with a reason in
+    UNUSED. `beside`: hits that saved at least LEAST_SAVED_MS. Times are in milliseconds."""
     entries = [entry for round_ in rounds for entry in round_.ahead]
     if not entries:
         return {}
@@ -316,8 +298,8 @@ def _ahead_sums(rounds: tuple[RoundView, ...]) -> Value:
 
 
 def round_value(frame: Frame) -> Value:
-    """The drafts made ahead for the selected round, in order; `d`: the drafter's number in the run,
-    as in `drafters_value`."""
+    """The drafts made ahead for the selected round, in order; `d`: the drafter's index in the run,
+    -1 if unknown."""
     completed = frame.detail.completed if frame.detail else None
     index = {name: str(i) for i, name in enumerate(frame.view.drafters)}
     return {
@@ -335,13 +317,13 @@ def round_value(frame: Frame) -> Value:
 
 
 def took_words(frame: Frame) -> str:
-    """How long the selected round took, and its parts of at least SHOWN_MS; empty until the round
+    """How long the selected round took, and its parts of at least SHOWN_MS; empty before the round
     is complete."""
     completed = frame.detail.completed if frame.detail else None
     whole = time_of(completed).whole_ms if completed else 0.0
     if completed is None or not whole:
         return ""
-    # The same spans as in `time_of`, so that the parts are parts of `whole`.
+    # The spans that `time_of` counts.
     own = tuple(span for span in completed.spans if span.name not in NOT_OF_THE_ROUND)
     sums = dict(add_spans((), replace(completed, spans=own)))
     between = max(0.0, whole - sums["busy"])
@@ -354,7 +336,7 @@ def took_words(frame: Frame) -> str:
 
 def _share(view: View) -> Value:
     sums = dict(view.share)
-    # Stages overlap, so their sum may exceed the total. `busy` counts overlapping time once: the
-    # rest of the total is the time in which no stage ran.
+    # Stages overlap: their sum may exceed the total. `busy` counts overlapping time once; in the
+    # rest of the total no stage ran.
     idle = max(0.0, view.stats.total_ms - sums.pop("busy", 0.0))
     return {name: round(sums.get(name, idle if name == "other" else 0.0), 3) for name in SHARES}

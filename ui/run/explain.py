@@ -1,9 +1,5 @@
-"""Explains a token: one node's verdict in a sentence with its numbers, and the bars of its
-probabilities.
-
-The functions make plain text of a round's events and do no I/O. core/trees/verify has the
-verification rules. Token texts are data and are only ever quoted.
-"""
+"""Explains a token: a node's verdict in a sentence, and the bars of its probabilities. The
+verification rules are in core/trees/verify."""
 
 from __future__ import annotations
 
@@ -25,9 +21,8 @@ from ui.words.glossary import TOKEN_KINDS
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
-MAX_NAMED = 2  # if there are more proposers, a title has only their letters, not their names
-# `percent` and `probability` write `<` or `>` for values closer to 0 or 1 than these: rounding
-# would show most of them as 0, 1 or 100 %.
+MAX_NAMED = 2  # with more proposers, a title has their letters without their names
+# `percent` and `probability` write `<` or `>` for values nearer to 0 or 1.
 SMALLEST, SMALL = 0.0001, 0.0005
 OWN = "the LLM's own token"
 OWN_TITLES = {
@@ -35,17 +30,12 @@ OWN_TITLES = {
     "bonus": f"a {TOKEN_KINDS['bonus'].name}",
 }
 RECORD_TOP_K = 5
-"""The number of alternatives that the inspector shows for a node. Most of the page's runs record as
-many (`record_top_k`)."""
+"""The default number of alternatives for a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The inspector's content.
-
-    `llm_probability`: the LLM's probability of the token. `parent`: the node whose continuations
-    `bars` shows (-1: root; None: no node).
-    """
+    """The inspector's content. `parent`: the node before the token (-1: the root, None: none)."""
 
     title: str = ""
     sentence: str = ""
@@ -72,8 +62,8 @@ def explain(
     letters: Mapping[str, str],
     sampling: Mapping[str, Any],
 ) -> Explanation:
-    """The verdict on `node` of the round's tree. `node` is -1 for the root and None for the LLM's
-    own token. `letters`: each drafter's letter, by name. `sampling`: the run's sampling fields."""
+    """Explains `node` of the round's tree: -1 is the root, None the LLM's own token. `letters`:
+    each drafter's letter, by name. `sampling`: the run's sampling fields."""
     if detail is None:
         return Explanation(
             sentence="Select a token or a node to see why it was accepted or rejected."
@@ -105,10 +95,8 @@ def explain(
 def bars(
     detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
-    """Source (`llm` or a drafter's number) -> its most probable tokens after `explanation.parent`.
-    The explained token is added to the LLM's list, if there is one, and to the list of each drafter
-    that proposed it, there without a probability if none was recorded. Before the LLM's pass the
-    tokens are each drafter's own drafts after that node, with their scores."""
+    """The most probable tokens after `explanation.parent`, and the explained token, by source:
+    `llm` or a drafter's index. Before the verdict: the drafters' own drafts, with their scores."""
     if detail is None:
         return {}
     if detail.verified is None:
@@ -154,7 +142,6 @@ def _drafted_bars(
 def _add_explained(
     tokens: dict[str, Any], explanation: Explanation, probability: float | None
 ) -> None:
-    """Adds the token that is explained to a source's list, unless the list has the token."""
     if not any(one["hit"] for one in tokens.values()):
         tokens[str(len(tokens))] = {
             "t": explanation.token,
@@ -165,7 +152,6 @@ def _add_explained(
 
 
 def _proposers(tree: Combined | None, explanation: Explanation) -> tuple[str, ...]:
-    """The drafters that proposed the token that is explained."""
     positions = zip(tree.parents, tree.token_ids, strict=True) if tree else ()
     position = (explanation.parent, explanation.token_id)
     nodes = (node for node, one in enumerate(positions) if one == position)
@@ -187,7 +173,6 @@ def _bar(top: TopK, token_id: int) -> dict[str, Any]:
 def _names(tree: Combined, node: int, letters: Mapping[str, str]) -> str:
     proposals = own_proposals(tree, node) if tree.origins else tree.proposals[node]
     counts = Counter(proposal.drafter for proposal in proposals)
-    # The title has at most three lines; the names of more drafters are in the bars.
     label = _label if len(counts) <= MAX_NAMED else lambda name, by: by.get(name, name)
     parts = [
         label(name, letters) + (f" {times} times" if times > 1 else "")
@@ -301,8 +286,7 @@ def _stopped_here(
     letters: Mapping[str, str],
     sampling: Mapping[str, Any],
 ) -> str:
-    """What was drafted after the node and by which drafters, what the LLM wrote instead, and how
-    probable both tokens were."""
+    """Why the accepted path ended at node `after`."""
     own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     children = [node for node, parent in enumerate(tree.parents) if parent == after]
     if not children:
@@ -329,12 +313,11 @@ def _stopped_here(
 
 
 def _is_drawn(verdict: Verified, sampling: Mapping[str, Any]) -> bool:
-    """Whether the LLM's tokens are random draws rather than its most probable ones."""
     return verify_rule(verdict.rule).temperatures != "zero" and sampling.get("temperature") != 0
 
 
 def percent(share: float) -> str:
-    """A share as text: 0.412 as 41.2 %; below 0.01 % and above 99.95 % with `<` or `>`."""
+    """A share as text: 41.2 % for 0.412; <0.01 % for the smallest, >99.95 % for the greatest."""
     if 0 < share < SMALLEST:
         return f"<{100 * SMALLEST:g} %"
     if 1 - SMALL < share < 1:
@@ -343,9 +326,8 @@ def percent(share: float) -> str:
 
 
 def probability(p: float) -> str:
-    """A probability as text, as the tree and the bars write it, for example 0.412. A probability
-    that would round to 0 or 1 becomes <0.001 or >0.999."""
-    p = rounded_probability(p)  # first, as the pictures do; otherwise the last digit may differ
+    """A probability as text: 0.412, <0.001 or >0.999."""
+    p = rounded_probability(p)  # the pictures round first too
     if 0 < p < SMALL:
         return "<0.001"
     if 1 - SMALL < p < 1:
@@ -383,8 +365,8 @@ def _verdict(
 
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
-    """The token that the LLM chose after `parent` (the accepted child, else the LLM's own token)
-    and the token's probability, both as text."""
+    """The accepted child of `parent`, else the LLM's own token, and its probability, both as
+    text."""
     accepted = next((n for n in verdict.path if tree.parents[n] == parent), None)
     if accepted is not None:
         return quote(tree.texts[accepted]), probability(verdict.llm_probabilities[accepted])
@@ -404,9 +386,8 @@ def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:
 
 
 def _trial_words(verdict: Verified, node: int) -> str:
-    """The trials of a node by `mss` or `traversal`, in words, each with p / q. A draw is accepted
-    with probability min(1, p / q) (SpecInfer, Algorithm 2). `traversal` decides a node after the
-    node's subtree, and jointly with the subtree."""
+    """A node's trials in words, each with p / q. `mss` accepts a draw with probability min(1, p /
+    q) (SpecInfer, Algorithm 2). `traversal` decides a node jointly with its subtree."""
     jointly = verdict.rule == "traversal"
     draw = "draw, verified jointly with its subtree," if jointly else "draw"
     random_number = "" if jointly else "; a uniform random number was above it"

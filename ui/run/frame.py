@@ -1,5 +1,4 @@
-"""The Frame, which the Player makes and the pictures read, and the runs that a run is compared
-with: its Baseline and the run Before it."""
+"""What a page shows of a run (Frame), and the runs that it is compared with (Baseline, Before)."""
 
 from __future__ import annotations
 
@@ -20,14 +19,13 @@ __all__ = ["Baseline", "Before", "Frame"]
 class Baseline:
     """Plain decoding of the same request.
 
-    `tokens_per_second`: plain decoding's speed, the median if there are `blocks`; `run_id`: the id
-    of the first plain run; `note`: what was measured, in words; `request`: the request's
-    `speed_key`, empty if the baseline comes from the log. `blocks`: speeds of plain decoding and of
-    the run, in tokens per second, each pair measured in turn. `ends`: for each block, when every
-    plain pass and every round of the run ended, in milliseconds from the end of the prefill. A
-    block whose rounds differ from the run's has no times of rounds. `same_text`: whether plain
-    decoding wrote the run's text.
-    """
+    `tokens_per_second`: plain decoding's speed, the median of the `blocks` if there are any;
+    `run_id`: the id of the first plain run; `note`: what was measured, in words; `request`: the
+    `speed_key`, empty if unknown. `blocks`: the speeds of plain decoding and of the run, in tokens
+    per second, each pair measured in turn. `ends`, if known: for each block the ends of the plain
+    passes and of the run's rounds, in milliseconds from the end of the prefill. The rounds' ends
+    are empty if a block's rounds differ from the run's. `same_text`: whether plain decoding is
+    known to have written the run's text."""
 
     tokens_per_second: float
     run_id: str
@@ -39,8 +37,8 @@ class Baseline:
 
     def speed_up(self, run_speed: float) -> Estimate | None:
         """The run's speed divided by plain decoding's: median, lowest and highest of the blocks.
-        Without blocks, the single ratio of `run_speed` to `tokens_per_second`. None if plain
-        decoding has no speed."""
+        Without blocks, the ratio of `run_speed` to `tokens_per_second`. None if plain decoding has
+        no speed."""
         pairs = self.blocks or ((self.tokens_per_second, run_speed),)
         ratios = [*_ratios(pairs).values()]
         if not ratios:
@@ -50,8 +48,8 @@ class Baseline:
 
     @property
     def median_block(self) -> int | None:
-        """Index of the block whose speed-up is the median; None if the number of speed-ups is even,
-        if `ends` is not known for all blocks, or if it has no times of rounds for that block."""
+        """Index of the block with the median speed-up. None if the number of speed-ups is even, if
+        a block has no `ends`, or if the median block has no ends of rounds."""
         ratios = _ratios(self.blocks)
         if not len(ratios) % 2 or len(self.ends) != len(self.blocks):
             return None
@@ -68,10 +66,7 @@ def _ratios(pairs: Sequence[tuple[float, float]]) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The previous run, for comparison: a pale line and grey figures show it.
-
-    `accepted`: accepted tokens of each round, from round 0.
-    """
+    """The previous run, for comparison. `accepted`: accepted tokens of each round."""
 
     run_id: str
     accepted: tuple[int, ...]
@@ -88,14 +83,12 @@ class Frame:
     """What one visitor sees of one run at one moment.
 
     `view`: the run as far as it is shown. `detail`: the displayed round; `node`: the selected node
-    of the round's tree; `pinned`: whether a visitor has selected the round. `known`,
-    `known_rounds`: the numbers of events and of complete rounds so far; `ended`: whether no further
-    event will come; `at_end`: whether all known events are shown. `mode`: the mode of the Pace.
-    `place`: the run's place in the queue, 0 if it does not wait. `regret`: the regret of a routed
-    run, None until it is computed. `answer`: whether plain decoding writes the same text, None if
-    that is unknown. `plain_so_far`: the number of tokens that plain decoding has written, -1 if it
-    is not running. `measuring`: whether the speed-up is still being measured.
-    """
+    of its tree; `pinned`: whether a visitor has selected the round. `known`, `known_rounds`: the
+    numbers of events and of complete rounds so far. `ended`: whether no further event will come;
+    `at_end`: whether all known events are shown. `mode`: the mode of the Pace. `place`: the run's
+    place in the queue, 0 if it does not wait. `answer`: whether plain decoding writes the same
+    text, None if unknown. `plain_so_far`: the number of tokens that plain decoding has written, -1
+    if it is not running. `measuring`: whether the speed-up is still being measured."""
 
     view: View = View()
     detail: Detail | None = None

@@ -1,9 +1,5 @@
 """Regret of a routed run: what its choice of SSMs cost, compared with the best choice in hindsight.
-Each SSM reads the recorded text once, which shows what that SSM would have drafted.
-
-`measure_regret` is a generator like `race_plain` (ui/run/plain_run.py): it yields while the SSMs
-read, and stores its result in the session.
-"""
+Each SSM reads the recorded text once, which shows what it would have drafted."""
 
 from __future__ import annotations
 
@@ -34,18 +30,18 @@ CHECK_S = 0.1
 
 
 def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
-    """Sets `session.regret`, and logs it unless this is the opening run.
+    """Yields while the SSMs read the text, then sets `session.regret` and logs it, except for the
+    opening run. Raises ConfigError.
 
-    If another run is opened in the tab session before the SSMs have read the text, nothing is
-    stored. `owner` is unused: it is there because callers pass the same arguments to `race_plain`.
-    """
+    If another run is opened in the session meanwhile, nothing is stored. `owner` is unused: the
+    parameters are those of `race_plain`."""
     player, view = session.player, finished_view(hub, session)
     names = _ssms_to_read(view, hub.model_host.infos)
     assert view.started is not None
 
     # Runs in the engine's thread, between two rounds (ui/server/engine_task.py).
     def first_choices(engine: Any) -> dict[str, list[int]]:
-        """The token that each SSM would draft first at every position of the text."""
+        """The token that each SSM would draft first, at each position of the text."""
         sequence = engine.prepare(with_plain_decoding(view, 0))
         text = [*sequence.prompt_ids, *view.token_ids]
         tokens: dict[str, list[int]] = engine.first_choice_tokens(
@@ -58,7 +54,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
         while not task.wait(CHECK_S):
             place = f", {task.place} in the queue" if task.place else ""
             session.doing = f"Each SSM reads the recorded text once{place}."
-            # `finally` cancels the task: the task leaves the queue, or its result is dropped.
+            # `finally` cancels the task.
             if session.player is not player:
                 return
             yield
@@ -75,12 +71,12 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
 
 
 def stored_regret(run: Any) -> Regret | None:
-    """The regret that the log holds for `run`, a RunSummary; None if there is none."""
+    """The logged regret of `run`, a RunSummary; None without one."""
     return None if run.regret is None else Regret.from_plain(run.regret)
 
 
 def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
-    """The run's SSMs; ConfigError if regret cannot be computed."""
+    """The run's SSMs. Raises ConfigError if regret cannot be computed."""
     assert view.started is not None, "checked by finished_view"
     names = routed_candidates(view)
     if not names:
@@ -115,8 +111,7 @@ def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
     """The regret of a run's routes. `tokens`: for each SSM the token that it would draft first at
-    every position of the text, up to the end of the SSM's context. ConfigError if no SSM could read
-    the text."""
+    each position of the text; a list may end early. Raises ConfigError if `tokens` is empty."""
     text = view.token_ids
     hits = {
         name: [i < len(own) and own[i] == token for i, token in enumerate(text)]
@@ -133,5 +128,5 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
         # all SSMs if no round before it has a route.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * round_.emitted
     depths = [round_.depth for round_ in view.rounds if round_.depth]
-    # `median_high` returns one of the depths, so an integer.
+    # `median_high` returns one of the depths, an integer.
     return regret_of(hits, routes, statistics.median_high(depths) if depths else 1)

@@ -1,9 +1,7 @@
 """A drafter's slot is a number that determines the drafter's colour and letter.
 
 The first slots belong to the loaded SSMs, the next to the built-in drafters without a model, the
-last to user-defined drafters. An SSM's slot does not depend on which drafters a run uses, so the
-SSM looks the same in all runs with the same models.
-"""
+last to user-defined drafters. An SSM has the same slot in all runs with the same models."""
 
 from __future__ import annotations
 
@@ -22,15 +20,14 @@ def letter(index: int) -> str:
 
 
 def slots_of(drafters: Sequence[str], models: Iterable[ModelInfo]) -> dict[str, int]:
-    """The slot of each of a run's `drafters`, in their order; `models`: the models that were loaded
+    """The slot of each drafter, in the order of `drafters`. `models`: the models that were loaded
     during the run."""
     ssms = [model.name for model in models if model.role == "ssm"]
     names = [*ssms, *MODEL_FREE]
-    # User-defined drafters.
     others = [name for name in drafters if name not in names]
     return {name: [*names, *others].index(name) for name in drafters}
 
 
 def letters_of(slots: dict[str, int]) -> dict[str, str]:
-    """The letter of each drafter, in the order of `slots`."""
+    """The letter of each drafter."""
     return {name: letter(slot) for name, slot in slots.items()}

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def by_index(values: Iterable[T]) -> dict[str, T]:
-    """A dict from index to value, since pictures take no lists (ui/run/values.py)."""
+    """A dict from index, as text, to value: pictures take no lists (ui/run/values.py)."""
     return {str(i): value for i, value in enumerate(values)}
 
 

@@ -1,11 +1,8 @@
-"""The attention mask of an LLM pass: which tokens each node of the selected round's tree attends
-to, and which slot of the KV cache holds its keys and values before and after the commit.
+"""The attention mask of an LLM pass: which tokens each node attends to, and which slot of the KV
+cache holds its keys and values before and after the commit.
 
-No I/O. The pass is fed the root, then the nodes in their order. Each node gets the next slot of the
-KV cache; siblings get different slots, although they share a position. The commit moves the
-accepted path next to the root. The next round overwrites the slots behind the path
-(core/models/kv_cache.py).
-"""
+The pass is fed the root, then the nodes in their order; each gets the next slot. The commit moves
+the accepted path next to the root."""
 
 from __future__ import annotations
 
@@ -18,18 +15,17 @@ from ui.run.view import Detail, View
 __all__ = ["MOST_NODES", "mask_value"]
 
 MOST_NODES = 64
-"""If a tree is larger, only its first MOST_NODES nodes and the nodes of `_kept_path` are drawn."""
+"""Of a larger tree, the first MOST_NODES nodes and the nodes of `_kept_path` are drawn."""
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
     """`run`: the run's id. `round`, `stage`, `node`: the selected round, its displayed stage, and
     the selected node. `drafters`: see `drafters_value`. `root`: the root token's text. `cached`:
-    the number of tokens in the cache before the pass, which is also the root's slot. Each node
-    attends to all cached tokens (within a layer's window).
+    the number of tokens in the cache before the pass, which is also the root's slot.
 
     `nodes`: for each drawn node its text `t`, its `parent`, its `ancestors` (nodes, without the
-    root), its `slot`, and its slot `after` the commit, None if the node is not kept. `more`: how
-    many nodes are not drawn."""
+    root), its `slot`, and its slot `after` the commit, None if it is not kept. `more`: the number
+    of nodes that are not drawn."""
     view, detail = frame.view, frame.detail
     tree = detail.combined if detail else None
     value: dict[str, Any] = {
@@ -62,8 +58,8 @@ def mask_value(frame: Frame) -> dict[str, Any]:
 
 
 def _num_cached(view: View, number: int) -> int:
-    """The number of tokens in the prompt and in the rounds before round `number`, minus one: the
-    last of these tokens is the root. 0 if no round is selected."""
+    """The number of tokens in the prompt and in the rounds before round `number`, without the root.
+    0 if no round is selected."""
     started = view.started
     if started is None or number < 0:
         return 0
@@ -72,7 +68,7 @@ def _num_cached(view: View, number: int) -> int:
 
 
 def _kept_path(detail: Detail) -> list[int]:
-    """The accepted nodes; once the round is complete, only the committed nodes."""
+    """The accepted nodes; once the round is complete, the committed nodes."""
     if detail.verified is None:
         return []
     accepted = list(detail.verified.path)

@@ -1,9 +1,5 @@
-"""The drafter nodes of a run (other machines, core/remote_ssms).
-
-For each node: its SSMs, its round trips, how often it was late or absent, and the network time
-above which it would make the run slower than plain decoding. Pure: everything is computed from a
-View.
-"""
+"""The drafter nodes of a run (machines with SSMs, core/remote_ssms): their round trips, and the
+network time above which a node makes the run slower than plain decoding."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ __all__ = ["nodes_of", "nodes_value", "trip_spans"]
 Value = dict[str, Any]
 
 RECENT_TRIPS = 64
-"""Medians and means are over at most this many of the latest round trips, since the network may
-change within a run."""
+"""Medians and means are over at most this many round trips: the network may change within a run."""
 # The states with a round trip to measure: late and absent nodes sent no answer in time.
 ANSWERED = ("in_time", "ahead")
 TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
@@ -45,12 +40,11 @@ def nodes_value(view: View) -> Value:
     """For each node: its address (`node`), its SSMs, and these figures.
 
     `state`: its state in the latest round that needed the node. `in_time`, `ahead`, `late`,
-    `absent`: in how many rounds it had this state (`NodeTrip`). `starts`: how often it was started.
-    `deadline`: the latest deadline, in ms.
+    `absent`: in how many rounds it had this state. `starts`: how often it was started. `deadline`:
+    the latest deadline, in milliseconds.
 
-    `trip` and `wire`: the round trip and its network part, in ms, as medians over the latest trips.
-    `even`: see `_break_even`. An unknown time is None.
-    """
+    `trip`, `wire`: the round trip and its network part in milliseconds, as medians over at most
+    RECENT_TRIPS trips. `even`: see `_break_even`. An unknown time is None."""
     models = view.started.models if view.started else ()
     return {
         str(i): {
@@ -72,7 +66,7 @@ def _figures(view: View, address: str) -> Value:
         -RECENT_TRIPS:
     ]
     round_trips = [trip.round_trip_ms for _, trip in answered]
-    # The network's time in both directions together: `busy_ms` is the node's own time.
+    # Both directions together: `busy_ms` is the node's own time.
     network_times = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
     return {
         "state": last.state if last else "",
@@ -90,13 +84,11 @@ def _figures(view: View, address: str) -> Value:
 
 def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
     """The network time, in milliseconds, at which a round with the node is predicted to take as
-    long per token as plain decoding. It solves: tokens x plain = round - network + (this time).
+    long per token as plain decoding.
 
-    Below 0, plain decoding is faster even without a network. Means over rounds are used, since a
-    round's tokens and its time vary together. A round with drafts made ahead counts 0 for the
-    network, since it has not waited for the network. None before the first answer, and while the
-    time of plain decoding is unknown.
-    """
+    Below 0, plain decoding is faster even without a network. A round with drafts made ahead counts
+    0 for the network, since it has not waited. None before the first answer, and while the time of
+    plain decoding is unknown."""
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:
         return None

@@ -1,7 +1,4 @@
-"""The run that Live opens with. If SSMs are loaded and the initial preset drafts, the server
-records this run when it starts. A page plays the run slowly; if MOST_AT_ONCE pages play it already,
-a further page shows its end. The run is in no log. A visitor's run stops the recording; a later
-visit starts the recording again, unless a run is waiting or running."""
+"""The recording of a run that Live opens with. It is in no log."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ MOST_AT_ONCE = 16
 
 
 class Opening:
-    """The recording of the opening run. `players`: a semaphore that a page holds while it plays the
+    """The recording of the opening run. A page holds the semaphore `players` while it plays the
     recording."""
 
     def __init__(self) -> None:
@@ -31,28 +28,26 @@ class Opening:
         self.players = threading.BoundedSemaphore(MOST_AT_ONCE)
 
     def record(self, start: Callable[[Request], LiveSource], request: Request) -> None:
-        """Run `request` with `start`, which must not log the run."""
+        """Runs `request` with `start`, which must not log the run."""
         self._source = start(request)
 
     def source(self) -> MemorySource | None:
-        """The recorded run; None if it has not been recorded to its end."""
+        """The recorded run; None before its end, and if it did not complete."""
         events = self._events()
         if not events or not isinstance(events[-1], RunCompleted):
             return None
-        # This id marks a run that is in no log.
         return MemorySource([replace(one, run_id=OPENING) for one in events], OPENING)
 
     @property
     def was_stopped(self) -> bool:
-        """Whether the recording was cancelled, as a visitor's run does."""
+        """Whether the recording was cancelled."""
         return isinstance((self._events() or (None,))[-1], RunCancelled)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether there will be a recording: it is under way, or will be started again."""
+        """Whether the recording is under way, or was cancelled and can be started again."""
         return self._source is not None and (not self._source.is_done or self.was_stopped)
 
     def _events(self) -> tuple[Event, ...]:
-        """The events of the recording once it has ended, else none."""
         source = self._source
         return source.events(0, source.count) if source is not None and source.is_done else ()

@@ -1,4 +1,4 @@
-"""Says what an LLM pass waits for: streamed layers, or the other ranks."""
+"""What an LLM pass waits for, in words: streamed layers, or the other ranks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LEAST_PASSES = 5  # among fewer passes the lower quartile can be an outlier
 
 
 def offload_words(info: OffloadInfo | None) -> str:
-    """Says how many bytes a pass streams, the least time that takes, and that a tree costs one
-    transfer. Empty if all layers are in memory."""
+    """How much a pass streams and how long that takes at least; empty if all layers are in
+    memory."""
     if info is None or not info.streamed:
         return ""
     place = "host memory" if info.mode == "host" else info.mode
@@ -29,7 +29,7 @@ def offload_words(info: OffloadInfo | None) -> str:
 
 
 def division_words(info: RanksInfo | None) -> str:
-    """How the LLM is divided, in a few words; empty if it is in one process."""
+    """How the LLM is divided among ranks; empty if it is in one process."""
     if info is None:
         return ""
     how = "each layer divided" if info.split == "tp" else "some layers each"
@@ -37,9 +37,8 @@ def division_words(info: RanksInfo | None) -> str:
 
 
 def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
-    """What the ranks exchanged in the run's latest round, and how many milliseconds each rank spent
-    on that. Then whether the ranks are faster than one process (`_worth`). Empty if the LLM is in
-    one process or the latest round has no exchange."""
+    """What the ranks exchanged in the latest round, then `_worth`. Empty if the LLM is in one
+    process, or if the latest round has no exchange."""
     traffic = rounds[-1].traffic if rounds else ()
     if info is None or not traffic:
         return ""
@@ -54,13 +53,11 @@ def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
 
 
 def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
-    """Compares the run's passes of similar width (number of tokens) with a prediction for one
-    process that has as many threads as one rank.
+    """Compares passes over similar numbers of tokens with a prediction for one process that has as
+    many threads as one rank.
 
-    Work that every rank repeats, such as norms and the calls themselves, is not measured
-    separately, so the prediction is a range: from the work of one rank to the sum of all ranks'
-    work.
-    """
+    Work that every rank repeats is not measured separately. The prediction is a range: from the
+    work of the slowest rank to the sum of all ranks' work."""
     if info.split == "pp":
         return "They work one after the other, so a pass is no faster than in one process."
     timed = [
@@ -70,9 +67,8 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
     if len(passes) < LEAST_PASSES:
         return f"{LEAST_PASSES} passes of about one width tell whether the ranks are worth it."
     pass_ms = statistics.median(map(_pass_ms, passes))
-    # If the system interrupts a rank, the interruption counts as that rank's computing time. On a
-    # busy machine this happens in most passes. The lower quartile leaves interruptions out of the
-    # prediction, since a single process would not have to wait for another that is interrupted.
+    # An interruption by the system counts as the rank's computing time, but a single process would
+    # not wait for another process. The lower quartile leaves most interruptions out.
     computed_ms = [
         _lower_quartile([max(0.0, _pass_ms(round_) - round_.traffic[rank].ms) for round_ in passes])
         for rank in range(info.count)
@@ -95,7 +91,7 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
 
 
 def _most_alike(rounds: Sequence[RoundView]) -> list[RoundView]:
-    """The largest group of rounds whose trees differ in size by less than a factor of two."""
+    """The largest group of rounds, grouped by the bit length of their number of nodes."""
     by_size: dict[int, list[RoundView]] = {}
     for round_ in rounds:
         by_size.setdefault(round_.nodes.bit_length(), []).append(round_)
@@ -111,8 +107,8 @@ def _lower_quartile(values: Sequence[float]) -> float:
 
 
 def _widths(rounds: Sequence[RoundView]) -> str:
-    """The number of tokens in a pass, or its range over the rounds. A pass has the text's last
-    token and the tree's nodes."""
+    """The number of tokens in a pass, or its range over the rounds. A pass has the root and the
+    tree's nodes."""
     widths = [round_.nodes + 1 for round_ in rounds]
     least, most = min(widths), max(widths)
     if least < most:

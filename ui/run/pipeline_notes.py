@@ -1,8 +1,5 @@
-"""The engine's notes on pipelining, in words for visitors. A note is recognised by its wording.
-
-Notes on pipelining report the result of a trial of `pipeline=auto`, or that `across` had no other
-request to overlap with.
-"""
+"""The engine's notes on pipelining, in words for visitors. A note reports the result of a trial of
+`pipeline=auto`, or that `across` had no other request to overlap with."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ ALONE = (
     "No overlap: only one request was running. Run in a second tab at the same "
     "time, or choose pipeline=ahead, which overlaps within one request."
 )
-"""Replaces the engine's note that no other request is being served; not shown if a round drafted
-ahead."""
+"""Replaces the engine's note that no other request is being served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +42,13 @@ def trial_of(note: str) -> SwitchTrial | None:
 
 
 def is_alone(note: str) -> bool:
-    """Whether a note reports that `across` had no other request to overlap with. This is no
-    fault."""
+    """Whether a note reports that `across` had no other request to overlap with."""
     # The first words of `NO_OTHER_REQUEST` in core/engine/overlap.py.
     return note.startswith("no other request is being served")
 
 
 def is_fault(note: str) -> bool:
-    """Whether a note reports a fault, such as a lost drafter."""
+    """Whether a note reports a fault: any note that is not on pipelining."""
     return not is_alone(note) and trial_of(note) is None
 
 

@@ -1,10 +1,5 @@
 """Decodes a run's request without drafts. This shows how much faster the run was, and whether plain
-decoding writes the same text.
-
-`race_plain` is a generator: it yields while plain decoding runs, and stores its results in the
-session. One plain run answers both questions. If the texts differ although the verify rule keeps
-plain decoding's tokens, a second plain run records more alternatives of each token.
-"""
+decoding writes the same text."""
 
 from __future__ import annotations
 
@@ -27,20 +22,18 @@ from ui.server.session import Hub, TabSession, run_to_end
 
 __all__ = ["BLOCKS", "check_same_llm", "finished_view", "fits", "race_plain"]
 
-# How many alternatives of each token the second plain run records. A rounding tie is recognised
-# only if both disputed tokens are among them.
+# How many alternatives of each token the second plain run records. A rounding tie is recognised if
+# both disputed tokens are among them.
 DISPUTE_TOP_K = 50
 BLOCKS = 3
-"""How often each of the compared runs is measured at most. One block measures each run once, in
-turn."""
+"""The most blocks. A block measures plain decoding and the run once each."""
 MOST_S = 30.0
-"""A further block is run only if all blocks together are predicted to take at most this many
-seconds."""
+"""A further block is run if all blocks together are predicted to take at most this many seconds."""
 
 
 def fits(number: int, began: float) -> bool:
-    """Whether `number` blocks (2 or more) are predicted to take at most MOST_S in all. The
-    prediction: the last block takes as long as the mean of the blocks before it. `began`: when the
+    """Whether `number` blocks (at least 2) are predicted to take at most MOST_S together. Each
+    further block is predicted to take as long as the mean of the earlier blocks. `began`: when the
     first block began, by `time.monotonic`."""
     return (time.monotonic() - began) * number / (number - 1) <= MOST_S
 
@@ -48,14 +41,14 @@ def fits(number: int, began: float) -> bool:
 def race_plain(
     hub: Hub, session: TabSession, owner: str, blocks: int = 1, log: bool = True
 ) -> Iterator[None]:
-    """Plain decoding of the request of the session's run. Sets `session.baseline`, the speed of
-    plain decoding, and `session.answer`, whether plain decoding writes the same text.
+    """Decodes the request of the session's run plainly; yields meanwhile. Sets `session.baseline`,
+    the speed of plain decoding, and `session.answer`, whether it writes the same text. Raises
+    ConfigError.
 
-    If `blocks` is more than 1, plain decoding and the run are repeated in turn, so that each speed
-    is the median of several samples. A further block is run only if it `fits`. The repeats are not
-    logged; the plain runs of the first block are logged if `log` is set. If another run is opened
-    in the session meanwhile, the remaining measurements are dropped.
-    """
+    If `blocks` is more than 1, plain decoding and the run are repeated in turn, for at most
+    `blocks` blocks in MOST_S; the speed is a median. The repeats are not logged; the plain runs of
+    the first block are logged if `log` is set. If another run is opened in the session meanwhile,
+    the remaining measurements are dropped."""
     player, session.measuring = session.player, True
     try:
         yield from _run_blocks(hub, session, owner, blocks, log)
@@ -69,8 +62,8 @@ def race_plain(
 def _run_blocks(
     hub: Hub, session: TabSession, owner: str, blocks: int, log: bool
 ) -> Iterator[None]:
-    # At each `yield` the visitor may open another run: results are stored only while the session
-    # still has this player.
+    # At each `yield` the visitor may open another run: results are stored while the session still
+    # has this player.
     player, view = session.player, finished_view(hub, session)
     began = time.monotonic()
     session.answer = by_rule = same_distribution(view)
@@ -100,8 +93,8 @@ def _run_blocks(
         plain_view, own_view = pair
         speeds = (plain_view.stats.tokens_per_second, own_view.stats.tokens_per_second)
         pairs = (*baseline.blocks, speeds)
-        # A length policy that follows measured times may divide the text into different rounds; the
-        # ends of such rounds are not comparable.
+        # A length policy that follows measured times may divide the text into different rounds.
+        # Then the ends of rounds are not comparable.
         same_rounds = _emitted_by_round(own_view) == _emitted_by_round(view)
         own_ends = round_ends_ms(own_view) if same_rounds else ()
         session.baseline = replace(
@@ -149,7 +142,7 @@ def _emitted_by_round(view: View) -> list[int]:
 
 def check_same_llm(run_id: str, models: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:
     """Raises ConfigError if the LLM among the run's `models` is not the LLM among the `loaded`
-    models: then the run cannot be compared."""
+    models."""
     old, new = llm_of(models), llm_of(loaded)
     if old is not None and new is not None and old.is_same(new):
         return
@@ -172,7 +165,7 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
 
 
 def finished_view(hub: Hub, session: TabSession) -> View:
-    """The View of the session's whole run; ConfigError if there is no run, or if it is still
+    """The View of the session's whole run. Raises ConfigError if there is no run, or if it is still
     running, has no tokens, or was not made with the loaded LLM."""
     player = session.player
     if player is None:
@@ -198,8 +191,8 @@ def _run_plain(
     top_k: int | None = None,
     log: bool = True,
 ) -> Iterator[None]:
-    """Run plain decoding, unless this session has its result already; sets `session.plain`.
-    `top_k`: how many alternatives of each token to record, by default as many as the run recorded.
+    """Runs plain decoding, unless this session has its result already; sets `session.plain`.
+    `top_k`: how many alternatives of each token to record, by default the run's own number. Raises
     ConfigError if plain decoding is running already."""
     if session.plain is not None:
         return

@@ -1,11 +1,8 @@
 """Player: one visitor's position in one run, and the speed at which it advances.
 
-The engine never waits for a Player. Full speed shows all events so far; slow motion plays a number
-of rounds per second; stepping moves by one stage (one event), forward or back. Going back starts
-from a stored View, since `reduce_all` only goes forward. The caller passes the time; nothing here
-sleeps. Several handlers of one tab use a Player at once, so methods that move it, select or make a
-frame hold its lock for a short time.
-"""
+Full speed shows all events so far; slow motion plays a number of rounds per second; stepping moves
+by stages. Several handlers of one tab use a Player at once: methods that move it, select, or make a
+frame hold its lock."""
 
 from __future__ import annotations
 
@@ -24,13 +21,12 @@ MODES = ("full", "slow", "step")
 EVENTS_A_ROUND = len(STAGES)
 KEEP_VIEW_EVERY = 128
 FOLLOW_EVERY_S = 0.4
-"""At full speed the followed round changes at most once in this many seconds, so that a tree stays
-readable."""
+"""How long `advance` keeps a followed round at full speed, while the run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`mode` is one of MODES; `rounds_per_second` is used in slow motion only."""
+    """`mode`: one of MODES; `rounds_per_second`: the speed of slow motion."""
 
     mode: str = "full"
     rounds_per_second: float = 2.0
@@ -64,8 +60,8 @@ class Player:
         self.turn = 0
 
     def take_turn(self) -> int:
-        """Claim the player for a generator and return the new `turn`. A generator stops as soon as
-        `turn` has another value, so only the generator that called last plays."""
+        """Claims the player for a generator; returns the new `turn`. A generator must stop once
+        `turn` has another value."""
         with self._lock:
             self.turn += 1
             return self.turn
@@ -89,22 +85,20 @@ class Player:
     def _play(self, seconds: float) -> None:
         """Move by the stages that fall due within `seconds`; a round has EVENTS_A_ROUND stages."""
         self._due_stages += seconds * self._pace.rounds_per_second * EVENTS_A_ROUND
-        # While the engine is slower than the pace, unused time is dropped, not saved up.
+        # While the engine is slower than the pace, unused time is dropped.
         self._due_stages = min(self._due_stages, max(1.0, self.source.count - self._at))
         num_stages = int(self._due_stages)
         self._due_stages -= num_stages
         self._move_to(self._at + num_stages)
 
     def _skip_run_events(self) -> None:
-        """If the next event is the run's first or last, show it too: these two are not stages of a
-        round."""
+        """If the next event is the run's first or last, show it too: it is no stage of a round."""
         for event in self.source.events(self._at, self._at + 1):
             if not isinstance(event, RoundEvent):
                 self._move_to(self._at + 1)
 
     def step(self, by: int) -> None:
-        """Call `show_stage` for the stage `by` stages after the visitor's place; before it, if `by`
-        is negative."""
+        """Show the stage `by` stages after the visitor's place, and switch to stepping."""
         with self._lock:
             self.show_stage(max(1, self.place + by))
 
@@ -137,8 +131,8 @@ class Player:
             self._follow_latest()
 
     def set_pace(self, pace: Pace) -> None:
-        """Change the speed. The time since the last `advance` is dropped, and so is the part of a
-        stage that was due."""
+        """Change the speed. The time since the last `advance` and the part of a stage that was due
+        are dropped."""
         with self._lock:
             self._pace, self._due_stages, self._clock = pace, 0.0, None
             self._version += 1
@@ -172,8 +166,8 @@ class Player:
             self._at = max(at for at in self._stored_views if at <= target)
             self._view = self._stored_views[self._at]
         while self._at < target:
-            # A View is stored after every KEEP_VIEW_EVERY events. So a step back reduces at most
-            # this many events again, not the whole run.
+            # A View is stored after every KEEP_VIEW_EVERY events: a step back reduces at most this
+            # many again.
             end = min(target, self._at - self._at % KEEP_VIEW_EVERY + KEEP_VIEW_EVERY)
             events = self.source.events(self._at, end)
             if not events:
@@ -195,10 +189,10 @@ class Player:
         stages: int = EVENTS_A_ROUND,
         token: int | None = None,
     ) -> None:
-        """Select round `number` with its first `stages` stages, and optionally a node of its tree.
-        The node is given by its number (`node`) or by one of the round's tokens (`token`, a key of
-        `Detail.node_of_token`). If `number` is None, the displayed round and its selected node are
-        selected. No effect if the round is not shown yet."""
+        """Select round `number` with its first `stages` stages, and optionally a node of its tree:
+        `node`, or the node of `token`, a key of `Detail.node_of_token`. If `number` is None, the
+        displayed round and its selected node are selected. No effect if the round is not shown
+        yet."""
         with self._lock:
             if number is None:
                 detail = self._selected_detail()
@@ -213,20 +207,18 @@ class Player:
                 self._version += 1
 
     def select_stage(self, stages: int) -> None:
-        """Select the round that contains the run's stage number `stages` (at most the last stage
-        shown). The round is shown as it was after that stage."""
+        """Select the round that contains the run's stage number `stages`, counted from 1, at most
+        the last stage shown. The round is shown after that stage."""
         with self._lock:
             last = min(stages, self.stage) - 1
             if last >= 0:
                 self.select(last // EVENTS_A_ROUND, stages=last % EVENTS_A_ROUND + 1)
 
     def select_next(self, by: int) -> None:
-        """Select the round `by` rounds after the selected round; before it, if `by` is negative.
+        """Select the round `by` rounds after the selected round.
 
-        If the target round is not shown yet, the player moves to the end of that round, as far as
-        it is recorded. At full speed, or if all recorded events are shown, the player selects the
-        last round shown instead.
-        """
+        If the target round is not shown yet, the player moves to its end. At full speed, or if all
+        recorded events are shown, it selects the last round shown instead."""
         with self._lock:
             last = self._num_shown_rounds() - 1
             target = (self.place - 1) // EVENTS_A_ROUND + by
@@ -239,10 +231,8 @@ class Player:
         """Clear the selection and show the latest round. In stepping mode the player first moves to
         the last event, since `advance` does not.
 
-        At full speed, after a run's end, the followed round is `_final_detail`, which may be an
-        earlier round. The visitor wants the latest round, even if nothing was drafted in it, so the
-        latest round is then selected.
-        """
+        After a run's end `_final_detail` may be an earlier round. Then the latest round is
+        selected."""
         with self._lock:
             self._pinned = self._node = None
             if self._pace.mode == "step":
@@ -258,8 +248,7 @@ class Player:
         return current.round + 1 if current else 0
 
     def _follow_latest(self, now: float | None = None) -> None:
-        """Follow the latest round. `now`: the present time, by default the time of the last
-        `advance`."""
+        """Follow the latest round. `now`: the time, by default that of the last `advance`."""
         view = self._view
         # At full speed the latest complete round; else the current round, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
@@ -271,13 +260,11 @@ class Player:
             self._version += 1
 
     def _final_detail(self) -> Detail | None:
-        """The round to show at the end of a run; None if no round has a tree. The last round often
-        has none, since the text's end left no room for a draft.
+        """The round to show at the end of a run; None if no round has a tree.
 
         In a completed run it is the round with the highest `RoundView.story`. Ties go to the most
         accepted tokens, then to the smallest tree, then to the latest round. In a run that was
-        stopped or failed it is the last round with a tree.
-        """
+        stopped or failed it is the last round with a tree."""
         drafting = [round_ for round_ in self._view.rounds if round_.nodes]
         if not drafting:
             return None
@@ -297,7 +284,7 @@ class Player:
 
     @property
     def version(self) -> tuple[int, int, bool, int]:
-        """Changes whenever a new frame would look different."""
+        """Another value once `frame` may have changed."""
         source = self.source
         return self._version, source.count, source.is_done, source.place
 
@@ -348,8 +335,7 @@ class Player:
             )
 
     def _num_known_rounds(self, num_events: int) -> int:
-        """The number of complete rounds in the first `num_events` events; an interrupted round is
-        not counted."""
+        """The number of complete rounds in the first `num_events` events."""
         last = last_event(self.source, num_events)
         has_end = last is not None and ends(last)
         return max(0, num_events - 1 - has_end) // EVENTS_A_ROUND

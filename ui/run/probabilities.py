@@ -1,9 +1,5 @@
-"""Explains which probability is which. A token's bar, its score, and the p and q of its verdict are
-different probabilities.
-
-Pure: a run's configuration in, sentences out. Definitions: core/events/parts.py (`TopK`,
-`DraftRecord`, `Trial`) and docs/architecture.md ("Words").
-"""
+"""Explains which probability is which: a token's bar, its score, and the p and q of its verdict
+differ. Definitions: core/events/parts.py (`TopK`, `DraftRecord`, `Trial`)."""
 
 from __future__ import annotations
 
@@ -18,16 +14,15 @@ DIGITS = 4
 
 
 def rounded_probability(probability: float) -> float:
-    """The probability, rounded to four decimals. If it lies between 0 and 1, it is never rounded to
-    0 or 1, so that the pictures can write "<0.001" and ">0.999"."""
+    """The probability, rounded to four decimals, but between 0 and 1 never to 0 or 1."""
     least = 10.0**-DIGITS
     rounded = round(probability, DIGITS)
     return min(max(rounded, least), 1 - least) if 0 < probability < 1 else rounded
 
 
 def probability_words(config: Mapping[str, Any]) -> str:
-    """What bars, scores, and p and q in a verdict's sentence mean in a run with this `config`;
-    empty if `config` has no sampling or no speculation."""
+    """What bars, scores, p and q mean in a run with this `config`; empty if `config` has no
+    sampling or no speculation."""
     sampling, speculation = config.get("sampling", {}), config.get("speculation", {})
     if not sampling or not speculation:
         return ""
@@ -62,7 +57,6 @@ def warper_words(sampling: Mapping[str, Any]) -> list[str]:
 
 
 def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
-    """The meaning of the score, which a fitted temperature calibrates."""
     score = "An SSM's score (in Who and on hover)"
     temperature = sampling.get("temperature", 0)
     if temperature and draft_kind(speculation.get("draft", "")).coupled:
@@ -74,7 +68,7 @@ def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
 
 
 def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
-    """The meaning of p and q in a verdict's sentence; empty for rules that read no q."""
+    """What p and q mean in a verdict's sentence; empty for rules that read no q."""
     if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
     # `sampled` draws siblings without replacement: a later sibling's q is its probability once the

@@ -1,10 +1,8 @@
 """Is the text what the LLM alone writes? Answers from two recorded runs.
 
-Pure: token ids and recorded top-k lists in, a sentence out. Laws 1 and 2 (tests/laws) say when the
-ids must be equal. If the ids differ at some token, the margin by which the plain run preferred its
-own token decides. Up to the bound of `_rounding_bound` the difference is a rounding tie, above it a
-bug.
-"""
+Laws 1 and 2 (tests/laws) say when the token ids must be equal. If they differ, the margin by which
+the plain run preferred its own token decides. Up to the bound of `_rounding_bound` the difference
+is a rounding tie, above it a bug."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ __all__ = [
 ]
 
 FLOAT32_TIE = 1e-4
-"""Law 1: in float32 the first difference of two texts can be due to rounding only if its margin is
-at most this (nats)."""
+"""Law 1: in float32 rounding explains the first difference of two texts up to this margin, in
+nats."""
 # A quantile, not the maximum, so that one outlier among thousands does not excuse a bug.
 SHARE_OF_NOISE = 0.999
 
@@ -51,15 +49,13 @@ class Answer:
 
 
 def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
-    """The LLM among the models of a run or of a server; None if there is none."""
+    """The LLM among the models; None if there is none."""
     return next((one for one in models if one.role == "llm"), None)
 
 
 def with_plain_decoding(view: View, record_top_k: int) -> Request:
-    """The view's request as plain decoding: same prompt tokens, sampling and seed, nothing drafted.
-
-    If the run did not complete, the request is for as many tokens as the run wrote.
-    """
+    """The view's request as plain decoding: the same prompt tokens, sampling and seed. If the run
+    did not complete, the request is for as many tokens as the run wrote, at least one."""
     assert view.started is not None
     request = Request.from_plain(view.started.asked)
     # The run's own seed: its request may have left the seed open.
@@ -124,9 +120,8 @@ def tie_or_bug(
     `bug`. None if the `other` run did not record the probabilities of both tokens, or if a text
     ends at `at`.
 
-    `events`: the events of both runs. `names`: how the answer names the runs; the first name begins
-    a sentence.
-    """
+    `events`: the events of both runs. `names`: the runs in the answer; the first begins a
+    sentence."""
     tops, other_tops = (_tops(some) for some in events)
     margin = _margin(view, other, at, other_tops)
     if margin is None:
@@ -142,9 +137,8 @@ def tie_or_bug(
 
 
 def weighable(view: View, plain: View, plain_events: Iterable[Event]) -> bool:
-    """Whether `compare` can distinguish a rounding tie from a bug, which it can if the plain run
-    has recorded both differing tokens. Also True if no two tokens differ: the texts are equal, or
-    one ends before the other."""
+    """Whether `compare` can distinguish a rounding tie from a bug: the plain run has recorded both
+    differing tokens. Also True if no two tokens differ."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None or at >= min(len(view.tokens), len(plain.tokens)):
         return True
@@ -160,15 +154,13 @@ def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
 def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:
     """By how much plain decoding preferred its own token to the run's, in nats; None if unknown.
 
-    At temperature 0 this is the difference of the two tokens' log probabilities; above 0 the noise
-    G is added to each log probability; both runs share G (`match`: argmax of log p + G, see
-    core/trees/verify/walk.py).
-    """
+    It is the difference of log p. Above temperature 0 each log p gets the noise G, which both runs
+    share (`match`: argmax of log p + G, core/trees/verify/walk.py)."""
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
         return None
     probabilities = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
     own_id, plain_id = view.tokens[at].token_id, plain.tokens[at].token_id
-    # One of the two tokens is not in the recorded top k, or its probability was rounded to 0.
+    # A token is not in the recorded top k, or its probability was rounded to 0.
     if not probabilities.get(own_id) or not probabilities.get(plain_id):
         return None
     margin = math.log(probabilities[plain_id]) - math.log(probabilities[own_id])
@@ -179,9 +171,9 @@ def _noise(view: View, at: int, token_id: int) -> float:
     started = view.started
     if started is None or started.config["sampling"]["temperature"] == 0:
         return 0.0
-    from core.trees.noise import SeededNoise  # loads torch, which only this rare case needs
+    from core.trees.noise import SeededNoise  # loads torch
 
-    # G as the engine draws it: of the vocabulary's size, keyed by seed and absolute position.
+    # The engine's G: over the vocabulary, keyed by seed and absolute position.
     size = max(model.vocab_size for model in started.models)
     position = len(started.prompt_token_ids) + at
     return float(SeededNoise(started.seed, size).gumbel(position)[token_id])
@@ -209,11 +201,10 @@ def _rounding_bound(
 def _logp_differences(
     at: int, disputed: set[int], tops: dict[int, TopK], other_tops: dict[int, TopK]
 ) -> Iterable[float]:
-    """For each token that both runs recorded, at every position up to `at`: how much its
-    log-probability differs between the runs.
+    """How much the log-probability of each token that both runs recorded differs between the runs,
+    at every position up to `at`.
 
-    At position `at` the two differing tokens are left out: a bug must not set its own bound.
-    """
+    At position `at` the tokens `disputed` are left out: a bug must not set its own bound."""
     for i in range(at + 1):
         if i not in tops or i not in other_tops:
             continue
@@ -228,7 +219,7 @@ def _logp_differences(
 
 
 def _tops(events: Iterable[Event]) -> dict[int, TopK]:
-    """The index of each new token -> the LLM's top-k list from which the token was chosen."""
+    """Index of a new token -> the LLM's top-k list from which the token was chosen."""
     top_k: dict[int, TopK] = {}
     count = 0
     verdict: Verified | None = None

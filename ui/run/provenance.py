@@ -1,12 +1,7 @@
 """Where a node's token comes from, in a sentence: the SSM of a fused draft, or what a lookup found.
 
-Pure: a round's events in. In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the
-trunk. At each position it proposes one token after the trunk and one after its own chain. Proposals
-that do not join the trunk stay as side leaves.
-
-A lookup's counts come from core/drafters: `suffix` and `ngram` find earlier occurrences of the
-text's end, `table` has counted what the LLM wrote.
-"""
+In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the trunk. Proposals that do not
+join the trunk stay as side leaves."""
 
 from __future__ import annotations
 
@@ -23,14 +18,13 @@ __all__ = ["fused_provenance", "lookup_reasons", "own_proposals"]
 
 
 def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
-    """A fused node's proposals of rank 0. At a higher rank, an SSM was only fed the node's
-    token."""
+    """A fused node's proposals of rank 0. An SSM with a higher rank was fed the node's token."""
     return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
 
 
 def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     """Which drafter a node's token is from, and why the token is in the tree; empty if drafts are
-    not fused. `names`: each drafter's label in the sentence."""
+    not fused. `names`: each drafter's label."""
     tree = detail.combined
     if tree is None or not tree.origins:
         return ""
@@ -58,7 +52,7 @@ def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
 
 
 def _scores_after_parent(tree: Combined, node: int) -> list[float]:
-    """The scores of all SSMs' proposals for the node and for its siblings."""
+    """The SSMs' scores for the node and its siblings."""
     above = tree.parents[node]
     return [
         proposal.score
@@ -70,7 +64,7 @@ def _scores_after_parent(tree: Combined, node: int) -> list[float]:
 
 def lookup_reasons(detail: Detail, node: int, names: Mapping[str, str]) -> str:
     """A sentence for each lookup that proposed the node; empty if none did. `names`: each drafter's
-    label in the sentence."""
+    label."""
     sentences = []
     for draft in detail.drafted.drafts if detail.drafted else ():
         if draft.contexts and node in (found := places(detail, draft.drafter)).values():

@@ -1,8 +1,6 @@
 """The race: the same text, written by the LLM alone and with drafts, pass by pass.
 
-Pure: a Frame and a Baseline in, plain values out. Plain decoding writes one token a pass, so the
-number of its passes is known before it runs. Its times are not.
-"""
+Plain decoding writes one token a pass: the number of its passes is known before it runs."""
 
 from __future__ import annotations
 
@@ -20,23 +18,19 @@ __all__ = ["place_value", "race_value", "speed_sentence", "verdict"]
 Value = dict[str, Any]
 
 TEXT_TOKENS = 600
-"""The lanes show the words of a text only if it has at most this many tokens."""
+"""A longer text is shown without its words."""
 
 
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
-    """`rounds`: the run's rounds, each with its number of tokens (`n`) and its end (`ms`). `words`:
-    the text's tokens; `alike`: how many of these tokens plain decoding writes too. `plain_ms`: the
-    end of each plain pass, once measured, and only if plain decoding wrote the same text.
+    """`rounds`: for each round its number of tokens (`n`) and its end (`ms`). `words`: the text's
+    tokens; `alike`: how many of `words` plain decoding writes too. `plain_ms`: the end of each
+    plain pass. `repeat`: see `_lane_times`. `sel`, `whole`: see `place_value`; `pinned`: whether a
+    visitor has selected the round.
 
-    `repeat`: which measured repeat (block) the times are from. It is empty until all repeats are
-    measured. It stays empty if there is only the run itself, or if the texts differ.
-
-    `sel` and `whole`: see `place_value`; `pinned`: whether a visitor has selected the round.
     `plain`: the number of tokens of plain decoding while it runs, else -1. `drafts`: whether the
     run has drafters. `verdict`, `speed`, `text`: in words, the number of passes, the speed-up, and
     whether plain decoding wrote the same text; `text_why`: the full sentence for `text`. `blocks`:
-    the number of measured blocks.
-    """
+    the number of measured blocks."""
     view = frame.view
     plain_ends, ends, repeat = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
@@ -65,16 +59,14 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
 def _lane_times(
     frame: Frame, baseline: Baseline | None
 ) -> tuple[tuple[float, ...], tuple[float, ...], Value]:
-    """The ends of the plain passes, the ends of the run's rounds (both in milliseconds from the end
-    of the prefill), and the repeat that they are from (`repeat` in `race_value`).
+    """The ends of the plain passes, the ends of the run's rounds, both in milliseconds from the end
+    of the prefill, and the repeat (block) that they are from.
 
-    The repeat with the median speed-up is used, so that the lanes agree with the sentence about the
-    speed-up. The first repeat, which is the run itself, is used instead until all repeats are
-    measured, and if `Baseline.median_block` is None. There are no plain passes unless both texts
-    are known to be equal.
-    """
+    The repeat is the one with the median speed-up, else the first repeat, which is the run itself.
+    It is {} while repeats are measured, if there is one repeat, and unless the texts are known to
+    be equal."""
     own = round_ends_ms(frame.view)
-    # There are plain passes only for the same text, since both lanes are drawn over the same words.
+    # Both lanes are drawn over the same words: plain passes are shown for the same text.
     if baseline is None or not baseline.ends or not _is_identical(frame):
         return (), own, {}
     total = len(baseline.ends)
@@ -83,13 +75,13 @@ def _lane_times(
     number = baseline.median_block
     plain_ends, ends = baseline.ends[number or 0]
     repeat = {"number": (number or 0) + 1, "of": total, "median": number is not None}
-    # Only the rounds shown: a visitor may have stepped back.
+    # A visitor may have stepped back: `own` has the rounds shown.
     return plain_ends, ends[: len(own)], repeat
 
 
 def place_value(frame: Frame) -> Value:
     """The selected round (`sel`), -1 for none, and whether it is shown to its end (`whole`)."""
-    # A round without detail (an old one of a long run, or one left out of a report) has no stages.
+    # A round without detail has no stages.
     whole = frame.detail is None or frame.detail.completed is not None
     return {"sel": frame.selected_round, "whole": whole}
 
@@ -109,7 +101,7 @@ def verdict(frame: Frame) -> str:
 
 def speed_sentence(view: View, baseline: Baseline | None) -> str:
     """How many times as fast as plain decoding the run was, with the range. Empty if the speed-up
-    was not measured, if the run has no drafters, and if it did not complete."""
+    was not measured, if the run has no drafters, or if it did not complete."""
     ratio = baseline.speed_up(view.stats.tokens_per_second) if baseline else None
     if baseline is None or ratio is None or not view.drafters or view.state != "completed":
         return ""
@@ -126,14 +118,12 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
 
 
 def _is_identical(frame: Frame) -> bool:
-    """Whether plain decoding is known to have written the same text."""
     return frame.answer is not None and frame.answer.kind == "identical"
 
 
 def _num_alike(frame: Frame, num_words: int) -> int:
-    """How many of the text's first `num_words` tokens plain decoding writes too. Before plain
-    decoding has run, this number is predicted: all tokens under a rule that commits plain
-    decoding's tokens, none under a rule that keeps only the distribution."""
+    """How many of the text's first `num_words` tokens plain decoding writes too. Without an answer
+    the number is predicted from the verify rule."""
     answer = frame.answer or same_distribution(frame.view)
     if answer is None or answer.kind == "identical":
         return num_words
@@ -141,7 +131,6 @@ def _num_alike(frame: Frame, num_words: int) -> int:
 
 
 def _text_answer(frame: Frame) -> str:
-    """Whether plain decoding wrote the same text, in a few words; empty if that is not known."""
     answer = frame.answer
     if answer is None:
         return ""

@@ -1,9 +1,8 @@
 """Recorded reasons of length policies (core/speculation_length) and of routers (core/routing) in
 plain words.
 
-Recorded reasons are short. Earlier wordings are recognised too, since old logs are still read; an
-unknown reason is returned unchanged.
-"""
+Earlier wordings are recognised too, since old logs are still read. An unknown reason is returned
+unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from core.plurals import number_of
 
 __all__ = ["length_reason", "route_reason"]
 
-# Reasons of length policies, as trend.py and goodput.py in core/speculation_length write them.
+# Reasons of length policies (trend.py and goodput.py in core/speculation_length).
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 GOES_ON = re.compile(
@@ -22,7 +21,7 @@ GOES_ON = re.compile(
 )
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
-# Reasons of routers, as cosine.py and credit.py in core/routing write them.
+# Reasons of routers (cosine.py and credit.py in core/routing).
 GRANTED = re.compile(r"; the batch grants (\d+)$")
 EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
 BEST = re.compile(r"(\d+) accepted: the best by score")
@@ -57,8 +56,8 @@ def length_reason(recorded: str, length: int) -> str:
 
 
 def _goes_on_words(match: re.Match[str]) -> str:
-    """The reason in words. It also states the least score as a chance, since the explanation of a
-    round's length (core/speculation_length/goodput_explanation.py) compares chances."""
+    """States the least score as a chance too (core/speculation_length/goodput_explanation.py
+    compares chances)."""
     step, token, score = match.groups()
     chance = float(step) / float(token) if float(token) else 0.0
     reached = "which no score reaches" if chance > 1 else f"which is a score of {score}"

@@ -1,4 +1,4 @@
-"""Regret in words and rows: for the routing picture and for the API. Pure."""
+"""Regret in words and rows."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
 
 
 def regret_plain(regret: Regret) -> Value:
-    """The API endpoint's value. Each regret is a fraction of the passes that the other choice
-    needs."""
+    """Regret as plain JSON. Each regret is a fraction of the passes that the other choice needs."""
     names = {name: name for one in regret.alone for name in one.drafters}
     group = regret.group
     return {
@@ -68,8 +67,8 @@ def _ssms(one: RoutingTrial, names: dict[str, str]) -> str:
 
 
 def _regret(regret: Regret, other: RoutingTrial) -> str:
-    """How many more passes routing needs than the other choice, also in percent of the other
-    choice's passes."""
+    """How many more passes routing needs than the other choice, also in percent of the other's
+    passes."""
     extra = regret.routed.passes - other.passes
     sign = "+" if extra > 0 else "−" if extra < 0 else "±"
     return f"{sign}{abs(extra)} ({sign}{100 * abs(regret.against(other)):.1f} %)"

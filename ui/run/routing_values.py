@@ -1,8 +1,4 @@
-"""Which SSMs draft, round by round: the routing picture's value and its sentences.
-
-No I/O: a Frame in, plain JSON and words out. What a score means depends on the routing rule:
-core/config/mechanisms has the words for it, core/routing has the rules.
-"""
+"""Which SSMs draft, round by round: the routing picture's value and its sentences."""
 
 from __future__ import annotations
 
@@ -31,14 +27,12 @@ CHOSEN = "chosen"
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """Routing over a whole run. It is computed in one scan, since the page recomputes it at every
-    update.
+    """Routing over a whole run.
 
-    `scores`: for each round, the SSMs' scores by which its drafting SSMs were chosen. `switches`:
-    the rounds whose drafting SSMs differ from the drafting SSMs of the previous round with routing.
-    `auditions`: for each round with an audition, its milliseconds; in an audition all SSMs score
-    the text's last tokens. `explored`: in how many rounds an SSM drafted only to be measured.
-    """
+    `scores`: for each round with routing, the scores by which its SSMs were chosen. `switches`: the
+    rounds whose drafting SSMs differ from those of the previous round with routing. `auditions`:
+    for each round with an audition, its milliseconds; in an audition all SSMs score the text's last
+    tokens. `explored`: in how many rounds an SSM drafted to be measured."""
 
     scores: Mapping[int, Mapping[str, float]]
     switches: Sequence[int]
@@ -48,15 +42,13 @@ class _History:
 
 def routing_value(frame: Frame) -> Value:
     """`run`: the run's id; `drafters`: see `drafters_value`. `rule`: the routing rule, empty if all
-    SSMs draft; `score`: what its scores are, in words; `ssms`: the SSMs. `rounds`: each SSM's role
-    and score in each round (see `_cells`). `switches`: the rounds in which the set of drafting SSMs
-    changed; `reasons`: see `_reasons`. `cost`: a sentence about the cost of auditions. `parts`: for
-    a complete run, which drafter served which part of the text.
+    SSMs draft; `score`: what its scores are, in words; `ssms`: the SSMs. `rounds`: see `_cells`.
+    `switches`: the rounds in which the set of drafting SSMs changed; `reasons`: see `_reasons`;
+    `cost`: see `_cost`. `parts`: for a complete run, which drafter served which part of the text.
 
-    `ask`: whether regret can be asked for; `regret`: see `regret_value`, empty if it is not known.
-    `sel`, `sentence`, `scored`: the selected round, a sentence about it, and when its scores were
-    measured.
-    """
+    `ask`: whether regret can be asked for; `regret`: see `regret_value`, empty if unknown. `sel`,
+    `sentence`, `scored`: the selected round, a sentence about it, and when its scores were
+    measured."""
     view = frame.view
     rule = _rule(view)
     history = _history(view, rule)
@@ -99,8 +91,8 @@ def _selected_value(frame: Frame, rule: RoutingRule | None, history: _History) -
 
 
 def route_in_short(frame: Frame) -> str:
-    """Which SSMs drafted in the selected round, and why; empty without routing, and until the round
-    is complete."""
+    """Which SSMs drafted in the selected round, and why; empty without routing, and before the
+    round is complete."""
     view, detail = frame.view, frame.detail
     completed = detail.completed if detail else None
     if completed is None or not completed.routing or _rule(view) is None:
@@ -118,12 +110,12 @@ def route_in_short(frame: Frame) -> str:
 
 
 def routed_candidates(view: View) -> tuple[str, ...]:
-    """The SSMs among which a rule chooses in each round; empty if all draft."""
+    """The SSMs among which a rule chooses; empty if all draft."""
     return tuple(_ssms(view)) if _rule(view) else ()
 
 
 def _rule(view: View) -> RoutingRule | None:
-    """The run's rule; None if all of its SSMs draft."""
+    """The run's routing rule; None if all of its SSMs draft."""
     rule = ROUTING_RULES.get(view.speculation.get("routing", ""))
     # All SSMs draft if the rule has no implementation; with a single SSM there is no choice.
     return rule if rule and rule.implementation and len(_ssms(view)) > 1 else None
@@ -134,9 +126,9 @@ def _ssms(view: View) -> list[str]:
 
 
 def _history(view: View, rule: RoutingRule | None) -> _History:
-    """The routing of the rounds so far. A rule that judges drafts (`cosine`) records its scores
-    after a round, so a round's SSMs were chosen by the scores that the previous round recorded.
-    Other rules use an audition, which scores the SSMs before the round that records the scores."""
+    """The routing of the rounds so far. A rule that judges drafts records its scores after a round:
+    the next round's SSMs are chosen by them. Other rules record scores that were measured before
+    the round."""
     scores: dict[int, dict[str, float]] = {}
     before = dict.fromkeys(_ssms(view), START)
     drafting: frozenset[str] | None = None
@@ -157,8 +149,8 @@ def _history(view: View, rule: RoutingRule | None) -> _History:
 
 
 def _cells(round_: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
-    """Role (`r`) and score (`s`) of each SSM; the role of a chosen SSM is CHOSEN if nothing was
-    drafted in the round."""
+    """Role (`r`) and score (`s`) of each SSM; a chosen SSM has the role CHOSEN if the round has no
+    tree."""
     return {
         index[one.drafter]: {
             "r": CHOSEN if one.role in DRAFTING and not round_.nodes else one.role,
@@ -174,8 +166,8 @@ def _drafting_names(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
 
 
 def _reasons(routed: Sequence[RoundView]) -> Value:
-    """The reason of each round, in words. A round is left out if it has the same reason as the
-    round before it."""
+    """The reasons by round, in words. A round is left out if its reason is that of the round before
+    it."""
     reasons: Value = {}
     before = ""
     for round_ in routed:
@@ -189,7 +181,6 @@ def _reasons(routed: Sequence[RoundView]) -> Value:
 
 
 def _sentence(view: View, detail: Detail | None, rule: RoutingRule, history: _History) -> str:
-    """Which SSMs drafted in the selected round, which did not, and why."""
     if detail is None:
         return "A rule chooses which SSMs draft. Its choice is shown here, round by round."
     names = {name: f"{sign} {name}" for name, sign in view.letters.items()}
@@ -232,8 +223,8 @@ def _sentence(view: View, detail: Detail | None, rule: RoutingRule, history: _Hi
 
 
 def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) -> str:
-    """For a rule that judges drafts: which SSMs it chose by score and which it left out, with their
-    scores. Empty if the scores did not decide."""
+    """For a rule that judges drafts: the SSMs that it chose by score and the SSMs that it left out,
+    with their scores. Empty if the scores did not decide."""
     scores = history.scores.get(detail.round, {})
     routing = detail.completed.routing if detail.completed else ()
     parts = {
@@ -254,8 +245,7 @@ def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) 
             "No SSM was chosen by its score before this round: "
             f"{left_out} {_verb('was', waiting)} left out."
         )
-    # The scheduler's grant may leave out an SSM with a higher score than a chosen SSM: then the
-    # scores did not decide.
+    # The scheduler's grant may leave out an SSM with a higher score than a chosen SSM.
     if min(scores[name] for name in routed) < max(scores[name] for name in waiting):
         return ""
     best = join_names([scored[name] for name in routed])
@@ -265,14 +255,13 @@ def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) 
 
 
 def _verb(word: str, subjects: Sequence[str]) -> str:
-    """The verb's singular for one subject, else its plural."""
     one, many = {"was": ("was", "were"), "draft": ("drafts", "draft")}[word]
     return one if len(subjects) == 1 else many
 
 
 def _when_scored(view: View, rule: RoutingRule, history: _History, number: int) -> str:
-    """When the scores shown for round `number` (-1: the latest round) were measured. An audition
-    comes before the round that records it."""
+    """When the scores shown for round `number` (-1: the latest) were measured. An audition comes
+    before the round that records it."""
     if rule.judges_drafts:
         return "as they were before its drafts and decided which SSMs draft"
     last = max((one for one in history.auditions if number < 0 or one <= number), default=None)
@@ -284,7 +273,7 @@ def _when_scored(view: View, rule: RoutingRule, history: _History, number: int) 
 
 
 def _cost(view: View, rule: RoutingRule, history: _History) -> str:
-    """How often the choice changed, how many auditions there were, and their share of the decoding
+    """How often the choice changed, how many auditions there were, and their share of decoding
     time."""
     count = len(history.scores)
     if not count:

@@ -1,11 +1,9 @@
-"""Whether two recorded runs wrote the same text, and whether laws 1 and 2 require that they do (as
-in proof.py).
+"""Whether two recorded runs wrote the same text, and whether laws 1 and 2 require it (see
+proof.py).
 
-Pure: the events of two runs in, an Answer out. Its `kind` is `identical`, `tie`, `bug` or
-`distribution` as in proof.py; `unweighed` if a bug cannot be distinguished from a rounding tie;
-`other` if the texts differ because the runs' inputs do (`_differences`) or a context was full, or
-if a run wrote no token.
-"""
+An Answer's `kind` is `identical`, `tie`, `bug` or `distribution` (proof.py); `unweighed` if a bug
+cannot be distinguished from a rounding tie; `other` if the texts differ because the runs' inputs do
+(`_differences`) or a context was full, or if a run wrote no token."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ __all__ = ["NAMES", "same_text"]
 NAMES = ("The first run", "the second")
 # Fields that may end a text earlier without changing the tokens before its end.
 ENDINGS = ("max_new_tokens", "stop", "ignore_eos")
-# Fields that never remove the most probable token, so at temperature 0 they change no text.
+# At temperature 0 these fields change no text: they never remove the most probable token.
 DRAWING = ("top_k", "top_p", "min_p")
 
 
@@ -35,10 +33,8 @@ def same_text(
     events: Sequence[Event], other_events: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
     """Whether both runs wrote the same tokens. If their ENDINGS differ or a run did not complete,
-    they are compared up to the end of the shorter text.
-
-    `names`: how the answer names the runs; the first name begins a sentence.
-    """
+    they are compared up to the end of the shorter text. `names`: the runs in the answer; the first
+    begins a sentence."""
     one, two = reduce_all(events), reduce_all(other_events)
     if one.started is None or two.started is None or not one.tokens or not two.tokens:
         return Answer("other", "One of the runs wrote no token: there is nothing to compare.")
@@ -75,8 +71,7 @@ def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
 
 
 def _differences(one: RunStarted | None, two: RunStarted | None) -> list[str]:
-    """The inputs in which the runs differ, so that their texts may differ: prompt, LLM, number
-    format, seed, or fields of the sampling."""
+    """The inputs in which the runs differ, if they can change the text."""
     assert one is not None and two is not None
     first, second = _sampling(one), _sampling(two)
     why = []

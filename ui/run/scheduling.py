@@ -1,8 +1,5 @@
 """In words: what a scheduler granted a request that shared the LLM with others, and why. Also the
-rounds in which the scheduler's decision changed.
-
-Pure: the request's `Scheduled` records in, words out. core/scheduling has the rules.
-"""
+rounds in which the scheduler's decision changed."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ DECISIONS = {
 
 
 def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> str:
-    """In a few words: why this many of a request's nodes were verified. `part`: the schedule's
-    record; `verified`: the number of verified nodes, used only if there is no record (`part` is
-    None); `budget`: the request's own `max_tree_nodes`, None if it has none."""
+    """Why this many of a request's nodes were verified. `part`: the schedule's record; `verified`:
+    the number of verified nodes, for a request without a record; `budget`: the request's own
+    `max_tree_nodes`, None if it has none."""
     # Without a scheduler every drafted node within the budget is verified.
     drafted = part.num_drafted if part else verified
     if not drafted:
@@ -42,7 +39,7 @@ def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> st
 
 def granted_words(detail: Detail | None) -> str:
     """What the scheduler granted the request in the selected round, and its reason; empty without a
-    scheduler, and until the round is complete."""
+    scheduler, and before the round is complete."""
     event = detail.completed if detail else None
     part = event.scheduled if event else None
     if event is None or part is None:
@@ -66,9 +63,8 @@ def granted_words(detail: Detail | None) -> str:
 
 
 def schedule_words(rounds: Sequence[RoundView]) -> str:
-    """How a whole run shared the LLM: the schedule, the highest number of other requests, how many
-    passes were shared and how many drafted nodes were verified; empty if no round had a
-    scheduler."""
+    """How a whole run shared the LLM: the schedule, the highest number of other requests, and how
+    many passes were shared and drafted nodes verified. Empty if no round had a scheduler."""
     parts = [round_.scheduled for round_ in rounds if round_.scheduled is not None]
     if not parts:
         return ""
@@ -86,7 +82,7 @@ def schedule_words(rounds: Sequence[RoundView]) -> str:
 
 
 def decision_values(rounds: tuple[RoundView, ...]) -> dict[str, Any]:
-    """The rounds in which the scheduler's limits changed: the change in words (`k`), and why
+    """The rounds in which the scheduler's decision changed: the change in words (`k`), and why
     (`t`)."""
     return {
         str(round_.number): {

@@ -16,9 +16,9 @@ __all__ = ["columns_value", "scrubber_value"]
 def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
     """`run`: the run's id. `rounds`: see `columns_value`. `sel` and `stage`: the visitor's place;
     `node`: the selected node; `pinned`: whether the visitor has selected the round. `known`: the
-    number of rounds that the engine has completed. `mode` and `rate`: the mode of `pace` and its
-    rounds per second; `moving`: whether the run plays. `untouched`: whether this is the opening run
-    and the visitor has neither paused it nor selected anything."""
+    number of complete rounds so far. `mode`, `rate`: the mode of `pace` and its rounds per second;
+    `moving`: whether the run plays. `untouched`: whether this is the opening run and the visitor
+    has neither paused it nor selected a round."""
     opening = frame.run_id == OPENING
     return {
         "run": frame.run_id,
@@ -36,8 +36,8 @@ def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
 
 
 def columns_value(view: View) -> dict[str, Any]:
-    """For each round, the number `a` of accepted tokens and the greatest depth `s` allowed for its
-    drafts."""
+    """For each round, the number of accepted tokens (`a`) and the greatest depth allowed for its
+    drafts (`s`)."""
     rounds = {
         str(one.number): {"a": one.accepted, "d": one.depth, "s": one.length} for one in view.rounds
     }

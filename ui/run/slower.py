@@ -1,9 +1,4 @@
-"""Why a run was slower than plain decoding, and what to change.
-
-Pure: figures and the run's configuration in, a sentence or two out. The advice names only fields
-that have an effect under that configuration (`idle_fields` in ui/form/menus.py lists the fields
-without an effect).
-"""
+"""Why a run was slower than plain decoding, and what to change."""
 
 from __future__ import annotations
 
@@ -40,7 +35,7 @@ SUMMED = (
     "verify_ms",
 )
 NOISE = 1.25
-"""Rounds of the same work differ by up to this factor between two runs."""
+"""Rounds of the same work may differ by this factor between two runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +43,8 @@ class MeanRound:
     """Mean milliseconds of a round: `ms` in all; `draft` and `hidden`: drafting outside and during
     LLM passes; `verify`: the LLM pass; `plain`: a round of plain decoding.
 
-    `plain` is computed from the speed-up, a median over repeats; the other times are the run's own.
-    The run may be faster or slower than the median, so `plain` is not a measured time, and the page
-    shows only ratios to it."""
+    `plain` is no measured time: it is computed from the speed-up, which may be a median of
+    repeats."""
 
     ms: float
     draft: float
@@ -60,8 +54,7 @@ class MeanRound:
 
     @property
     def rest(self) -> float:
-        """Milliseconds of everything else: the other stages, and the work for the page and the log
-        between stages."""
+        """Milliseconds that are neither drafting nor the LLM pass."""
         return max(0.0, self.ms - self.draft - self.verify)
 
     def tokens(self, ms: float) -> str:
@@ -70,8 +63,8 @@ class MeanRound:
 
     @property
     def rest_in_tokens(self) -> str:
-        """The time `rest` in the same unit as `tokens`, rounded so that the printed parts add up to
-        the printed whole."""
+        """`rest` in the unit of `tokens`, rounded so that the printed parts add up to the printed
+        whole."""
         whole, *parts = (float(self.tokens(ms)) for ms in (self.ms, self.draft, self.verify))
         return f"{max(0.0, whole - sum(parts)):.1f}"
 
@@ -87,14 +80,11 @@ def slower_because(
     """Says that a run is below 1x, where the time went, and what to change; empty for a run without
     rounds.
 
-    `ratio`: the run's speed-up, from which a plain round's time follows. `speculation`: the run's
-    fields, from its RunStarted; missing fields have their defaults. `beside_others_ms`:
-    milliseconds that the run drafted during the LLM's passes for other requests. `schedule`: the
-    rule by which the run shared the LLM with other requests; empty if the run did not. `rounds`:
-    for each round the milliseconds of drafting, of the LLM's pass and of the rest. With two or more
-    rounds, and without drafting during the LLM's passes, the part that costs most is named only if
-    these times show it clearly (`_costs_most`).
-    """
+    `ratio`: the run's speed-up. `speculation`: the run's fields, from its RunStarted; missing
+    fields have their defaults. `beside_others_ms`: milliseconds that the run drafted during the
+    LLM's passes for other requests. `schedule`: the rule by which the run shared the LLM with other
+    requests; empty if it did not. `rounds`: for each round the milliseconds of drafting, of the
+    LLM's pass and of the rest, for `_costs_most`."""
     if not stats.num_rounds:
         return ""
     mean = _mean_round(stats, ratio.value, beside_others_ms)
@@ -103,7 +93,6 @@ def slower_because(
     is_shared = beside_others_ms > 0 or schedule
     if stats.num_draft_tokens < FEW_DRAFTED * stats.num_rounds and not is_shared:
         return head + _few_drafted_words(mean, stats, fields)
-    # The run is slower since a round costs more plain tokens than it yields.
     gained = stats.num_new_tokens / stats.num_rounds
     overlapped = ""
     if mean.hidden > NEGLIGIBLE_MS:
@@ -138,8 +127,8 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
 
 def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    # `overlap_ratio` counts drafting during other requests' passes only up to the time of the run's
-    # own passes.
+    # `overlap_ratio` counts drafting during other requests' passes up to the time of the run's own
+    # passes.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
     # Plain decoding takes `ratio` times as long for a token as the run.
@@ -153,8 +142,8 @@ def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanR
 
 
 def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that drafted almost nothing: says that drafting did not make it slower, and why
-    there are so few drafts."""
+    """For a run that drafted almost nothing: says that drafting did not make it slower, and why it
+    has few drafts."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} {noun_of(drafted, 'token')}"
     rounds = number_of(stats.num_rounds, "round")
@@ -200,11 +189,10 @@ def _remedy(
 ) -> str:
     if stats.draft_acceptance_rate < FEW_ACCEPTED:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
-    # Drafts are accepted: the advice is about the part that takes most of a round's time.
     largest = max(mean.draft, mean.verify, mean.rest)
     pass_is_slow = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     part = (mean.draft, mean.verify, mean.rest).index(largest)
-    # If drafting ran during the LLM's pass, its time counts in both parts, so the check is skipped.
+    # Drafting during the LLM's pass counts in both parts: then the check is skipped.
     if len(rounds) > 1 and mean.hidden <= NEGLIGIBLE_MS and not _costs_most(rounds, part):
         return ""
     if mean.draft == largest or (mean.draft >= LARGE_SHARE * mean.ms and not pass_is_slow):
@@ -233,20 +221,18 @@ def _advice(what: str, ways: list[str]) -> str:
 
 
 def _possible_depth(fields: Mapping[str, Any], length: int) -> int:
-    """The depth that a draft of `length` steps can reach within its share of the node budget."""
+    """The depth that a draft of `length` steps can reach within the node budget."""
     try:
         config = SpeculationConfig.from_plain(fields)
     except ConfigError:  # a run of another version
         return length
-    # The budget is divided among the drafters of a round. A policy that chooses drafters may choose
-    # only one.
+    # A policy that chooses drafters may give the whole budget to one.
     may_be_one = length_policy(config.length).chooses_drafters
     names = config.drafters[:1] if may_be_one else config.drafters
     return max_draft_depth(config, names, length)
 
 
 def _length_field(fields: Mapping[str, Any]) -> str:
-    """The field that sets the length of drafts, or its maximum if a policy chooses the length."""
     by_user = length_policy(fields["length"]).set_by_user
     return "speculation_length" if by_user else "max_speculation_length"
 
@@ -265,9 +251,8 @@ def _can_grow(nodes: object) -> bool:
 
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
-    """Changes that make drafts shorter: a higher confidence threshold, and a lower length (a lower
-    maximum if a policy chooses the length). If the node budget limits the depth, only a length
-    below that depth has an effect."""
+    """Changes that make drafts shorter. If the node budget limits the depth, a length has an effect
+    below that depth."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
@@ -293,7 +278,6 @@ def _nodes(fields: Mapping[str, Any]) -> int:
 
 
 def _smaller(fields: Mapping[str, Any]) -> list[str]:
-    """Changes that make the verified tree smaller."""
     idle = idle_fields(fields)
     ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
     if "vote_nodes" not in idle:

@@ -1,11 +1,8 @@
 """The events of a run: live from the worker, or from the store.
 
-A LiveSource is the worker's tap on a run. In the engine's thread it passes every event to the
-store's queue and to the visitor's buffer, before a page can draw the event. The tab's generator
-only reads the buffer. So a run needs no thread of its own, and what is recorded does not depend on
-the tab (slow motion, hidden). Memory is bounded: the buffer has only the latest events, and older
-events are read from the store. A run that is not logged has no store: its buffer has all events.
-"""
+A LiveSource is the worker's tap on a run. In the engine's thread it passes each event to the
+store's queue and to a buffer. The buffer has the latest KEPT_EVENTS events; older events are read
+from the store. A run that is not logged has no store: its buffer has all events."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ __all__ = [
 ]
 
 KEPT_EVENTS = 2048
-"""The events of about 500 rounds, so that most runs can be stepped through without the store."""
+"""The events of about 500 rounds."""
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +134,7 @@ class LiveSource:
         self._run: RunLike | None = None
         self.run_id = self.prompt = ""
         self._buffer: deque[Event] = deque(maxlen=None if store is None else KEPT_EVENTS)
-        # `count` and `is_done` are written under `_news` and read without it.
+        # `count` and `is_done` are written under `_news`; they may be read without it.
         self.count = 0
         self.is_done = False
         self._news = threading.Condition()
@@ -150,12 +147,11 @@ class LiveSource:
             self._run = None if self.is_done else run
 
     def take(self, event: Event) -> None:
-        """For the worker's thread: record and keep one event. Never blocks on disk."""
-        # Recorded before it is counted, so that every event that a page draws is in the store's
-        # queue.
+        """Records and keeps one event; called in the worker's thread."""
+        # Recorded before it is counted: an event that a page draws has been passed to the store.
         if self._store is not None:
             self._store.record(event, self.owner)
-        # `_begun` is called after the start is recorded: it may store a baseline in the run's row.
+        # After the start is recorded: `_begun` may store a baseline in the run's row.
         if self._begun is not None and isinstance(event, RunStarted):
             self._begun(event.run_id)
         with self._news:
@@ -229,12 +225,12 @@ class StoredSource(MemorySource):
     """A past run, read from the store when it is opened."""
 
     def __init__(self, store: StoreLike, run_id: str) -> None:
-        """StoreError for an unknown run."""
+        """Raises StoreError for an unknown run."""
         super().__init__(store.events(run_id), run_id)
 
 
 def _read_back(store: StoreLike, run_id: str, first: int, end: int) -> tuple[Event, ...]:
-    """Events that are no longer in the buffer; none if the log does not have the run."""
+    """Events that are no longer in the buffer; none if they cannot be read."""
     # The events may still be in the store's queue.
     store.flush()
     try:

@@ -1,8 +1,5 @@
-"""How the temperature affects acceptance: the accepted shares of runs that differ only in
-temperature and seed.
-
-Pure: requests and rates in, a sentence out.
-"""
+"""How the temperature affects acceptance: the accepted shares of runs that differ in temperature
+and seed."""
 
 from __future__ import annotations
 
@@ -28,10 +25,9 @@ TRY, OTHER = 0.8, 1.5
 
 @dataclass(slots=True)
 class AcceptanceByTemperature:
-    """The accepted share of the drafts' depth by temperature, from the latest run at each
-    temperature. All these runs have the same prompt, models, preset (or settings), and sampling
-    apart from temperature and seed; a run that differs in one of these replaces all earlier
-    runs."""
+    """The accepted share of the drafts' depth, from the latest run at each temperature. A run with
+    another prompt, models, settings or sampling, apart from temperature and seed, replaces all
+    earlier runs."""
 
     _key: object = None
     _rates: dict[float, float] = field(default_factory=dict)
@@ -40,8 +36,7 @@ class AcceptanceByTemperature:
         """Add a completed run with drafts. `asked`: its request; `models`: the loaded models;
         `rate`: the accepted share of its drafts' depth."""
         ssms = tuple(one.name for one in models if one.role == "ssm")
-        # A preset may set different fields at different temperatures, so its name is compared
-        # instead.
+        # A preset may set different fields at different temperatures: its name is compared.
         settings = settings_of(asked.to_plain(), ssms)
         # The key's request has no drafts, since some kinds of drafts are refused at temperature 0.
         plain = SpeculationConfig.preset("autoregressive")
@@ -55,8 +50,8 @@ class AcceptanceByTemperature:
         self._rates[asked.sampling.temperature] = rate
 
     def words(self) -> str:
-        """What temperature means, and the accepted share at each of the latest MOST temperatures
-        that were run."""
+        """What temperature means, and the accepted shares at the MOST temperatures that were run
+        last."""
         latest = dict(list(self._rates.items())[-MOST:])
         if not latest:
             return TEMPERATURE_INFO

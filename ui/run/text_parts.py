@@ -1,9 +1,8 @@
 """Which drafter serves which part of a text: the run's tokens divided into few parts.
 
-Pure: a View in, plain JSON out. An accepted token counts for the drafter that proposed it; with
-several proposers each gets an equal share. Each part has one drafter; the division maximises the
-tokens that count for the parts' drafters, minus CHANGE for each change of drafter.
-"""
+An accepted token counts for the drafter that proposed it; with several proposers each gets an equal
+share. The division maximises the tokens that count for the parts' drafters, minus CHANGE for each
+change of drafter."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ __all__ = ["served_in_short", "served_parts"]
 
 Value = dict[str, Any]
 
-# The tokens that a change of drafter must gain. This keeps the parts few and long enough to read.
+# The tokens that a change of drafter must gain; this keeps the parts few.
 CHANGE = 6.0
 MAX_BEGIN = 24  # characters of a part's text
 DRAFTED = ("routed", "explored")
@@ -31,9 +30,9 @@ MAX_PARTS = 3  # parts in the notice's sentence
 
 def served_parts(view: View, ssms: Sequence[str]) -> Value:
     """The parts of a routed run's text, in order. For each part: its first and last round (`from`,
-    `to`), the beginning of its text (`text`), and its drafter (`d`, the drafter's index in the
-    run). Then the number of its accepted tokens (`accepted`), how many of these the drafter
-    proposed (`own`), and the reason in a sentence (`why`)."""
+    `to`), the beginning of its text (`text`), its drafter's index in the run (`d`), the number of
+    its accepted tokens (`accepted`), how many of them the drafter proposed (`own`), and the reason
+    in a sentence (`why`)."""
     numbers = [i for i, name in enumerate(view.drafters) if name in ssms or is_model_free(name)]
     if not view.tokens or not numbers:
         return {}
@@ -50,8 +49,7 @@ def served_parts(view: View, ssms: Sequence[str]) -> Value:
 
 
 def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
-    """A sentence: the drafters of the first MAX_PARTS parts, and where the page shows the reasons;
-    empty without parts."""
+    """A sentence with the drafters of the first MAX_PARTS parts; empty without parts."""
     if not parts:
         return ""
     labels = [f"{sign} {name}" for name, sign in letters.items()]
@@ -126,9 +124,8 @@ def _part(view: View, tokens: Sequence[TokenView], number: int) -> Value:
 
 
 def _why(view: View, tokens: Sequence[TokenView], number: int, sentence: str) -> str:
-    """`sentence`, with more if the drafter is an SSM: in how many of the part's rounds it was
-    chosen to draft, and the same for the other SSM that was chosen most often. Then the drafter's
-    mean score, and the highest mean score of another SSM."""
+    """`sentence`; for a routed SSM also in how many of the part's rounds it was chosen to draft,
+    and its mean score, each with the highest figure of another SSM."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
     name = view.drafters[number]
     routed = [one for round_ in rounds for one in round_.routing if one.drafter == name]
@@ -165,5 +162,4 @@ def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:
 
 
 def _score(score: float) -> str:
-    """The score as text, with as many digits as in the picture of scores."""
     return f"{score:.0f}" if score >= 100 else f"{score:.1f}" if score >= 10 else f"{score:.2f}"

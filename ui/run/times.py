@@ -1,7 +1,4 @@
-"""A round's milliseconds: the time that a length policy predicts, and the times of the stages.
-
-No I/O: spans and events in, milliseconds out.
-"""
+"""A round's milliseconds: the time that a length policy predicts, and the times of the stages."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ NOT_OF_THE_ROUND = ("prefill", "ahead")
 @dataclass(frozen=True, slots=True)
 class RoundTime:
     """`ms`: the time of the round's own stages and its part of the gaps between stages, minus
-    `hidden_ms`. `hidden_ms`: the round's drafting during the LLM's passes for other requests.
-    `RoundCompleted.predicted_ms` predicts `ms`, and length policies learn from `ms`. `whole_ms`:
-    from the start of the first stage to the end of the last stage."""
+    `hidden_ms`; `RoundCompleted.predicted_ms` predicts it. `hidden_ms`: the round's drafting during
+    the LLM's passes for other requests. `whole_ms`: from the start of the first stage to the end of
+    the last stage."""
 
     ms: float = 0.0
     hidden_ms: float = 0.0
@@ -36,8 +33,8 @@ def time_of(event: RoundCompleted) -> RoundTime:
     own = [span for span in event.spans if span.name not in NOT_OF_THE_ROUND]
     if not own:
         return RoundTime()
-    # An `is_certain` draft was made during the LLM's passes for other requests, so this round did
-    # not wait for it.
+    # Certain drafts were made during the LLM's passes for other requests: this round did not wait
+    # for them.
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.is_certain)
     return RoundTime(
         ms=max(0.0, sum(span.ms for span in own) - hidden + event.between_ms),

@@ -1,8 +1,5 @@
-"""A round's tree as nodes to draw, at every stage of the round: events in, plain JSON out.
-
-Before drafts are combined the picture shows their union, so that stepping shows each drafter's
-branches before nodes are dropped.
-"""
+"""A round's tree as nodes to draw, at every stage of the round: events in, plain JSON out. Before
+drafts are combined the nodes are those of their union."""
 
 from __future__ import annotations
 
@@ -27,9 +24,9 @@ __all__ = [
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Node number -> text, token id, parent, depth, outcome, LLM probability, proposers and, once
-    the drafts are combined, node weight (None if the combine rule has none); for fused drafts also
-    the drafter that the token is from (`origin`) and whether the node is in the trunk."""
+    """Node number -> text, token id, parent, depth, outcome, LLM probability and proposers. Once
+    the drafts are combined, also the node weight, None if the combine rule has none; for fused
+    drafts also the drafter of the token (`origin`) and whether the node is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)
@@ -41,8 +38,7 @@ def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 def trunk_of(detail: Detail) -> frozenset[int]:
     """The nodes of the trunk; empty if drafts are not fused. Every SSM of the round either drafted
-    each of these nodes or was fed it. A side leaf is not in the trunk: the SSM whose token
-    continues the trunk at that place has not drafted the leaf."""
+    each of these nodes or was fed it."""
     tree, drafted = detail.combined, detail.drafted
     if tree is None or drafted is None or not tree.origins:
         return frozenset()
@@ -73,7 +69,7 @@ def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
     """A node's proposals by drafter. `n`: how often the drafter drew the token; the other figures
-    are those of its first draw."""
+    are of its first draw."""
     by: dict[str, Any] = {}
     for proposal in proposals:
         key = index.get(proposal.drafter, "-1")
@@ -90,8 +86,6 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
 
 
 def _union_of(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """The union of the drafts before nodes are dropped; every outcome is `pending`, no node has an
-    LLM probability."""
     nodes: dict[str, Any] = {}
     # (node above, token) -> node: equal tokens after the same node are one node, as in a trie.
     node_at: dict[tuple[int, int], int] = {}
@@ -132,7 +126,7 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     node_numbers: dict[int, int] = {}
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
-        # -2 is no node's parent, so descendants of a dropped token are never found in the tree.
+        # -2 is no node's parent: descendants of a dropped token are not found in the tree.
         above = -1 if parent < 0 else node_numbers.get(parent, -2)
         if j not in dropped and (above, token_id) in nodes:
             node_numbers[j] = nodes[above, token_id]
@@ -140,7 +134,7 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
 
 
 def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Each drafter's own tree, drawn until the drafts are combined; then empty."""
+    """Each drafter's own tree; empty once the drafts are combined."""
     if detail.combined is not None or detail.drafted is None:
         return {}
     return {
@@ -161,7 +155,7 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 def picture_words(view: View, tree: Combined) -> PictureWords:
     """The combine rule's words for this tree. If the schedule or the length policy dropped nodes,
-    rather than the rule or the node budget, the words give a reason that fits."""
+    the words for dropped nodes are replaced."""
     rule, most = combine_rule(tree.rule), view.speculation.get("max_tree_nodes")
     below = isinstance(most, int) and len(tree.token_ids) < most
     if not rule.keeps_all:
@@ -213,7 +207,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
         dropped = {j for name, j in tree.dropped if name == draft.drafter}
         for j in sorted(dropped):
             parent = draft.parents[j]
-            # In draft order parents come first, so `place` has the parent already.
+            # Parents come first in a draft: `place` has the parent already.
             above = "-1" if parent < 0 else place.get(parent, "-1")
             key = texts.setdefault((above, draft.token_ids[j]), str(len(texts)))
             place[j] = f"d{key}"
@@ -225,7 +219,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
                 "q": rounded_probability(draft.qs[j]),
                 "n": 1,
             }
-            # If a drafter drew a token twice, the first draw counts, as in `_proposers`.
+            # A drafter's first draw counts (see `_proposers`).
             entry["by"].setdefault(index.get(draft.drafter, "-1"), proposal)
     return values
 

@@ -1,11 +1,7 @@
-"""Makes the values of the page's pictures from a Frame: plain JSON. While a run is live, tokens,
-bars and lines are sent one by one only for its latest part.
+"""Makes the values of the page's pictures from a Frame: plain JSON.
 
-Each function's docstring describes its picture's value; the components only draw it. Values have
-dicts keyed by number instead of lists: Gradio's stream diff is wrong for lists inside lists, and
-expensive for lists that slide. Every call makes new objects, except for the `charts` and the
-`cache` that the caller passes.
-"""
+Values have dicts keyed by number instead of lists: Gradio's stream diff is wrong for lists inside
+lists, and expensive for lists that slide."""
 
 from __future__ import annotations
 
@@ -34,11 +30,11 @@ __all__ = ["PICTURES", "SIMPLER", "PictureMaker", "selected_round_words", "pictu
 Value = dict[str, Any]
 
 SIMPLER = "sequence"
-"""The preset to try if several drafters make a run slower than plain decoding: one SSM, a chain."""
+"""The preset to try if several drafters make a run slower than plain decoding."""
 
-# At least this many of the latest tokens are drawn one by one, while a run is live and at its end.
-# Older text is sent in pieces of CHUNK tokens. The first drawn token changes only once in CHUNK
-# tokens, so that Gradio's diff sends little.
+# At least this many of the latest tokens are sent one by one, before and after the run is complete.
+# Older text is sent in pieces of CHUNK tokens. The first token that is sent alone changes once in
+# CHUNK tokens, so that Gradio's diff sends little.
 LIVE_TOKENS = 200
 FINAL_TOKENS = 4000
 CHUNK = 100
@@ -55,7 +51,7 @@ PICTURES = (
     "timeline",
 )
 CHARTS = ("lengths", "timeline")
-# Seconds between two updates of the charts at full speed.
+# The least seconds between two updates of the charts at full speed.
 CHART_S = 0.25
 
 
@@ -66,10 +62,8 @@ def picture_values(
     before: Before | None = None,
     cache: dict[int, Value] | None = None,
 ) -> dict[str, Value]:
-    """The values of PICTURES, by name. `charts`: values of the two charts to use again.
-
-    `cache`: token values that calls for the same run share; new values are added.
-    """
+    """The values of PICTURES, by name. `charts`: values of the two charts to use again. `cache`:
+    token values that calls for the same run share; new values are added."""
     drawn = charts or {
         "lengths": with_budget_bounds(lengths_value(frame, before), frame.view),
         "timeline": timeline_value(frame),
@@ -86,12 +80,9 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab. At full speed the charts are updated at most every CHART_S
-    seconds, and at once if a round was just selected or the run has ended.
-
-    Charts cost a browser most, and nobody can read a bar that is shown in one frame only. The text
-    is not delayed.
-    """
+    """`picture_values` for one tab. At full speed the charts, which cost a browser most, are
+    updated at most every CHART_S seconds. They are updated at once if a round was just selected or
+    the run is complete."""
 
     def __init__(self) -> None:
         self._charts: dict[str, Value] = {}
@@ -104,7 +95,6 @@ class PictureMaker:
         """The values of PICTURES; `now`: seconds of a monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
         pinned_moved = frame.pinned and frame.selected_round != self._selected
-        # A round that was just selected is drawn at once: a visitor clicked it and waits.
         may_wait = frame.mode == "full" and not frame.is_complete and same_run and not pinned_moved
         charts = self._charts if may_wait and now - self._charts_at < CHART_S else None
         values = picture_values(frame, baseline, charts, before)
@@ -115,7 +105,7 @@ class PictureMaker:
 
 
 def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
-    """The text as tokens; in a long run the oldest text comes without its tokens. `cache`: as in
+    """The text as tokens; in a long run the oldest text comes in pieces. `cache`: see
     `picture_values`."""
     view = frame.view
     limit = FINAL_TOKENS if frame.is_complete else LIVE_TOKENS
@@ -131,7 +121,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
-            # The tail is shown after the last token, whose value is therefore never cached.
+            # The tail is shown after the last token: its value is not cached.
             str(first + i): _token(token, view.tail)
             if first + i == last
             else _cached_token(token, cache)
@@ -156,14 +146,12 @@ def _selected_token(frame: Frame) -> int | None:
 
 
 def selected_round_words(frame: Frame) -> Value:
-    """The fields of `strip_value` that depend on the displayed round: the round, which SSMs a rule
-    chose in it, and why."""
+    """The fields of `strip_value` that depend on the displayed round."""
     return {**place_value(frame), "said": route_in_short(frame)}
 
 
 def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
-    """A token other than the last, cached by `id`, which is unique as long as the run's view
-    holds the token."""
+    """A token's value, cached by `id`, which is unique while the run's view holds the token."""
     if cache is None:
         return _token(token, "")
     cached = cache.get(id(token))
@@ -174,8 +162,8 @@ def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
 
 def _token(token: TokenView, tail: str) -> Value:
     return {
-        # Short keys, as a frame has up to FINAL_TOKENS of these: text, token alone, round, kind,
-        # drafters that proposed it (`by`) with scores (`s`), the LLM's probability.
+        # Short keys, since a frame may have thousands of tokens. `r`: round, `k`: kind, `by`:
+        # proposers, `s`: their scores, `p`: the LLM's probability.
         "t": token.text + tail,
         "tok": token.token,
         "id": token.token_id,
@@ -192,16 +180,14 @@ def figures_value(
     baseline: Baseline | None,
     before: Before | None = None,
 ) -> Value:
-    """The race against plain decoding, and the run's figures (None while unknown). `before`: the
-    previous run; its figures are added for comparison. The run's figures are not rounded: the
-    picture rounds once, as the sentences do.
-    """
+    """The race against plain decoding, and the run's figures, None while unknown. `before`: the
+    previous run, for comparison. Figures are not rounded: the picture rounds once."""
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
     values: Value = {
         "run": view.run_id,
         "state": _state(frame),
-        # The dock opens on the drafters' pane, which explains why these drafts were chosen.
+        # Whether the dock opens on the drafters' pane.
         "who": bool(routed_candidates(view)) or _is_vote(view),
     }
     for name in FIGURES:
@@ -218,27 +204,24 @@ def figures_value(
     values["slower"] = ratio is not None and is_slower(ratio)
     values["offer"] = SIMPLER if values["slower"] and _has_simpler(view) else ""
     values["scores"] = _scores_value(view)
-    # The previous run's speed-up is left out: one sample cannot be compared with blocks of this
-    # run.
+    # The speed-up is left out: one sample cannot be compared with blocks of this run.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 
 
 def _has_simpler(view: View) -> bool:
-    """Whether several drafters draft to a length that the user set, so that SIMPLER, with less
-    drafting, is an alternative."""
+    """Whether several drafters draft to a length that the user set."""
     policy = length_policy(view.speculation.get("length", ""))
     return len(view.drafters) > 1 and policy.set_by_user
 
 
 def _is_vote(view: View) -> bool:
-    """Whether the combine rule is a vote that chooses one drafter's sequence."""
     return bool(view.drafters) and combine_rule(view.speculation.get("combine", "union")).chains
 
 
 def _scores_value(view: View) -> Value:
-    """The drafters in the run's order as in `drafters_value`, with their numbers of accepted and
-    proposed tokens; empty before the first draft."""
+    """The values of `drafters_value`, with the numbers of accepted and proposed tokens; empty
+    before the first draft."""
     board = view.scoreboard
     counts = [board.get(name, (0, 0)) for name in view.slots]
     return {
@@ -251,8 +234,8 @@ def _scores_value(view: View) -> Value:
 
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
-    """Whether there is no speed-up to show yet: it is still being measured, or the run is
-    incomplete and has no measured block."""
+    """Whether there is no speed-up to show: it is being measured, or the run did not complete and
+    has no measured block."""
     partial = frame.view.state != "completed" and not (baseline and baseline.blocks)
     return frame.measuring or partial
 
@@ -291,13 +274,12 @@ FIGURES = (
 def tree_value(frame: Frame) -> Value:
     """The displayed round's tree at its present `stage`.
 
-    `root`: the last committed token. `nodes`: the nodes of the tree; before the drafts are
-    combined, of their union. `drafts`: each drafter's own tree, until the drafts are combined.
-    `own`: the LLM's own token. `dropped`: drafted tokens that are not in the tree. `node`: the
-    selected node. `committed`: the number of tokens that the round committed. `why`: why the
-    accepted path ended, and the vote, in words. `words`: the combine rule's words. `rest`: whether
-    the run is complete or is not played at full speed; otherwise the displayed round soon changes.
-    """
+    `run`, `round`: the run's id and the round's number. `drafters`: see `drafters_value`. `root`:
+    the last committed token. `nodes`: see `tree_nodes`; `drafts`: see `drafts_apart`; `dropped`:
+    see `dropped_values`. `own`: the LLM's own token. `node`: the selected node. `committed`: the
+    number of tokens that the round committed. `why`: why the accepted path ended, and the vote, in
+    words. `words`: the combine rule's words. `rest`: whether the run is complete or is not played
+    at full speed."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,
@@ -343,8 +325,8 @@ def tree_value(frame: Frame) -> Value:
 
 
 def _root(view: View, detail: Detail | None) -> Value:
-    """The last committed token. Before the tree exists, it is looked up among the run's tokens.
-    Before the first round, it is the prompt's last token. If there is no run, the text is None."""
+    """The last committed token. Before the tree exists, it is looked up among the run's tokens;
+    before the first round, it is the prompt's last token. Without a run the text is None."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
     number = detail.round if detail else 0
@@ -358,23 +340,22 @@ def _root(view: View, detail: Detail | None) -> Value:
 
 
 def _template(view: View) -> Value:
-    """The chat template's text before and after the prompt; empty if there is no template. Also
-    empty if the prompt cannot be found between them: a character of it may be divided among
-    tokens."""
+    """The chat template's text before and after the prompt; empty without a template, or if the
+    prompt is not found."""
     if view.started is None or not view.started.config.get("chat"):
         return {}
     return dict(_around(view.started.prompt, view.started.prompt_texts))
 
 
-# Cached: the result is the same for each frame, and a long conversation has many places to search.
+# Cached: a long conversation has many places to search.
 @lru_cache(maxsize=64)
 def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """The items of `_template`. If the prompt occurs in several places, the first preference is a
     place whose ends are ends of tokens, apart from white space. The second is a place with text
-    after it (which begins the answer), the third the last place."""
+    after it, the third the last place."""
     text = "".join(texts)
     if prompt not in text:
-        prompt = prompt.strip()  # as some templates do
+        prompt = prompt.strip()  # some templates strip it
     if not prompt or prompt not in text:
         return ()
     bounds = {0, *accumulate(map(len, texts))}
@@ -392,8 +373,7 @@ def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def inspector_value(frame: Frame) -> Value:
-    """One node explained: the distributions that it was chosen from, and the verdict in a
-    sentence."""
+    """One node explained: the bars of its probabilities, and the verdict in a sentence."""
     view, detail = frame.view, frame.detail
     explanation = explain(detail, frame.node, view.letters, view.sampling)
     return {

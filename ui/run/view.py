@@ -1,12 +1,7 @@
 """View: the page's state of a run, and `reduce_all(events, view)`, which makes it from events.
 
-Pure: live play, replay of a stored run and a report reduce the same events by the same function
-(tests/ui/test_law6_report.py). A View depends neither on time nor on the selection.
-
 A View has every token and a RoundView of every complete round, but at most the two latest rounds in
-full, since trees and top-k lists are most of a run's data. Older rounds are read again from the
-events on demand (ui/run/source.py).
-"""
+full, since trees and top-k lists are most of a run's data."""
 
 from __future__ import annotations
 
@@ -61,12 +56,10 @@ RoundEvent = Drafted | Combined | Verified | RoundCompleted
 
 @dataclass(frozen=True, slots=True)
 class TokenView:
-    """One new token: `text` is its contribution to the output, `token` its text decoded alone;
-    `scores`: for each drafter that proposed the token, its index in the run and its score.
-
-    `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's probability of
-    the token.
-    """
+    """One new token: `text` is its contribution to the output, `token` its text decoded alone.
+    `kind` is `accepted`, `recovered`, `bonus` or `plain`. `probability`: the LLM's probability of
+    the token. `scores`: for each drafter that proposed the token, its index in the run and its
+    score."""
 
     token_id: int
     text: str
@@ -90,19 +83,17 @@ class RoundView:
     drafter that won a vote; `share`: the accepted share of its sequence. `votes`: the number of
     earlier votes; `mean_share`: the mean share in these votes.
 
-    `begin_ms`: the end of the previous round's last stage, 0 in the first round; `at_ms`: the end
-    of this round; `time`: the time of this round; `predicted_ms`: the length policy's prediction of
-    `time.ms` (0: none).
+    Milliseconds of the run: `begin_ms`, the end of the previous round's last stage, 0 in the first
+    round; `at_ms`, the end of this round. `predicted_ms`: the length policy's prediction of
+    `time.ms`, 0 without one.
 
     `routing`: each SSM's role, if a rule chose the SSMs that draft; `routing_reason`: why;
     `asking_ms`: the time of auditions. `next_length`, `length_reason`, `estimates`: the length
     policy's choice after the round. `draft_depths`: how deep each drafter's draft was.
 
-    `tally`: each drafter that drafted, with its numbers of accepted and of drafted tokens (in fused
-    drafts the second is the number of nodes whose token the fusion took from it). `struck`: the
-    number of rejected nodes. `split`: whether drafters' first choices differed at a place where the
-    LLM chose. `stopped`: whether the round ended in a rejection.
-    """
+    `tally`: each drafter that drafted, with its numbers of accepted and of drafted tokens
+    (`_tally`). `struck`: the number of rejected nodes. `split`: see `_is_split`. `stopped`: whether
+    the round ended in a rejection."""
 
     number: int
     accepted: int
@@ -141,8 +132,8 @@ class RoundView:
     @property
     def story(self) -> int:
         """How much the round's tree shows; 0 without a tree. A tree has one point, and one more for
-        each of these: it can be read at a glance, a node was accepted, a node was rejected, the
-        drafters disagreed, the round ended in a rejection."""
+        each of these: it can be read at a glance, a node was accepted, a node was rejected, it is
+        `split`, the round ended in a rejection."""
         if not self.nodes:
             return 0
         readable = self.depth <= READABLE_DEPTH and self.nodes <= READABLE_NODES
@@ -151,8 +142,8 @@ class RoundView:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """The events of one round so far. `stage`: the stage of the last event; before the first event
-    it is `draft`."""
+    """The events of one round so far. `stage`: the stage of the last event, `draft` before the
+    first event."""
 
     round: int
     drafted: Drafted | None = None
@@ -168,12 +159,11 @@ class Detail:
 
     @property
     def node_of_token(self) -> dict[int, int]:
-        """Index of a token -> its accepted node, for all tokens of the round but the LLM's own.
-        Indices are negative, -1 for the round's last token, since the page may have dropped the
-        beginning of the first round that it shows."""
+        """Index of a token -> its node, for the round's accepted tokens. Indices are negative; -1
+        is the round's last token."""
         if self.verified is None or self.completed is None:
             return {}
-        # The text may end within the accepted path: only committed nodes are text.
+        # The text may end within the accepted path.
         path = self.verified.path[: self.completed.num_accepted]
         return dict(enumerate(path, -len(self.completed.token_ids)))
 
@@ -239,7 +229,8 @@ class View:
 
     @property
     def scoreboard(self) -> dict[str, tuple[int, int]]:
-        """For each drafter that drafted: its numbers of accepted and of drafted tokens."""
+        """The sums of the rounds' `tally`: for each drafter its numbers of accepted and of drafted
+        tokens."""
         sums: dict[str, tuple[int, int]] = {}
         for name, accepted, drafted in (one for round_ in self.rounds for one in round_.tally):
             before = sums.get(name, (0, 0))
@@ -257,9 +248,9 @@ class View:
 
 
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
-    """The View after `events`, starting from `view` (which is not changed), by default from an
-    empty View. Tuples that grow with a run are copied once per call, not once per event, since a
-    page reduces hundreds of events at a time while the engine waits for the GIL."""
+    """The View after `events`, starting from `view`, by default from an empty View; `view` is not
+    changed. Tuples that grow with a run are copied once per call, since a page may reduce hundreds
+    of events at a time."""
     run = _ViewBuilder(view or View())
     for event in events:
         run.take(event)
@@ -287,8 +278,6 @@ def detail_with(detail: Detail, event: RoundEvent) -> Detail:
 
 
 class _ViewBuilder:
-    """Builds a View from events."""
-
     def __init__(self, view: View) -> None:
         self._view = view
         self._fold = copy.deepcopy(view.fold)  # a View is never changed
@@ -298,7 +287,6 @@ class _ViewBuilder:
         self._fields: dict[str, Any] = {}
 
     def take(self, event: Event) -> None:
-        """Updates the state by one event."""
         self._fold.observe(event)
         self._fields["seq"] = event.seq
         if isinstance(event, RunStarted):
@@ -311,7 +299,7 @@ class _ViewBuilder:
             self._fields |= _end_fields(event)
 
     def view(self) -> View:
-        """The resulting View. Figures are computed once, after all events."""
+        """The resulting View. Figures are computed here, after all events."""
         fields = self._fields
         if self._round_end_ms is not None:
             # The figures in the run's last event override those computed here.
@@ -375,19 +363,16 @@ class _ViewBuilder:
 
 
 def _draft_depths(detail: Detail) -> tuple[tuple[str, int], ...]:
-    """Each drafter that drafted, and how deep its draft was."""
     drafts = detail.drafted.drafts if detail.drafted else ()
     return tuple((one.drafter, max(one.depths)) for one in drafts if one.depths)
 
 
 def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int], ...]:
-    """Each drafter with its numbers of accepted and of drafted tokens in this round."""
     tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
     if tree is None or verdict is None or drafted is None:
         return ()
-    # A node counts for every drafter that proposed it, as in a token's colours. A node of a fused
-    # draft is in every SSM's draft, but it counts only for the SSM whose token the fusion took. The
-    # text may end within the accepted path: only committed nodes count.
+    # A node counts for every drafter that proposed it, a node of a fused draft for the SSM whose
+    # token the fusion took. The text may end within the accepted path: committed nodes count.
     accepted = Counter(
         name for node in verdict.path[: event.num_accepted] for name in tree.drafters_of(node)
     )
@@ -415,17 +400,15 @@ def _is_split(detail: Detail) -> bool:
 
 
 def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
-    """Winner and share of this round's vote, and the number and mean share of the earlier votes.
-    Minions' rule compares the share with this mean."""
+    """Winner and share of this round's vote, and the number and mean share of the earlier votes."""
     votes, mean = 0, 0.0
     if last is not None:
-        # A vote is compared with the mean of the votes before it, so the last round's share is
-        # added here.
+        # A vote is compared with the mean of the votes before it: the last round's share is added
+        # here.
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
-            # A running mean; from SLOWEST_MEAN votes on, an exponential mean, as for drafter
-            # weights.
+            # A running mean, from SLOWEST_MEAN votes on an exponential mean.
             mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
     vote: dict[str, Any] = {"votes": votes, "mean_share": mean}
     tree, verdict = detail.combined, detail.verified
@@ -437,7 +420,7 @@ def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
 def _new_tokens(
     drafters: tuple[str, ...], detail: Detail, event: RoundCompleted
 ) -> Iterable[TokenView]:
-    """The round's tokens: accepted nodes first, in path order, then the LLM's own token."""
+    """The round's tokens: accepted nodes in path order, then the LLM's own token."""
     tree, verdict = detail.combined, detail.verified
     index = {name: i for i, name in enumerate(drafters)}
     for i, token_id in enumerate(event.token_ids):

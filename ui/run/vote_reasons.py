@@ -1,9 +1,8 @@
 """What decided a vote over sequences: where the sequences diverged, and the weight of each branch.
 
-Pure: the drafts and the weights of one round in, sentences out. The combine rule is `vote`
-(core/trees/combine/vote.py): from the root on, the heaviest token is taken. A tie goes to the token
-of the heavier single drafter, then to the token of the drafter that is named first.
-"""
+The combine rule is `vote` (core/trees/combine/vote.py): from the root on, the heaviest token is
+taken. A tie goes to the token of the heavier single drafter, then to that of the drafter named
+first."""
 
 from __future__ import annotations
 
@@ -45,8 +44,6 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
 
 
 def _later_words(splits: Sequence[tuple[int, str]]) -> str:
-    """Names later splits by position only. They matter less, since they only divide the drafters
-    that are left, and the page shows the weight of each token elsewhere."""
     if not splits:
         return ""
     places = join_names([str(i + 1) for i, _ in splits])
@@ -55,9 +52,8 @@ def _later_words(splits: Sequence[tuple[int, str]]) -> str:
 
 
 def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
-    """The first split of the drafts with the weight of each branch. It decides the vote: later
-    splits only divide the drafters that are left. Empty if no draft disagrees with the winner's
-    draft."""
+    """The first split of the drafts, which decides the vote, with the weight of each branch. Empty
+    if no draft disagrees with the winner's draft."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     winner = drafting.get(tree.winner)
     if winner is None:
@@ -67,8 +63,7 @@ def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
 
 
 def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verified | None) -> str:
-    """Says that the LLM's own token had been drafted, but was dropped; empty if it had not been
-    drafted or was not dropped."""
+    """Says that the LLM's own token was drafted but dropped; empty if it was not."""
     if verdict is None or verdict.own_token_id is None:
         return ""
     accepted = tuple(tree.token_ids[node] for node in verdict.path)
@@ -99,12 +94,12 @@ def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], winner: DraftRecord, i: int
 ) -> str:
     """The split at token `i`: the weight of each token that follows the winner's first `i` tokens
-    in some draft. Empty if there is only one such token."""
+    in some draft. Empty without a second token."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
     for name, draft in drafting.items():
-        # Only drafts that begin with the winner's first `i` tokens still count.
+        # Drafts that begin with the winner's first `i` tokens still count.
         if len(draft.token_ids) > i and draft.token_ids[:i] == winner.token_ids[:i]:
             token_id = draft.token_ids[i]
             weights[token_id] = weights.get(token_id, 0.0) + tree.weights.get(name, 0.0)
@@ -126,7 +121,6 @@ def _split_words(
 
 
 def _unrivalled_reason(drafting: Mapping[str, DraftRecord], same_draft: Sequence[str]) -> str:
-    """The sentence for a winner without rivals: the other drafts ended earlier."""
     others = [draft for name, draft in drafting.items() if name not in same_draft]
     agreed = max(len(draft.token_ids) for draft in others)
     ending = "the other draft ends" if len(others) == 1 else "the other drafts end"

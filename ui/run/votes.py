@@ -1,8 +1,5 @@
-"""What each drafter proposed, and how a vote or pool weighed it: the picture's value and sentence.
-
-Pure: a Frame in, plain JSON and words out. What a node weight means depends on the combine rule:
-core/config/mechanisms has the words for it, core/trees/combine has the rules.
-"""
+"""What each drafter proposed, and how a vote or pool weighed it: the picture's value and
+sentence."""
 
 from __future__ import annotations
 
@@ -37,20 +34,17 @@ Value = dict[str, Any]
 # A share of the sum of all weights.
 NEARLY_ALL = 0.99
 LINE_DIGITS = 4
-"""Decimals of the weights in `history`: the page draws these weights as lines and does not print
-them."""
+"""Decimals of the weights in `history`, which the page draws as lines."""
 
 
 def proposals_value(frame: Frame) -> Value:
-    """`rows`: each drafter's proposals in the selected round, with the node weight of each token.
-    `nodeless`: why a drafter's row is empty. `weights` and `after`: the drafters' weights before
-    and after this round; `history`: their weights over the rounds. `winner`: the vote's winner;
-    `kept`: how many drafted nodes are in the tree. `sentence`: the vote or pool in words; `helped`:
-    which drafter helped most.
-
+    """`run`, `round`: the run's id and the round's number; `drafters`: see `drafters_value`.
+    `rows`: each drafter's proposals in the round, with the node weight of each token. `nodeless`:
+    why drafters' rows are empty. `weights` and `after`: the drafters' weights before and after this
+    round; `history`: their weights over the rounds. `winner`: the vote's winner; `kept`: see
+    `_kept_counts`. `sentence`: the vote or pool in words; `helped`: which drafter helped most.
     `rule` and `words`: the combine rule and its words; `dial`: whether it has the field
-    `vote_nodes`.
-    """
+    `vote_nodes`."""
     view, detail = frame.view, frame.detail
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
@@ -78,7 +72,7 @@ def proposals_value(frame: Frame) -> Value:
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
-        # Only at the end: a sentence that appears during the run would move the page below it.
+        # At the end: a sentence that appears during the run would move the page below it.
         "helped": helped_words(view) if frame.is_complete else "",
         "history": {
             str(round_.number): _by_index(round_.weights, index, LINE_DIGITS)
@@ -89,7 +83,6 @@ def proposals_value(frame: Frame) -> Value:
 
 
 def _nodeless(view: View, drafts: tuple[DraftRecord, ...], index: Mapping[str, str]) -> Value:
-    """For each drafter that got no node of the budget: why its row is empty."""
     drafted = {draft.drafter for draft in drafts}
     nodes = view.speculation.get("max_tree_nodes")
     why = f"no node for it: max_tree_nodes is {nodes}, for {len(view.drafters)} drafters"
@@ -97,8 +90,7 @@ def _nodeless(view: View, drafts: tuple[DraftRecord, ...], index: Mapping[str, s
 
 
 def _without_draft(view: View, detail: Detail | None, index: Mapping[str, str]) -> Value:
-    """For drafters without a draft in this round: why their rows are empty. A length policy that
-    chooses drafters (`goodput`) did not choose them, or a lookup found nothing."""
+    """For drafters without a draft in this round: why their rows are empty, if it is known."""
     if detail is None or detail.drafted is None:
         return {}
     chooses = length_policy(view.speculation.get("length", "fixed")).chooses_drafters
@@ -113,7 +105,6 @@ def _without_draft(view: View, detail: Detail | None, index: Mapping[str, str]) 
 
 
 def _left_out(detail: Detail | None, index: Mapping[str, str]) -> Value:
-    """For each SSM that routing excluded in this round: why its row is empty."""
     routing = detail.completed.routing if detail and detail.completed else ()
     waiting = (one.drafter for one in routing if one.role == "waiting")
     return {index[name]: "left out by routing" for name in waiting if name in index}
@@ -126,8 +117,7 @@ def _rule(view: View) -> str:
 def _by_index(
     weights: Mapping[str, float], index: Mapping[str, str], digits: int | None = None
 ) -> Value:
-    """Weights by the drafter's index in the run. If `digits` is None, they are not rounded: the
-    picture rounds them."""
+    """Weights by the drafter's index in the run; rounded unless `digits` is None."""
     return {
         index[name]: weight if digits is None else round(weight, digits)
         for name, weight in weights.items()
@@ -154,7 +144,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             and verdict.outcomes[nodes[j]] == "accepted",
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
-            # In fused drafts, a rank above 0 marks a token of the trunk that this SSM was only fed.
+            # In fused drafts, a rank above 0 marks a token of the trunk that this SSM was fed.
             "fed": tree is not None and bool(tree.origins) and draft.ranks[j] > 0,
             "mass": round(node_weights[j], 4) if j in node_weights else None,
         }
@@ -195,9 +185,8 @@ def _geometric_mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> 
 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
-    """Numbers of nodes: `nodes` in the tree; `all` distinct drafted nodes; and `longest`, the depth
-    of the deepest draft. A vote over sequences keeps at most this many nodes. Empty for rules
-    without weights."""
+    """Numbers of nodes: `nodes` in the tree and `all` distinct drafted nodes; `longest`: the depth
+    of the deepest draft. Empty for rules without weights."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
     drafted = {path for draft in drafts for path in draft_paths(draft)}
@@ -226,8 +215,8 @@ def helped_words(view: View) -> str:
 
 
 def _higher_share(drafted: Sequence[tuple[str, tuple[int, int]]]) -> str:
-    """Names the drafter with the highest accepted share, unless it is the first one in `drafted`.
-    Counts alone would misjudge a drafter that drafted few tokens."""
+    """Names the drafter with the highest accepted share, unless it is the first one in
+    `drafted`."""
     shares = {name: accepted / max(1, proposed) for name, (accepted, proposed) in drafted}
     best = max(shares, key=lambda name: shares[name])
     if shares[best] <= shares[drafted[0][0]]:
@@ -249,7 +238,7 @@ def vote_in_short(detail: Detail | None) -> str:
     dropped = len(tree.dropped)
     lost = f"{number_of(dropped, 'token')} of the others {_was(dropped)}"
     split = deciding_split(tree, drafts)
-    # Only the first split: a later split weighs only the drafters that agreed until there.
+    # The first split: a later split weighs fewer drafters.
     won = f"at {split}" if split else "no draft disagrees"
     words = f"{tree.winner}'s draft won the vote ({won}); {lost} dropped."
     return " ".join(filter(None, (words, dropped_choice(tree, drafts, detail.verified))))
@@ -301,8 +290,6 @@ def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, 
 
 
 def _num_common(drafts: Sequence[DraftRecord]) -> int:
-    """How many first tokens all sequences have in common."""
-    # Column d: the token of each sequence at depth d.
     columns = zip(*(draft.token_ids for draft in drafts), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
@@ -329,8 +316,7 @@ def _was(count: int) -> str:
 
 
 def _reward_words(view: View, detail: Detail, round_: RoundView) -> list[str]:
-    """How much of the winner's sequence was accepted. Then, for the weights `paper`, how that
-    changed the winner's weight; for `full_information` see `_weight_words`."""
+    """How much of the winner's sequence was accepted, and how the weights changed."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None or not round_.winner:
         return []
@@ -354,7 +340,6 @@ def _reward_words(view: View, detail: Detail, round_: RoundView) -> list[str]:
 
 
 def _against_mean(round_: RoundView) -> str:
-    """The accepted share compared with the mean of the earlier votes."""
     mean = f"the running mean of {percent(round_.mean_share)}"
     if abs(round_.share - round_.mean_share) < 1e-9:
         return f"equal to {mean}"
@@ -372,7 +357,7 @@ def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
 
 
 def _largest_change(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """Says which drafter's weight changed most; if no weight changes at two decimals, says so."""
+    """The drafter whose weight changed most, or that no weight changed at two decimals."""
     # A drafter without an earlier weight began with 1.
     earlier = {name: before.get(name, 1.0) for name in after}
     moved = [name for name in after if _weight(earlier[name]) != _weight(after[name])]

@@ -1,14 +1,12 @@
 """What if: the speed-up that another acceptance, drafting cost, LLM or connection would give.
 
-The figures come from a formula, so the page calls them "predicted". Let a be the probability that a
-drafted token is accepted, given that all tokens before it are accepted. Then a draft of k tokens
-gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023, equation 1). The round costs k
-drafting steps, one pass of the LLM, one round trip, and the other time of the round. The formula is
-in ui/components/assets/what_if.js; a test compares it with the same formula in Python.
+Let a be the probability that a drafted token is accepted, given that all tokens before it are
+accepted. Then a draft of k tokens gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023,
+equation 1). The round costs k drafting steps, one pass of the LLM, one round trip, and the other
+time of the round. The formula is in ui/components/assets/what_if.js.
 
 Like a measured speed-up, a prediction has a range. For this range the rounds are resampled, and
-each resample takes the speed-up of one block (`Baseline.blocks`).
-"""
+each resample takes the speed-up of one block (`Baseline.blocks`)."""
 
 from __future__ import annotations
 
@@ -33,17 +31,16 @@ DIGITS = 4
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
-    `acceptance`: a drafted token's chance of being accepted; `step_ms`, `pass_ms`, `plain_ms`,
-    `other_ms`: times of a drafting step, an LLM pass, a plain pass and the rest of a round;
-    `length`: mean drafted depth of a round; `tokens`: mean number of tokens written in a round;
-    `speedup`: the measured speed-up, the median of `blocks` blocks; their range is `low` to `high`.
-    `speedup` is None without a baseline and while the blocks are being measured (`measuring`). Then
-    a plain pass is assumed to last as long as a pass over a tree.
+    `run`: the run's id. `acceptance`: a drafted token's chance of being accepted; `step_ms`,
+    `pass_ms`, `plain_ms`, `other_ms`: times of a drafting step, an LLM pass, a plain pass and the
+    rest of a round; `length`: mean drafted depth of a round; `tokens`: mean number of tokens
+    written in a round. `speedup`: the measured speed-up, the median of `blocks` blocks, whose range
+    is `low` to `high`. It is None without a baseline and while the blocks are being measured
+    (`measuring`). Then a plain pass is assumed to last as long as a pass over a tree.
 
     `most`: the deepest draft that the node budget allows; `takes`: the `max_tree_nodes` that deeper
-    drafts need; `samples`: see `_samples`. Until the run is complete the last two are empty, and
-    `most` is LONGEST.
-    """
+    drafts need; `samples`: see `_samples`. Before the run is complete the last two are empty, and
+    `most` is LONGEST."""
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:
         return {}
@@ -52,8 +49,8 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     round_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second / rounds
     measured = None if frame.measuring else baseline  # no speed-up before all blocks are measured
     ratio = measured.speed_up(stats.tokens_per_second) if measured else None
-    # A round ends in a rejection unless its whole draft was accepted. So a token's chance of being
-    # accepted is estimated as accepted / (accepted + rejected).
+    # A round ends in a rejection unless its whole draft was accepted: a token's chance is estimated
+    # by accepted / (accepted + rejected).
     rejected = sum(round_.accepted < round_.depth for round_ in frame.view.rounds)
     most, takes = depth_bounds(frame.view, LONGEST) if frame.is_complete else (LONGEST, {})
     blocks = measured.blocks if measured else ()
@@ -86,12 +83,12 @@ def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict
     if len(drafted) < 2:
         return {}
     table = np.array([_round_row(round_) for round_ in drafted])
-    random = np.random.default_rng(0)  # the same run always has the same range
+    random = np.random.default_rng(0)  # the same run gets the same range
     picks = random.integers(len(table), size=(RESAMPLES, len(table)))
     means, mean = table[picks].mean(axis=1), table.mean(axis=0)
     parts, own = _parts(means), _parts(mean)
     parts = np.column_stack([parts[:, 0] - own[0], parts[:, 1:] / np.maximum(own[1:], 1e-9)])
-    # A plain pass lasts speed-up x the run's time for a token. So its factor is a block's speed-up
+    # A plain pass lasts speed-up x the run's time for a token: its factor is a block's speed-up
     # divided by the median speed-up.
     median = float(np.median(speedups)) if speedups else 1.0
     plain = random.choice(np.array(speedups or (1.0,)), size=RESAMPLES) / median

@@ -1,4 +1,4 @@
-"""The command line of `python app.py`: its arguments and their checks. Loads no model."""
+"""The command line of `python app.py`: its arguments and their checks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Context: what all tabs of a server share, such as the Hub with the loaded models, the store, and
-the access rules."""
+"""Context: what all tabs of a server share."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ from ui.server.visitors import Access
 __all__ = ["MAX_WAITING", "Context", "StoreApi", "make_context"]
 
 MAX_WAITING = 256
-"""The most calls that may wait in the page's queue. If this many requests wait in the worker's
-queue, `/v1` refuses further requests."""
+"""The most calls that may wait in the page's queue, and requests of `/v1` in the worker's queue."""
 
 
 class StoreApi(StoreLike, Protocol):
@@ -46,10 +44,8 @@ class StoreApi(StoreLike, Protocol):
 @dataclass(frozen=True, slots=True)
 class Context:
     """`preset`: the page's initial preset. `query`: makes the store's RunQuery. `race`: whether
-    plain decoding follows each run of Live by default; a visitor can switch it off.
-
-    `exports`: the formats of exported runs, by name (storage's EXPORTS).
-    """
+    plain decoding follows each run of Live by default. `exports`: the formats of exported runs, by
+    name."""
 
     hub: Hub
     store: StoreApi
@@ -64,8 +60,7 @@ class Context:
 
     @property
     def drafting_preset(self) -> str:
-        """The page's preset, or `specinfer` if that preset is plain decoding. It is for
-        measurements against plain decoding."""
+        """The page's preset, or `specinfer` if that preset is plain decoding."""
         return "specinfer" if self.preset == "autoregressive" else self.preset
 
     @property
@@ -106,7 +101,7 @@ class Context:
     @property
     def offer(self) -> str:
         """The model that the header offers to load: the chat model, if it is not loaded and
-        visitors of this server may load models; else empty."""
+        visitors may load models; else empty."""
         host = self.hub.model_host
         may_load = host.can_load and self.access.anyone_may_load
         return "" if host.pair.llm == SMOLLM2 or not may_load else "SmolLM2"

@@ -1,9 +1,8 @@
 """Runs a function in the engine's thread between two rounds, so that the function can use the
 models that the engine's runs use.
 
-A worker has no method for this, so a request for one token is queued like any other, and the
-function is called at the request's first event. The request is not recorded.
-"""
+A request for one token is queued, and the function is called at its first event. The request is not
+recorded."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class EngineTask(Generic[T]):
         self._run = host.submit(request, self._take)
 
     def _take(self, event: Event) -> None:
-        """Gets each event of the request, in the engine's thread."""
+        """Called with each event of the request, in the engine's thread."""
         try:
             if isinstance(event, RunStarted):
                 # If models were swapped between `host.worker` and `submit`, the request runs on
@@ -69,9 +68,8 @@ class EngineTask(Generic[T]):
 
     @property
     def result(self) -> T:
-        """What `work` returned, once the request has ended. Raises what `work` raised. Raises
-        ConfigError if `work` was not called, because the request was cancelled or the models were
-        swapped."""
+        """What `work` returned; valid once the request has ended. Raises what `work` raised,
+        ConfigError if the models were swapped or `work` was not called."""
         if self._error is not None:
             raise self._error
         if self._result is None:

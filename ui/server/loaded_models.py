@@ -43,7 +43,6 @@ class ServedModels:
         self.user_drafters = tuple(getattr(models, "user_drafters", ()))
         self.chat = bool(getattr(tokenizer, "chat_template", None))
         self.ranks: RanksInfo | None = getattr(getattr(models, "llm", None), "ranks", None)
-        # Whether a lesson may stream the LLM's layers.
         self.can_stream = bool(getattr(worker.engine, "can_stream", True))
         self.runs = 0
         self._retired = False
@@ -56,7 +55,7 @@ class ServedModels:
             return not self._retired
 
     def leave(self) -> None:
-        """Counts one run less: it has ended, could not be submitted, or its tap has failed."""
+        """Counts one run less."""
         with self._changed:
             self.runs -= 1
             self._changed.notify_all()
@@ -67,7 +66,7 @@ class ServedModels:
             self._retired = True
 
     def wait_empty(self) -> None:
-        """Returns when the last run has ended."""
+        """Returns once no run uses the models."""
         with self._changed:
             self._changed.wait_for(lambda: not self.runs)
 
@@ -89,7 +88,7 @@ class ServedModels:
                     tap(event)
                 failed = False
             finally:
-                # A tap that fails is not called again, so the run's last event would not be seen.
+                # A tap that fails is not called again: the run's last event would not be seen.
                 if ends(event) or failed:
                     self.leave()
 

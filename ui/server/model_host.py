@@ -1,10 +1,7 @@
 """Hosts the loaded models and swaps them while the server runs.
 
-A new pair (an LLM and its SSMs) is loaded while the old pair serves. New runs use the new pair as
-soon as it is loaded; the old pair is closed when its last run ends. If loading fails, nothing
-changes. The caller passes `load`, which makes a worker from a ModelPair, so that importing this
-module does not import torch.
-"""
+A new pair (an LLM and its SSMs) is loaded while the old pair serves. New runs use the new pair once
+it is loaded; the old pair is closed when its last run ends. If loading fails, nothing changes."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ __all__ = ["Load", "ModelHost"]
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
 Load = Callable[[ModelPair, Say], WorkerLike]
-"""Makes a worker from a pair. It reports each stage of loading, a long stage again and again, by
-calling its second argument, and stops if this call raises."""
+"""Makes a worker from a pair. It reports its progress to its second argument, and stops if a report
+raises."""
 
 
 class _Cancelled(SpecScopeError):
@@ -50,20 +47,20 @@ class ModelHost:
         self._swap = ModelSwap()
         self._version = 0
         self._num_begun = 0
-        # The number of temporary schedules in use, and the schedule that is set again after the
-        # last of them.
+        # Temporary schedules and slowings in use, and the schedule that is set after the last of
+        # the schedules.
         self._num_temporary = 0
         self._num_slowings = 0
         self._chosen_schedule = ""
-        # Guards all that a swap or a new schedule changes, and wakes `wait`. A Condition's lock is
-        # reentrant: `_set_swap` takes it again within `begin` and `cancel`.
+        # Guards what a swap or a new schedule changes, and wakes `wait`. Reentrant: `begin` and
+        # `cancel` call `_set_swap`.
         self._changed = threading.Condition()
         self._closed = False
 
     @classmethod
     def open(cls, load: Load, pair: ModelPair) -> ModelHost:
-        """A host with its first pair loaded; raises what `load` raises. Long stages, such as a
-        download, are reported on standard error."""
+        """A host with its first pair loaded; raises what `load` raises. Stages of loading are
+        reported on standard error."""
         return cls(load(pair, StageLines(sys.stderr)), load, pair)
 
     @property
@@ -129,8 +126,9 @@ class ModelHost:
 
     @contextmanager
     def temporary_schedule(self, name: str) -> Iterator[None]:
-        """Sets a schedule. When the last of overlapping temporary schedules ends, the schedule that
-        was chosen with `schedule` is set again. ConfigError for an unknown name."""
+        """Sets a schedule. When the last of overlapping temporary schedules ends, the schedule
+        before them is set again, or the one that `schedule` was set to meanwhile. Raises
+        ConfigError for an unknown name."""
         with self._changed:
             before = self.schedule
             self._served.worker.engine.schedule = name
@@ -177,12 +175,10 @@ class ModelHost:
 
     def submit(self, request: Request, tap: Callable[[Event], None] | None = None) -> RunLike:
         """Queues a request on the loaded models, which stay loaded until the request has ended.
-
         Raises what the worker raises, ConfigError for a drafter of models that were swapped out,
-        and EngineClosedError after `close`.
-        """
-        # No lock is needed: `_replace` sets the new models before it retires the old models, so the
-        # next try finds the new models. Only `close` retires the current models.
+        and EngineClosedError after `close`."""
+        # No lock is needed: `_replace` sets the new models before it retires the old models. The
+        # current models are retired by `close` alone.
         while not (served := self._served).enter():
             if self._closed:
                 raise EngineClosedError("worker is closed: no request is taken any more")
@@ -196,7 +192,7 @@ class ModelHost:
         self._served.worker.check(request)
 
     def _checked_request(self, request: Request, served: ServedModels) -> Request:
-        """The request; ConfigError, after `leave`, if it names a drafter of models that were
+        """The request. Raises ConfigError, after `leave`, if it names a drafter of models that were
         swapped out."""
         allowed = ("all", "first", *MODEL_FREE, *served.user_drafters, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
@@ -227,9 +223,9 @@ class ModelHost:
         return self._served.runs + self.runs_on_old_models()
 
     def begin(self, pair: ModelPair) -> None:
-        """Loads another pair in a thread while the present pair serves. An error of loading is not
-        raised here, but stored in `swap`. Raises ConfigError without a loader or while another pair
-        is being loaded, EngineClosedError after `close`."""
+        """Loads another pair in a thread while the present pair serves. An error of loading is
+        stored in `swap`. Raises ConfigError without a loader or while another pair is being loaded,
+        EngineClosedError after `close`."""
         if self._load is None:
             raise ConfigError(NO_LOADER)
         with self._changed:
@@ -244,7 +240,7 @@ class ModelHost:
         threading.Thread(target=self._run, args=(pair,), name="swap", daemon=True).start()
 
     def cancel(self) -> None:
-        """Cancels a loading at the loader's next report; no effect after its end."""
+        """Cancels a loading at the loader's next report; no effect if nothing is being loaded."""
         with self._changed:
             if self._swap.is_loading:
                 self._set_swap(self._swap.with_cancel_requested())
@@ -260,8 +256,7 @@ class ModelHost:
         self.cancel()
         with self._changed:
             self._closed = True
-            # After `_closed`, `begin` and `_replace` add no further models, so this list is
-            # complete.
+            # The list is complete: after `_closed`, `begin` and `_replace` add no further models.
             all_served = [*self._leaving, self._served]
         for served in all_served:
             served.retire()
@@ -277,7 +272,7 @@ class ModelHost:
         except _Cancelled:
             reason = CANCELLED
         except EXPECTED_ERRORS as error:
-            # Only the text is kept: the error's traceback would keep the half-loaded models in
+            # The text alone is kept: the error's traceback would keep the half-loaded models in
             # memory.
             reason = str(error) or type(error).__name__
         finally:
@@ -294,7 +289,7 @@ class ModelHost:
     def _say(self, stage: str) -> None:
         """Records a report of the loader; raises `_Cancelled` if the loading was cancelled."""
         with self._changed:
-            # A loading ends only at a report; `_replace` checks once more.
+            # A cancelled loading ends at a report, or in `_replace`.
             if self._swap.cancel_requested or self._closed:
                 raise _Cancelled(CANCELLED)
             self._set_swap(self._swap.at(stage, time.monotonic()))
@@ -307,22 +302,20 @@ class ModelHost:
             if not cancelled:
                 old, self._served = self._served, new
                 new.worker.engine.schedule = old.worker.engine.schedule
-                # The names of all earlier SSMs stay refused, except the names of SSMs that are
-                # loaded now.
+                # The names of earlier SSMs stay refused, unless they are loaded again.
                 self._past_drafters = (self._past_drafters | {*old.drafter_names}) - {
                     *new.drafter_names
                 }
                 self._leaving.append(old)
                 self._version += 1
                 old.retire()
-        # Outside the lock, since closing joins the worker's thread.
+        # Outside the lock: closing joins the worker's thread.
         if cancelled:
             new.worker.close()
             raise _Cancelled(CANCELLED)
         return old
 
     def _close_old(self, old: ServedModels) -> None:
-        """Closes the old models when their last run has ended."""
         old.wait_empty()
         old.worker.close()
         with self._changed:
@@ -335,8 +328,6 @@ class ModelHost:
 
 
 def _internal_error(error: BaseException | None) -> str:
-    """A sentence for an unexpected error, whose traceback goes to the threads' excepthook; empty
-    without an error."""
     return f"internal error ({type(error).__name__}): {error}" if error else ""
 
 

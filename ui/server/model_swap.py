@@ -1,8 +1,4 @@
-"""A swap of models as plain values: the requested pair, and the progress of loading it.
-
-A stage's text is the loader's latest report about the stage, such as `SSM 1 of 3 name: weights`.
-Loads nothing.
-"""
+"""A swap of models as plain values: the requested pair, and the progress of loading it."""
 
 from __future__ import annotations
 
@@ -34,7 +30,8 @@ class ModelPair:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: its text, and when it began, in seconds of `time.monotonic`."""
+    """One stage: the loader's latest report about it, for example `SSM 1 of 3 name: weights`, and
+    when it began, in seconds of `time.monotonic`."""
 
     words: str
     began: float
@@ -43,8 +40,7 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class ModelSwap:
     """`state`: none, loading, done, cancelled or failed; `reason`: why the loading failed, or
-    `cancelled`. `began`, `end`: seconds of `time.monotonic`. `cancel_requested`: the loading ends
-    at the loader's next report."""
+    `cancelled`. `began`, `end`: seconds of `time.monotonic`."""
 
     pair: ModelPair | None = None
     state: str = "none"

@@ -45,8 +45,8 @@ POLL_WORK_S, POLL_PROGRESS_S = 0.01, 0.1
 # For all handlers together: each run that plays occupies a thread.
 MAX_THREADS = 128
 
-# Fixed, so that the key and presets in a visitor's browser stay readable after a restart. The
-# secret only scrambles what the browser stores; the key itself cannot be guessed.
+# Fixed: the key and presets in a visitor's browser stay readable after a restart. The secret
+# protects nothing: a visitor's key cannot be guessed.
 SECRET = "specscope"
 EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
@@ -67,8 +67,8 @@ class Pages:
 
 
 def build_page(context: Context) -> gr.Blocks:
-    """All tabs on one page. Loads nothing and runs nothing."""
-    # Otherwise Gradio recomputes analytics of all events, with pandas, after each event.
+    """All tabs on one page."""
+    # Otherwise Gradio recomputes analytics, with pandas, after events.
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
     blocks: gr.Blocks
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
@@ -97,10 +97,8 @@ def build_page(context: Context) -> gr.Blocks:
 
 
 def _poll_less_often(blocks: gr.Blocks) -> None:
-    """Sets longer pauses between Gradio's polls. Outside Windows, Gradio polls for work a thousand
-    times a second. It polls for updates of progress bars a hundred times a second, although this
-    page has no progress bar. Each poll takes the GIL from the engine. There is no public
-    setting."""
+    """Sets longer pauses between Gradio's polls for work and for progress bars, since each poll
+    takes the GIL from the engine. There is no public setting."""
     queue = blocks._queue
     queue.sleep_when_free = max(queue.sleep_when_free, POLL_WORK_S)
     progress_s = max(queue.progress_update_sleep_when_free, POLL_PROGRESS_S)
@@ -150,8 +148,7 @@ def _leave(context: Context) -> Any:
 
 
 def page_options(routes: Iterable[Route] = ()) -> dict[str, Any]:
-    """Options of `Blocks.launch`: theme, assets, `routes`, style sheets, the keyboard's script. The
-    page loads nothing from other hosts and keeps no history."""
+    """Options of `Blocks.launch`, with `routes` added."""
     options = launch_options()
     options["app_kwargs"]["routes"] += routes
     return {
@@ -173,7 +170,7 @@ def check_host(host: str) -> None:
     try:
         address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(address[0], address[1]) as probe:
-            # Port 0 means any free port: only the address is tested.
+            # Port 0 means any free port: the address is tested.
             probe.bind(address[4])
     except OSError as error:
         allowed = "an address of this machine, as 127.0.0.1 or 0.0.0.0"
@@ -181,7 +178,7 @@ def check_host(host: str) -> None:
 
 
 def request_once(url: str) -> None:
-    """Requests the page, so that it is reported as open only after it has answered."""
+    """Requests the page once and waits for the answer."""
     try:
         urllib.request.urlopen(url, timeout=60).close()
     except (OSError, HTTPException):
@@ -200,7 +197,7 @@ def own_address() -> str:
 
 
 def who_can_reach(host: str, port: int, auth: bool) -> str:
-    """One line about who can reach the page and what they may do; empty on loopback."""
+    """A line about who can reach the page and what they may do; empty on loopback."""
     if is_loopback(host):
         return ""
     address = own_address() if host in EVERYWHERE else host.strip("[]")
@@ -218,12 +215,11 @@ def who_can_reach(host: str, port: int, auth: bool) -> str:
 
 
 def launch(context: Context, args: argparse.Namespace, started: float) -> None:
-    """Open the server, print its address and the time since `started` (seconds of
-    `time.perf_counter`), and serve until interrupted.
+    """Opens the server, prints its address and the time since `started` (seconds of
+    `time.perf_counter`), and serves until interrupted.
 
-    If `args.host` is None, GRADIO_SERVER_NAME applies. ConfigError if the port is taken or the host
-    is not this machine's.
-    """
+    If `args.host` is None, GRADIO_SERVER_NAME applies. Raises ConfigError if the port is taken or
+    the host is not this machine's."""
     if args.host is not None:
         check_host(args.host)
     blocks = build_page(context)

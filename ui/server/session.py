@@ -1,10 +1,5 @@
-"""The server's side of a browser tab: its state, and how its runs are started, played and stopped.
-
-A Hub starts runs on the worker and records them in the store (ui/run/source.py says how). A
-TabSession is one tab's state: the run that it shows and what was measured about it. `play` yields
-the frames of a run on a board: at most 20 a second, with no lock, connection or torch context held
-across a `yield`. Pages turn frames into the values of components.
-"""
+"""The server's side of a browser tab: its state, and how its runs are started, played and
+stopped."""
 
 from __future__ import annotations
 
@@ -59,8 +54,8 @@ MEASURING_FRAME_S = 0.2
 SHORTEST_PAUSE_S = 0.02
 EVENT_WAIT_S = 0.25
 STOP_WAIT_S = 2.0
-"""The longest that a handler waits for a stopped run to end, to show its last round."""
-# Bounded, since a browser that vanishes without closing its connection never ends its sessions.
+"""The longest that a handler waits for a stopped run to end, in seconds."""
+# Bounded: a browser that vanishes without closing its connection does not end its sessions.
 MAX_SESSIONS = 400
 
 log = logging.getLogger(__name__)
@@ -82,7 +77,7 @@ class Hub:
 
     @property
     def worker(self) -> WorkerLike:
-        """The worker of the loaded models; after a swap of models this is another worker."""
+        """The worker of the loaded models."""
         return self.model_host.worker
 
     def start(
@@ -93,13 +88,11 @@ class Hub:
         log: bool = True,
         background: bool = False,
     ) -> LiveSource:
-        """Queue a request. Raises what `ModelHost.submit` raises (ConfigError, EngineClosedError).
+        """Queues a request. Raises what `ModelHost.submit` raises.
 
         `baseline`: what the run is compared with from its first round on; stored with the run.
-        Without `log` the run is not recorded, so Sessions does not list it; this is for repetitions
-        for a measurement and for the opening run. A `background` run is stopped by the next run
-        that is not a background run, since it would slow that run down.
-        """
+        Without `log` the run is not recorded. A `background` run is stopped by the next run that is
+        not a background run."""
         store_baseline = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store if log else None, owner, store_baseline)
         source.prompt = request.prompt
@@ -129,8 +122,8 @@ class Hub:
         return source if source is not None and not source.is_done else None
 
     def source_of(self, run_id: str) -> LiveSource | None:
-        """The run with that id, of any visitor. A run that has ended is found only while something
-        refers to it."""
+        """The run with that id, of any visitor; None if it is unknown. A run that has ended may be
+        unknown."""
         with self._lock:
             return next((one for one in self._live if one.run_id == run_id), None)
 
@@ -141,18 +134,17 @@ class TabSession:
 
     `player` plays the shown run. `asked`: the request of this run, if it was started here or the
     form was filled with it. `plain`: plain decoding of its request. `before`: the run that it is
-    compared with. `baseline`, `answer`, `regret`: what was measured about it.
+    compared with. `baseline`, `answer`, `regret`: what was measured about it. `measuring`: whether
+    the speed-up is still being measured.
 
     `form`: the request that the form would run now; `sent`: values on their way to the form.
-    `side`: a second run for this session, while it runs; `racing`: whether `side` is plain
-    decoding. `measuring`: whether figures are still being measured; the page shows them together at
-    the end. `trouble` and `doing`: sentences for the visitor; `no_run_words`: the board's text if
-    there is no run. `pace`: how later runs play. `stops`: the browser's count of clicks on Stop.
+    `side`: a second run for this session, while it runs; `racing`: whether the race shows `side`.
+    `trouble` and `doing`: sentences for the visitor; `no_run_words`: the board's text if there is
+    no run. `pace`: how later runs play. `stops`: the browser's count of clicks on Stop. `lecture`:
+    the results of the lessons' runs.
 
-    `lecture`: the results of the lessons' runs. `acceptance`: the accepted shares of Live's runs by
-    temperature. `study`: the study that is shown on a page for studies. A handler holds `drawing`
-    while it changes what is shown, so that clicks in quick succession are answered in order.
-    """
+    A handler holds `drawing` while it changes what is shown, so that clicks in quick succession are
+    answered in order."""
 
     player: Player | None = None
     asked: Request | None = None
@@ -184,9 +176,9 @@ class TabSession:
         self.clicks = LatestClicks(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
-        """Show another run; None shows no run. Removes the results about the previous run, but not
-        its `baseline`, which may be valid for the new run."""
-        # This comes first: `cancel` stops the run of the player that is replaced below.
+        """Shows another run; None shows no run. Removes the results about the previous run, except
+        `baseline`, which may be valid for the new run."""
+        # First, while the session still has the previous player.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
@@ -195,11 +187,7 @@ class TabSession:
 
     @property
     def trouble(self) -> str:
-        """The last problem; empty once it no longer applies.
-
-        It is stored with the situation that it is about: "the run is still running", for example,
-        no longer applies once the run has ended.
-        """
+        """The last problem; empty once the situation in which it was set has changed."""
         words, about = self._trouble
         return words if about == self._situation() else ""
 
@@ -213,7 +201,7 @@ class TabSession:
 
     @property
     def shows_opening_run(self) -> bool:
-        """Whether the session shows the run that the page opens with."""
+        """Whether the session shows the opening run."""
         return self.player is not None and self.player.source.run_id == OPENING
 
     @property
@@ -241,15 +229,15 @@ class TabSession:
         )
 
     def cancel(self) -> None:
-        """Stop this session's runs: the one that it shows and `side`."""
+        """Stops this session's runs: the shown run and `side`."""
         for source in (self.player.source if self.player else None, self.side):
             if source is not None and not source.is_done:
                 source.cancel()
 
 
 class TabSessions:
-    """All tab sessions, by browser session and page. If there are more than `limit`, the sessions
-    used longest ago are dropped."""
+    """All tab sessions, by browser session and page. Beyond `limit`, the sessions used longest ago
+    are dropped."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._sessions: OrderedDict[tuple[str, str], TabSession] = OrderedDict()
@@ -271,7 +259,7 @@ class TabSessions:
         return session
 
     def leave(self, browser_session: str | None) -> None:
-        """A tab was closed: stop its runs and drop its sessions."""
+        """A tab was closed: stops its runs and drops its sessions."""
         with self._lock:
             keys = [key for key in self._sessions if key[0] == (browser_session or "")]
             closed = [self._sessions.pop(key) for key in keys]
@@ -284,12 +272,8 @@ class TabSessions:
 
 def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
     """Yields frames of the session's run until nothing changes any more. Closing the generator
-    stops the run, unless the tab only follows it (ui/server/under_way.py); closing a tab closes the
-    generator (Gradio raises GeneratorExit in it).
-
-    If the session shows another run meanwhile, or a later call plays the same run, the generator
-    ends.
-    """
+    stops the run, unless the tab only follows it (ui/server/under_way.py). The generator ends early
+    if the session shows another run, or if a later call plays the same run."""
     player = session.player
     if player is None:
         return
@@ -298,8 +282,8 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
     try:
         while session.player is player and player.turn == turn:
             began = clock()
-            # `version` is read before the frame: events that arrive later change it, which causes
-            # another frame.
+            # `version` is read before the frame: later events change it, which causes another
+            # frame.
             player.advance(began)
             version = player.version
             frame = player.frame() if version != shown else None
@@ -311,15 +295,15 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
                 return
             _pause(player, clock, spent)
     finally:
-        # With another turn a later call plays the run, and that call stops it.
+        # With another turn a later call plays the run.
         if player.turn == turn:
             player.source.cancel()
 
 
 def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
-    """Waits for the rest of FRAME_S; making the frame took `spent` seconds of it. The time of
-    sending the frame is not counted, so that a slow browser gets fewer frames. At full speed, first
-    waits for the next event, so that an idle tab costs nothing."""
+    """Waits for the rest of FRAME_S, of which `spent` seconds have passed. The time of sending the
+    frame is not counted, so that a slow browser gets fewer frames. At full speed, first waits for
+    the next event."""
     began = clock() - spent
     if player.pace.mode == "full" and not player.source.is_done:
         player.source.wait(player.source.count, EVENT_WAIT_S)
@@ -330,8 +314,8 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
 def run_to_end(
     hub: Hub, session: TabSession, request: Request, owner: str, log: bool = True
 ) -> Iterator[LiveSource]:
-    """Run a second request for a session, such as a baseline; yields the run at most once a frame,
-    the last time when it has ended. Closing the generator stops it. `log`: as in `Hub.start`."""
+    """Runs a second request for a session; yields the run at most once a frame, the last time when
+    it has ended. Closing the generator stops it. `log`: see `Hub.start`."""
     source = hub.start(request, owner, log=log)
     session.side = source
     try:
@@ -347,9 +331,8 @@ def run_to_end(
 
 
 def seldom(frames: Iterator[object]) -> Iterator[object]:
-    """Yields a frame only if MEASURING_FRAME_S have passed since the last frame that it yielded. At
-    the end yields None, which causes one more drawing. Frames are few because drawing would take
-    processor time while speeds are measured."""
+    """Yields a frame if MEASURING_FRAME_S have passed since the last yielded frame, and None at the
+    end. Drawing would take processor time while speeds are measured."""
     last_drawn = float("-inf")
     for frame in frames:
         if time.monotonic() - last_drawn >= MEASURING_FRAME_S:
@@ -359,11 +342,10 @@ def seldom(frames: Iterator[object]) -> Iterator[object]:
 
 
 def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
-    """Yields from `work`, and `failed(message)` if it raises: the page's only broad except.
+    """Yields from `work`, and `failed(message)` if it raises.
 
     The message of a SpecScopeError is shown, in `refusal_words`. Any other exception is a bug: the
-    log gets its traceback, the page one line.
-    """
+    log gets its traceback, the page one line."""
     try:
         yield from work
     except SpecScopeError as error:

@@ -32,15 +32,15 @@ class StudyRuns:
         self._hub.model_host.check(request)
 
     def start(self, request: Request, owner: str = "", in_log: bool = True) -> LiveSource:
-        """Queues a run; it is recorded only if `in_log` is set."""
+        """Queues a run; it is recorded if `in_log` is set."""
         return self._hub.start(request, owner, log=in_log)
 
     def forget(self, run: LiveSource) -> None:
-        """Deletes a run from the log: its cell was interrupted and is measured again."""
+        """Deletes a run from the log."""
         try:
             self._hub.store.delete(run.run_id)
         except UnknownRunError:
-            return  # the run never left the queue, or a visitor has deleted it
+            return  # not in the log: it did not start, or a visitor has deleted it
         except StoreError as error:
             log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
 

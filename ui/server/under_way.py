@@ -1,8 +1,7 @@
 """Runs under way that a tab follows, although it has not started them.
 
 A FollowedSource is a run of this server; a LogSource is a run of another process that writes the
-same log. Closing a tab that follows such a run does not stop the run.
-"""
+same log."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from ui.run.source import LiveSource, Source, StoredSource
 
 __all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
-# After a read of a run's log, the pause is at least READ_INTERVAL_S seconds, and at least
-# PAUSE_FACTOR times the duration of that read, since reading a long log takes seconds. `settle`
-# checks every running process, so it is called less often: every SETTLE_S seconds.
+# The pause after a read of a run's log: at least READ_INTERVAL_S seconds, and at least PAUSE_FACTOR
+# times the duration of the read. SETTLE_S: seconds between two calls of `settle`, which checks
+# every running process.
 READ_INTERVAL_S = 1.0
 PAUSE_FACTOR = 4
 SETTLE_S = 10.0
@@ -27,8 +26,7 @@ WAIT_STEP_S = 0.05
 
 
 class FollowedSource:
-    """A run of this server. `live`: the run, which keeps only its latest events in memory;
-    `logged`: the events that the log already had."""
+    """A run of this server. `live`: the run; `logged`: its first events, read from the log."""
 
     def __init__(self, live: LiveSource, logged: Sequence[Event]) -> None:
         self._live, self._logged = live, tuple(logged)
@@ -71,10 +69,8 @@ class FollowedSource:
 
 
 class LogSource:
-    """A run of another process, read from the log at most once a second.
-
-    The run also ends if its process dies; `RunStore.settle` detects this.
-    """
+    """A run of another process, read from the log. The run also ends if its process dies
+    (`RunStore.settle`)."""
 
     def __init__(self, store: Any, run_id: str) -> None:
         """Raises StoreError; if the run was deleted, this is an UnknownRunError."""
@@ -139,15 +135,13 @@ class LogSource:
 
 
 def source_of(context: Any, run: Any) -> Source:
-    """The Source of a run (a RunSummary): it has all events, or, while the run is under way, the
-    events as they come. StoreError if the run was deleted."""
+    """The Source of a run (a RunSummary). Raises StoreError if the run was deleted."""
     store = context.store
     live = context.hub.live_run(run.run_id)
     if live is not None:
         return FollowedSource(live, store.events(run.run_id))
     if run.status == "running" and run.elsewhere:
-        # Marks the run as interrupted if its process is gone. LogSource would do so only SETTLE_S
-        # later.
+        # Marks the run as interrupted if its process is gone. LogSource would do so SETTLE_S later.
         store.settle()
         return LogSource(store, run.run_id)
     return StoredSource(store, run.run_id)

@@ -1,10 +1,7 @@
 """Access: if only this machine reaches the server, without a proxy, visitors see all runs; else
 each sees their own.
 
-A visitor's key is drawn at the first visit and stored by the browser; with `--auth` the user's name
-replaces this key. This module uses only `username`, `session_hash` and `headers` of Gradio's
-Request.
-"""
+Of Gradio's Request, `username`, `session_hash` and `headers` are used."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ def new_key() -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address (a host's name or number) is reachable from this machine only."""
+    """Whether a host's name or address is reachable from this machine only."""
     if host in ("localhost", ""):
         return True
     try:
@@ -54,8 +51,8 @@ class Access:
         return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"
 
     def sees_all_runs(self, request: Any) -> bool:
-        """Whether the caller sees all runs: this machine alone reaches the server, and no proxy
-        forwarded the request."""
+        """Whether the caller sees all runs: the server listens on loopback, and no proxy forwarded
+        the request."""
         headers = getattr(request, "headers", None) or {}
         return is_loopback(self.host) and not any(name in headers for name in FORWARDED)
 
@@ -69,8 +66,7 @@ class Access:
 
     @property
     def anyone_may_load(self) -> bool:
-        """Whether any visitor could be allowed to swap the models. This property uses only the
-        server's address and login; `may_change` also finds out if a proxy forwarded the request."""
+        """Whether any visitor could be allowed to swap the models."""
         return self.auth or is_loopback(self.host)
 
     def may_change(self, request: Any) -> bool:

@@ -1,7 +1,4 @@
-"""A past run as a file, in one of several formats.
-
-The store's writers are passed in (`Context.exports`); only the HTML report is made here.
-"""
+"""A past run as a file, in one of several formats."""
 
 from __future__ import annotations
 
@@ -47,13 +44,13 @@ def export_progress(
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
     """Yields None with a line on progress every PROGRESS_INTERVAL_S seconds, then the file of
     `write_export` with a line. Raises the errors of `write_export`."""
-    # The written shares of the file that were reported, the latest at the end.
+    # The written shares of the file, the latest at the end.
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(write_export, context, rights, run_id, name, shares.append)
         while not wait((job,), PROGRESS_INTERVAL_S).done:
             share = shares[-1]
-            # Only the last share counts. All others are dropped, so that the list stays short.
+            # Earlier shares are dropped: the list stays short.
             del shares[:-1]
             percent = f": {100 * share:.0f} %" if share else ""
             message = f"Writing {FORMATS[name]}{percent}. The file is saved when it is complete."
@@ -70,7 +67,7 @@ def write_export(
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """A run as a file: its `name`, `media_type` and `text`. The argument `name` is a key of
-    FORMATS. `on_progress` is called with the written share (0 to 1), for the HTML report only.
+    FORMATS. `on_progress` is called with the written share (0 to 1), for the HTML report alone.
 
     Raises ConfigError for an unknown format, StoreError if no run is opened, if the run was
     deleted, or if it is another visitor's run."""

@@ -1,6 +1,5 @@
-"""Event handlers of the Sessions tab. Each `..._handler` function makes the handler of one event.
-The handler finds the caller and the tab session, and calls a plain function, which does not get
-Gradio's request."""
+"""Event handlers of the Sessions tab. Each `..._handler` function makes the handler of one
+event."""
 
 from __future__ import annotations
 
@@ -73,8 +72,8 @@ def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]
 
 
 def name_menus(context: Context, rights: CallerRights, llm: str, drafter: str) -> list[Any]:
-    """Updates of the menus of LLMs and of drafters, in which `llm` and `drafter` are chosen; none
-    if the log cannot be read."""
+    """Updates of the menus of LLMs and of drafters, in which `llm` and `drafter` are chosen; no
+    change if the log cannot be read."""
 
     def work() -> list[Any]:
         menus = ((llm_choices, llm), (drafter_choices, drafter))
@@ -105,7 +104,7 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
 
 
 def facts_and_study(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
-    """Updates of the opened run's facts and of its study button, not of its note."""
+    """Updates of the opened run's facts and of its study button."""
     _, facts, _, _, study = about_run(context, rights, run_id)
     return [facts, study]
 

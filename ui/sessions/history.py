@@ -1,7 +1,4 @@
-"""Past runs as a visitor may see them: the list, single runs, access rights. Queries the store.
-
-The Sessions tab and the endpoints use it, so that both have the same rules.
-"""
+"""Past runs as a visitor may see them: the list, single runs, access rights. Queries the store."""
 
 from __future__ import annotations
 
@@ -84,8 +81,7 @@ def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRigh
 @dataclass(frozen=True, slots=True)
 class CallerRights:
     """What a caller may see. `owner`: the only owner whose runs are listed, None for all owners;
-    `paths`: whether the server's file paths may be shown; if not, the list says that it has only
-    this browser's runs."""
+    `paths`: whether the server's file paths may be shown."""
 
     owner: str | None
     paths: bool
@@ -94,7 +90,7 @@ class CallerRights:
 @dataclass(frozen=True, slots=True)
 class RunFilters:
     """Further filters of the list; empty filters have no effect. `since`: a name in SINCE; `noted`:
-    only runs with a note; `alone`: only runs that belong to no study."""
+    runs with a note; `alone`: runs that belong to no study."""
 
     llm: str = ""
     drafter: str = ""
@@ -127,7 +123,7 @@ def list_values(
     filters: RunFilters = NO_FILTERS,
 ) -> list[Any]:
     """The values of the list of runs and of its notice, and the number of the page that is shown,
-    which is at most the last page. `opened`: the id of the run that is open."""
+    at most the last page. `opened`: the id of the run that is open."""
 
     def work() -> list[Any]:
         query = {
@@ -179,7 +175,7 @@ def drafter_choices(context: Context, rights: CallerRights) -> list[tuple[str, s
 
 
 def parse_whole_number(field: str, typed: float) -> int:
-    """A typed number, rounded towards zero. ConfigError if it is not a finite number."""
+    """A typed number, rounded towards zero. Raises ConfigError if it is not a finite number."""
     if isinstance(typed, bool) or not isinstance(typed, (int, float)) or not math.isfinite(typed):
         raise ConfigError.must_be(field, typed, "a whole number")
     return int(typed)
@@ -196,8 +192,7 @@ def run_row_value(
     summary: Any, cell: tuple[str, tuple[str, str, int]] | None = None
 ) -> dict[str, Any]:
     """A run's row in the list, from its RunSummary. `cell`: the id of the run's study, and the
-    run's place in the study (contestant, item, repeat). The contestant's name says how the run
-    differs from the study's other runs."""
+    run's place in the study (contestant, item, repeat)."""
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
     point = point_words(cell[1][0]) if cell else ""
@@ -222,7 +217,7 @@ def run_row_value(
 
 def _schedule_words(summary: Any) -> list[str]:
     """The schedules of a run that shared the LLM, and the most other requests at the same time;
-    empty for a run without a schedule."""
+    empty without a schedule."""
     if not summary.schedules:
         return []
     others = summary.num_others
@@ -236,17 +231,16 @@ def excerpt(text: str) -> str:
 
 
 def check_ended(context: Context, run: Any) -> None:
-    """Raises StoreError if a run is still running; the message says what the visitor can do."""
+    """Raises StoreError if a run is still running."""
     if where := under_way(context, run):
         raise StoreError(f"run is still running: {HOW_TO_END[where]}")
 
 
 def allowed_run(context: Context, rights: CallerRights, run_id: str) -> Any:
-    """The run's summary. UnknownRunError also for another visitor's run."""
+    """The run's summary. Raises UnknownRunError also for another visitor's run."""
     if rights.owner is None:
         return context.store.run(run_id)
-    # The message is the same for unknown ids, so that it does not reveal the ids of other visitors'
-    # runs.
+    # The same message as for unknown ids: the ids of other visitors' runs stay secret.
     refusal = f"run_id is {run_id!r}: no such run of yours"
     try:
         summary = context.store.run(run_id)

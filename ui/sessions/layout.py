@@ -1,5 +1,4 @@
-"""The Sessions tab's layout: the list, the opened run, two compared runs. Only the button ⋯, which
-needs no server, is wired here."""
+"""The Sessions tab's layout: the list, the opened run, two compared runs."""
 
 from __future__ import annotations
 
@@ -35,9 +34,8 @@ TOGGLE_TOOLS = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The list's filters, order and page. `inputs`: the inputs of the handlers that `list_handler`
-    makes, after the visitor's key and the opened run's id. The last five of `inputs` are the fields
-    of RunFilters."""
+    """The list's filters, order and page. `inputs`: inputs of the handlers that `list_handler`
+    makes; the last five are the fields of RunFilters."""
 
     text: gr.Textbox
     status: gr.Dropdown
@@ -66,7 +64,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """The controls of the opened run; hidden while no run is open."""
+    """The controls of the opened run."""
 
     section: gr.Column
     facts: gr.HTML
@@ -91,8 +89,8 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The setting of how many runs keep their full trees, and the place of the log. Only visitors
-    who may change the setting see it. `logged`: the setting as last read from the log."""
+    """The setting of how many runs keep their full trees, and the place of the log. `logged`: the
+    setting that was last read from the log."""
 
     section: gr.Accordion
     keep: gr.Textbox
@@ -106,7 +104,7 @@ class Retention:
 @dataclass(frozen=True, slots=True)
 class Sessions:
     """The tab's components. `controls`, `opened_id`: the opened run's controls and id; `comparing`:
-    the id of the run that is compared with the next run pressed in the list, or empty."""
+    the id of the run that the next run pressed in the list is compared with, or empty."""
 
     board: Board
     filters: Filters
@@ -130,7 +128,7 @@ class Sessions:
 
 
 def build_sessions(context: Context) -> Sessions:
-    """The list at the left, the opened run at the right; two compared runs use both columns."""
+    """The list at the left, the opened run at the right, and two compared runs."""
     with gr.Row(elem_id="sessions-screen", equal_height=False):
         with gr.Column(elem_id="sessions-side"):
             filters = _build_filters()
@@ -198,8 +196,7 @@ def _build_filters() -> Filters:
 
 
 def _build_opened() -> OpenedRun:
-    """One line: the run's summary and the most used buttons. The button ⋯ shows the other controls
-    over the board, so that the board keeps its height."""
+    """The run's summary and the most used buttons, then the tools that the button ⋯ shows."""
     small: dict[str, Any] = {"size": "sm", "min_width": 40}
     with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
         with gr.Row(elem_classes="sp-buttons", elem_id="sessions-head"):

@@ -1,7 +1,4 @@
-"""Follows a run under way that was opened in Sessions, on the Sessions board, until it ends.
-
-Following begins when the run is opened, from the list, by a link or from another tab.
-"""
+"""Follows a run under way that was opened in Sessions, on the Sessions board, until it ends."""
 
 from __future__ import annotations
 
@@ -23,9 +20,9 @@ __all__ = ["follow_opened", "follow_run"]
 def follow_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> Iterator[list[Any]]:
-    """Yields the values of the board and of its Stop button while the run is under way. At the
-    run's end, yields the facts about the run. Changes nothing if the board already shows the run's
-    end, or if it shows another run."""
+    """Yields the values of the board and of its Stop button while the run is under way, then the
+    facts about the run. Changes nothing if the board already shows the run's end, or if it shows
+    another run."""
     board, about_outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     no_change = [gr.skip() for _ in (*board.outputs, *board.places, *about_outputs)]
@@ -41,8 +38,7 @@ def follow_run(
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
-    """Follow a run after it was opened, which the trigger `opened` signals. When following ends,
-    refresh the list."""
+    """Follows a run after the trigger `opened`. When following ends, the list is refreshed."""
     board, filters = sessions.board, sessions.filters
 
     def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:

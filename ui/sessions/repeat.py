@@ -1,5 +1,4 @@
-"""Repeats a past run: makes its request again with the recorded seed, and compares the texts. The
-old run stays on the board as grey figures and a pale line."""
+"""Repeats a past run: makes its request again with the recorded seed, and compares the texts."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ RUN_NAMES = ("This run", "the one before")
 def recorded_request(
     context: Context, rights: CallerRights, run_id: str, seed: bool = False
 ) -> Request:
-    """The request of a past run as it was made; if `seed`, with the seed that the run used. Raises
-    StoreError if the visitor has no such run, ConfigError for an invalid request."""
+    """The request of a past run; if `seed`, with the seed that the run used. Raises StoreError if
+    the visitor has no such run, ConfigError for an invalid request."""
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
     run = allowed_run(context, rights, run_id)
@@ -46,7 +45,7 @@ def recorded_request(
 def repeat_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, owner: str, run_id: str
 ) -> Iterator[list[Any]]:
-    """Repeat the opened run on the same board: yields the values of the board and of its Stop
+    """Repeats the opened run on the same board: yields the values of the board and of its Stop
     button, and at the end the id of the run on the board."""
     board, store = sessions.board, sessions.board.context.store
 
@@ -81,8 +80,8 @@ def repeat_run(
 def _with_recorded_tokens(
     request: Request, old_events: Sequence[Event], models: Sequence[ModelInfo]
 ) -> Request:
-    """The request with the old run's prompt tokens, if the old run's LLM is loaded. A chat template
-    may contain the time, so it may give different tokens now."""
+    """The request with the old run's prompt tokens, if the old run's LLM is loaded: a chat template
+    that writes the time would give other tokens now."""
     started = old_events[0] if old_events else None
     if not isinstance(started, RunStarted):
         return request

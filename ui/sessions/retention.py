@@ -74,7 +74,7 @@ def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
     measured = stats and stats.total_ms > 0 and stats.num_rounds
     speed = f", {1000 * stats.num_rounds / stats.total_ms:.1f} rounds / s" if measured else ""
     kind = KINDS[study.kind] if study else ""
-    # The first two lines are always visible, the others on hover and focus.
+    # The first two lines are visible without hover and focus.
     lines = [
         Line("info", excerpt(run.prompt)),
         Line("info", " · ".join(_short_facts(run))),
@@ -87,12 +87,11 @@ def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
     if study:
         study_button = gr.Button(f"Open its {kind}", visible=True)
     stop = gr.Button(visible=where != "elsewhere")
-    # The whole note, not an excerpt, since "Save note" stores the content of the box.
+    # The whole note, since "Save note" stores the content of the box.
     return [gr.Column(visible=True), notice_value(lines), run.note, stop, study_button]
 
 
 def _short_facts(run: Any) -> list[str]:
-    """A run's configuration, sampling, tokens per pass and time."""
     settings = settings_of(run.asked, run.ssms)
     quantity = GLOSSARY["mean_acceptance_length"]
     tokens_per_pass = [quantity.with_label(run.stats.mean_acceptance_length)] if run.stats else []
@@ -139,9 +138,8 @@ def retention_view(
 ) -> list[Any]:
     """Updates of the control's visibility and value, and the log's value for the next call.
 
-    `typed`: the value in the box; `last`: the log's value at the last call. A value in the box that
-    is neither `last` nor the log's present value was typed by the visitor, and is not changed.
-    """
+    `typed`: the value in the box; `last`: the log's value at the last call. A value that is neither
+    `last` nor the log's present value was typed by the visitor: it is not changed."""
     hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
 
     def work() -> list[Any]:
@@ -168,8 +166,7 @@ def set_retention(
     context: Context, rights: CallerRights, typed: Any, confirmed: bool
 ) -> tuple[dict[str, Any], gr.Button]:
     """Sets how many runs are kept in full. If `typed` is neither empty nor 0, and `confirmed` is
-    not set, only asks for confirmation, since the trees of older runs are deleted permanently.
-    Returns the notice, and the visibility of the button that confirms."""
+    not set, asks for confirmation instead. Returns the notice, and the button that confirms."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not rights.paths:

@@ -1,8 +1,4 @@
-"""The Sessions tab: past runs are found, opened and replayed on a board like Live's.
-
-Functions for the opened run and for a second run to compare with; ui/sessions/wiring.py connects
-them.
-"""
+"""The Sessions tab: functions for the opened run and for a second run to compare with."""
 
 from __future__ import annotations
 
@@ -45,14 +41,14 @@ CHOOSE_SECOND = "Choose the second run: press another one in this list."
 def opened_run(
     tab: Sessions | Live | Learn, session: TabSession, rights: CallerRights, run_id: str
 ) -> list[Any]:
-    """Open a run at its end, or at its last event so far. Returns the values of the tab's board and
-    of its Stop button, and the run's id, which is empty if the run was refused."""
+    """Opens a run at its end, or at its last event so far. Returns the values of the tab's board
+    and of its Stop button, and the run's id, which is empty if the run was refused."""
     board = tab.board
 
     def work() -> list[Any]:
         run = allowed_run(board.context, rights, run_id)
         player = Player(source_of(board.context, run), Pace("full"))
-        # At full speed one `advance` moves to the last recorded event.
+        # At full speed one `advance` moves to the last event so far.
         player.advance(0.0)
         session.look_at(player)
         # After `look_at`, which clears `regret` and `answer`.
@@ -69,14 +65,14 @@ def opened_run(
 
 
 def shows(session: TabSession, run_id: str) -> bool:
-    """Whether the session's board shows the run. If so, the session's visitor may open the run."""
+    """Whether the session's board shows the run."""
     return session.player is not None and session.player.source.run_id == run_id
 
 
 def delete_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> list[Any]:
-    """Delete the opened run and clear the board, also if another tab has deleted the run already.
+    """Deletes the opened run and clears the board, also if another tab has deleted the run already.
     Returns the values of the board and of its Stop button, the opened run's id, and the hidden
     button that confirms."""
     board = sessions.board
@@ -123,12 +119,11 @@ def choose_run(
     run_id: str,
     comparing: str,
 ) -> list[Any]:
-    """A run was clicked in the list: open it, or compare it with the run whose id is `comparing`.
+    """A run was clicked in the list: opens it, or compares it with the run whose id is `comparing`.
 
     `tab_sessions`: the tab sessions of the board and of the two halves of a comparison. Returns the
     values of `Sessions.opened_outputs`, `OpenedRun.about_outputs` and `TwoRuns.outputs`, then
-    updates of the same components as `toggle_comparing`.
-    """
+    updates of the components that `toggle_comparing` updates."""
     board, two_runs = sessions.board, sessions.two_runs
     if not comparing:
         opened = opened_run(sessions, tab_sessions[0], rights, run_id)

@@ -1,7 +1,5 @@
 """Two past runs side by side: the same pictures of each under one playback bar, tables of both, and
-whether they wrote the same text. The section is built with the page but hidden, so that it costs
-nothing until it is used. Layout and plain functions; ui/sessions/two_runs_wiring.py connects
-them."""
+whether they wrote the same text. Layout and plain functions."""
 
 from __future__ import annotations
 
@@ -66,7 +64,6 @@ class Half:
     def draw(self, session: TabSession) -> list[dict[str, Any]]:
         """The present values of the pictures."""
         with session.drawing:
-            # Under `drawing`, as in `Board.values`.
             values = session.pictures.values(session.frame(), session.baseline, time.monotonic())
             return [session.stamps.on(name, pack(values[name])) for name in self.pictures]
 
@@ -112,7 +109,7 @@ class TwoRuns:
 
 
 def build_two_runs() -> TwoRuns:
-    """Hidden until a second run is chosen; on a narrow screen the halves are stacked."""
+    """The section, hidden until a second run is chosen."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         message_box = notice("pair-said")
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)
@@ -166,7 +163,7 @@ def compare_runs(
             player = Player(source, Pace("full"))
             # At full speed one `advance` moves to the run's last event.
             player.advance(0.0)
-            player.follow()  # shows the last round, as the bar says, not the most instructive one
+            player.follow()  # shows the last round, as the bar says
             session.look_at(player)
             session.baseline = baseline_of(context.store, run)
             session.regret = stored_regret(run)
@@ -200,7 +197,7 @@ def _head(half: Half, run: Any) -> dict[str, Any]:
 def both(
     two_runs: TwoRuns, tab_sessions: tuple[TabSession, TabSession], work: Callable[[], None]
 ) -> list[Any]:
-    """Call `work`, which moves both runs, then show them."""
+    """Calls `work`, which moves both runs, then shows them."""
 
     def work_and_draw() -> list[Any]:
         work()

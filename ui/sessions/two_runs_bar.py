@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 FRAME_S = 1 / 10
-"""Seconds from frame to frame. A frame has all pictures of both runs: frames at shorter intervals
-would queue up in the browser."""
+"""Seconds from frame to frame. A frame has all pictures of both runs: more frames would queue up in
+the browser."""
 SLOWEST, FASTEST = 0.25, 100.0  # rounds per second
 BUTTONS = (
     ("rewind", "|◂ Restart"),
@@ -42,15 +42,14 @@ BUTTONS = (
     ("round-next", "Round ›"),
     ("end", "Last round ▸|"),
 )
-"""Names and labels, in the order of other boards. While both play, Pause replaces Play."""
+"""Names and labels."""
 MOVES = {
     "step-back": -1,
     "step": 1,
     "round-previous": -EVENTS_A_ROUND,
     "round-next": EVENTS_A_ROUND,
 }
-"""By how many stages a button moves both runs. Within a round, the two round buttons move less: see
-`move_both`."""
+"""By how many stages a button moves both runs from a round's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +111,8 @@ def place_of(players: Sequence[Player]) -> Any:
 
 
 def _stage_of(players: Sequence[Player]) -> int:
-    """The place of both runs, in stages from the beginning: the place of the run that is further
-    ahead, since the shorter run waits at its end."""
+    """The place of both runs, in stages from the beginning: that of the run that is further ahead,
+    since the shorter run waits at its end."""
     return max((one.place for one in players), default=0)
 
 
@@ -137,16 +136,15 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     last = max((one.frame().known for one in players), default=0)
     if name in ("rewind", "end"):
         return _seek(players, 0 if name == "rewind" else last)
-    # `show_stage`, as on the other boards: after a step back the later rounds stay shown.
+    # After a step back the later rounds stay shown.
     for one in players:
         one.take_turn()
         one.show_stage(stage + MOVES.get(name, 0))
 
 
 def select_in_both(tab_sessions: Sequence[TabSession], which: int, data: Any) -> None:
-    """Answers a click in a picture of run `which` (0 or 1); `data`, from the browser, is as in
-    `select_in_run`. The other run shows the same stage of the same round, or its end if it is
-    shorter."""
+    """Answers a click in a picture of run `which` (0 or 1); `data`: see `select_in_run`. The other
+    run shows the same stage of the same round, or its end if it is shorter."""
     players = bar_players(tab_sessions)
     for one in players:
         one.take_turn()  # ends `play_both`
@@ -167,7 +165,7 @@ def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> 
     are playing; None (an empty box) has no effect."""
     for one in bar_players(tab_sessions):
         if rate is not None:
-            # `step`, since `play_both` moves the players: `advance` must not move them too.
+            # `step`: `play_both` moves the players, not `advance`.
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 
@@ -176,15 +174,14 @@ def play_both(
     rate: float | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Plays both runs from their place, or from the beginning if both are at their ends. Yields at
-    the beginning, and whenever they have moved."""
+    """Plays both runs from their place, or from the beginning if both are at their ends. Yields
+    first, and whenever they have moved."""
     players = bar_players(tab_sessions)
     if not players:
         yield None
         return
     set_rate_of_both(tab_sessions, rate)
-    # If a round is selected, both may be `at_end` although their place is earlier: play from the
-    # place.
+    # If a round is selected, both may be `at_end` although their place is earlier.
     stage = _stage_of(players)
     if all(one.at_end for one in players) and stage >= max(one.stage for one in players):
         stage = 0

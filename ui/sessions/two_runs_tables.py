@@ -1,9 +1,5 @@
 """Two runs side by side as tables: figures, with the ratios of those that are not times, and
-settings that differ.
-
-Pure: RunStats and RunSummaries of the store in, plain dicts out. ui/run/same_text.py compares
-texts.
-"""
+settings that differ."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from ui.words.glossary import GLOSSARY
 __all__ = ["figures_of", "settings_apart"]
 
 MAX_CHARACTERS = 300
-"""The most characters that are shown of a setting's value, or of each item if the value is a
-list."""
+"""The most characters of a setting's value, or of each item of a list."""
 
 FIGURES = (
     "tokens_per_second",
@@ -35,14 +30,13 @@ FIGURES = (
     "total_ms",
 )
 TIMES = {"tokens_per_second", "overlap_ratio", "ttft_ms", "draft_ms", "verify_ms", "total_ms"}
-"""The FIGURES that are times or computed from times; they differ between runs of the same
-request."""
+"""The FIGURES that are times or computed from times."""
 
 
 def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
     """A row for each figure: both values and, unless the figure is in TIMES, the second value
-    divided by the first (a dash if the first is 0). Each time is a single sample, so a ratio of
-    times would say nothing about the settings."""
+    divided by the first (a dash if the first is 0). A ratio of two single times would say nothing
+    about the settings."""
     first, second = one or RunStats(), two or RunStats()
     rows: dict[str, Any] = {}
     for i, name in enumerate(FIGURES):
@@ -62,10 +56,10 @@ def _ratio(first: float, second: float) -> str:
 
 
 def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """A row for each setting in which the requests of two RunSummaries differ, and for each setting
-    that was requested alike but resolved differently. Also rows for the schedules (`schedules`, in
-    words) and the models, if they differ. If both requests have the same seed or none, also a row
-    for drawn seeds that differ."""
+    """A row for each setting in which the requests of two RunSummaries differ, or that was
+    requested alike but resolved differently. Also rows for the schedules (`schedules`, in words),
+    the models and drawn seeds, if they differ. Drawn seeds are left out if the requests' seeds
+    differ."""
     requests = _flat(one.asked), _flat(two.asked)
     resolved = _flat(one.config), _flat(two.config)
     rows = [(name, *(side.get(name) for side in requests)) for name in _names(*requests)]
@@ -88,7 +82,6 @@ def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) ->
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request or configuration by name, including the fields of nested mappings."""
     flat: dict[str, Any] = {}
     for name, value in request.items():
         flat.update(_flat(value) if isinstance(value, Mapping) else {name: value})

@@ -57,14 +57,13 @@ CHOOSING = """(label) => {
   document.documentElement.toggleAttribute("data-choosing", choosing);
   document.querySelector("#sessions-runs .sp-selected")?.toggleAttribute("inert", choosing);
 }"""
-"""JavaScript that runs after events that may change the button's label. While a second run is being
-chosen, the first run cannot be pressed in the list."""
+"""JavaScript: while a second run is being chosen, the first run cannot be pressed in the list."""
 
 
 def wire_sessions(
     sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, live: Live, tabs: gr.Tabs
 ) -> None:
-    """Connect the tab's components; the list is refreshed whenever the tab is opened."""
+    """Connects the tab's components."""
     wire_board(sessions.board)
     refresh_list = _wire_list(sessions, visitor, tab)
     _wire_opening(sessions, visitor, tab, refresh_list)
@@ -84,7 +83,8 @@ def wire_sessions(
 
 
 def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Callable[[Any], None]:
-    """The list and its filters; returns a function that refreshes the list after an event."""
+    """Connects the list and its filters; returns a function that refreshes the list after an
+    event."""
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened_id, *filters.inputs]
     outputs = [sessions.runs, sessions.notice, filters.page]
@@ -130,7 +130,8 @@ def _wire_opening(
     toggled.then(None, None, None, js=LIST_INTO_SIGHT)
     two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
     wire_two_runs(two_runs, board.context)
-    # The confirmation is for the opened run: it is hidden when another run is opened.
+    # The confirmation is for the opened run: it is hidden when a run is chosen or the tab is
+    # opened.
     confirm = controls.confirm_delete
     controls.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened_id, confirm, **LATEST
@@ -202,7 +203,6 @@ def _wire_again(
 
 
 def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
-    """The list of studies; ui/shared/into_study.py opens a study from this list."""
     part, board = sessions.studies, sessions.board
     for trigger in (tab.select, sessions.refresh.click, part.section.expand):
         trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)

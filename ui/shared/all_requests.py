@@ -1,9 +1,7 @@
-"""The panel of all requests: the requests that are decoded now (the pool), what the scheduler
-grants to each, how busy each model's lane is, and the menu of schedules. The script updates the
-panel only while it is visible.
+"""The panel of all requests: the requests that are decoded now, what the scheduler grants to each,
+how busy each model's lane is, and the menu of schedules.
 
-Of another visitor's request, the panel shows neither the prompt nor the run's id.
-"""
+Of another visitor's request, the panel shows neither the prompt nor the run's id."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ NOT_YOURS = (
 # shown, REST_MS otherwise.
 BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
 PROMPT_CHARACTERS = 60
-# Whose request it is, in words. A request without a visitor measures a finished run's regret
-# (EngineTask).
+# Whose request it is, in words. A request without a visitor is an EngineTask's.
 OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
 
 
@@ -73,7 +70,7 @@ def build_all_requests(context: Context) -> AllRequests:
 
 
 def requests_view(elem_id: str) -> gr.HTML:
-    """The requests as a table, and the lanes; triggers `tick` for an update while it is visible."""
+    """The requests as a table, and the lanes; triggers `tick` for an update."""
     return part("requests.js", elem_id, {"ask_ms": REST_MS})
 
 
@@ -81,15 +78,14 @@ def requests_view(elem_id: str) -> gr.HTML:
 
 
 def requests_value(context: Context, owner: str, may_schedule: bool = True) -> dict[str, Any]:
-    """The view's value for the visitor with the key `owner`: dicts of plain text and numbers."""
+    """The view's value for the visitor with the key `owner`."""
     snapshot = context.model_host.worker.snapshot()
     rows = [
         _row(i + 1, run, *_whose(context, run.run_id, owner)) for i, run in enumerate(snapshot.runs)
     ]
     most_nodes = max((max(row["drafted"], row["granted"]) for row in rows), default=0)
     return {
-        # Microseconds: the browser ignores an answer with a lower number than the answer that it
-        # shows.
+        # Microseconds: the browser ignores an answer with a lower number than the shown answer's.
         "n": time.monotonic_ns() // 1000,
         "pool": _pool(snapshot),
         "schedule": snapshot.schedule,
@@ -108,7 +104,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
 
 
 def _whose(context: Context, run_id: str, owner: str) -> tuple[str, str]:
-    """Whose request it is, and its prompt (empty if it is not this visitor's request)."""
+    """Whose request it is, and its prompt, which is empty unless it is this visitor's."""
     source = context.hub.source_of(run_id)
     if source is None:
         return MEASUREMENT, ""
@@ -139,7 +135,6 @@ def _row(number: int, run: LiveRun, who: str, prompt: str) -> dict[str, Any]:
 
 
 def _limit(run: LiveRun) -> str:
-    """How long the request's drafts may be, in words."""
     scheduled = run.scheduled
     if scheduled is None or scheduled.length_limit is None:
         return "as it chooses"
@@ -181,7 +176,6 @@ def _reason(snapshot: Snapshot) -> str:
 
 
 def _decision_text(snapshot: Snapshot) -> str:
-    """The scheduler's last decision; empty before the first."""
     last = snapshot.decision
     if last is None:
         return ""
@@ -192,8 +186,8 @@ def _decision_text(snapshot: Snapshot) -> str:
 
 
 def choose_schedule(context: Context, name: str, may_schedule: bool) -> None:
-    """Set the schedule from the next round on. ConfigError for an unknown name, or if the visitor
-    may not choose."""
+    """Sets the schedule from the next round on. Raises ConfigError for an unknown name, or if the
+    visitor may not choose."""
     if not may_schedule:
         raise ConfigError(NOT_YOURS)
     context.model_host.schedule = name
@@ -203,7 +197,7 @@ def choose_schedule(context: Context, name: str, may_schedule: bool) -> None:
 
 
 def wire_all_requests(panel: AllRequests, visitor: gr.BrowserState) -> None:
-    """Connect the view and the menu."""
+    """Connects the view and the menu."""
     context = panel.context
 
     def tick(request: gr.Request, key: str, shown: str | None) -> list[Any]:
@@ -228,8 +222,8 @@ def wire_requests_view(
     visitor: gr.BrowserState,
     past: Callable[[gr.Request], dict[str, Any] | None],
 ) -> None:
-    """Connect a view without the menu. `past`: returns the view's value for the ended run that the
-    tab shows; None if the tab shows no such run."""
+    """Connects a view without the menu. `past`: the view's value for the ended run that the tab
+    shows; None if the tab shows no such run."""
 
     def tick(request: gr.Request, key: str) -> dict[str, Any]:
         live_value = requests_value(context, context.access.key(request, key or ""))

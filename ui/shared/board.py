@@ -1,8 +1,4 @@
-"""The board: every picture of a run, its scrubber and its notice. Live, Sessions and Learn have one
-each, and all draw frames made by the same `reduce_all` (ui/run/view.py).
-
-Layout and values; ui/shared/steering.py moves through a run.
-"""
+"""The board: the pictures of a run, its scrubber and its notice."""
 
 from __future__ import annotations
 
@@ -56,10 +52,8 @@ DOCK: tuple[tuple[str, tuple[Picture, ...]], ...] = (
 @dataclass(frozen=True, slots=True)
 class Board:
     """The components of one board. `page`: its name in element ids and in the keys of tab sessions.
-
     `welcome`: its notice before there is a run. `stop`: a button outside the board that stops the
-    run that is shown, on pages that have one (Sessions).
-    """
+    shown run, None on pages without one."""
 
     page: str
     context: Context
@@ -101,19 +95,18 @@ class Board:
         return notice_value([first, *messages, Line("info", settings), *rest], again)
 
     def awaits_opening(self, session: TabSession) -> bool:
-        """Whether the page will open with a run whose recording is not complete yet. The notice
-        then polls until the recording is complete, or until the visitor has pressed Run."""
+        """Whether the page will open with a run whose recording is not complete yet."""
         idle = session.player is None and not session.trouble and not session.doing
         return self.page == "live" and idle and self.context.opening.is_awaited
 
     @property
     def places(self) -> list[Component]:
-        """The outputs of `place`: the button `stop`, if the board has one."""
+        """The button `stop`, if the board has one."""
         return [one for one in (self.stop,) if one is not None]
 
     def place(self, session: TabSession) -> list[Any]:
-        """The present values of `places`: Stop can be pressed while the run is under way or
-        played."""
+        """The present values of `places`: Stop can be pressed if there is a run that is not
+        paused."""
         if self.stop is None:
             return []
         may_stop = session.player is not None and not session.player.is_paused
@@ -141,7 +134,7 @@ class Board:
             return [notice_now, *(session.stamps.on(name, value) for name, value in packed.items())]
 
     def failure_values(self, session: TabSession) -> Callable[[str], Values]:
-        """A function that makes the values to show after an error in a handler."""
+        """A function that makes the values to show after an error, from the error's message."""
 
         def show(message: str) -> Values:
             session.trouble = message
@@ -155,7 +148,7 @@ class Board:
         return guard((self.values(session) for _ in frames), self.failure_values(session))
 
     def once(self, session: TabSession, work: Callable[[], None]) -> Values:
-        """Call `work`, then return the board's values."""
+        """Calls `work`, then returns the board's values; errors are shown on the board."""
 
         def work_and_show() -> Values:
             with session.drawing:
@@ -172,15 +165,13 @@ class Board:
 def build_board(
     context: Context, page: str, welcome: str, more: Callable[[], None] | None = None
 ) -> Board:
-    """Lay out the notice, the race, text and tree side by side, the scrubber and the dock.
-
-    `more` builds one more tab of the dock, "requests".
-    """
+    """Lays out the notice, the pictures, the scrubber and the dock. `more` builds one more tab of
+    the dock, "requests"."""
     pictures: dict[str, gr.HTML] = {}
 
     def add(*kinds: Picture) -> None:
         for kind in kinds:
-            # Only runs of Live can be raced against plain decoding and run with another preset.
+            # On Live a run can be raced against plain decoding and run with another preset.
             asks = kind.asks or (kind in (Figures, Lengths) and page == "live")
             part_name = kind.part if page == "live" else ""
             pictures[kind.name] = replace(kind, asks=asks)(

@@ -30,11 +30,10 @@ class LatestClicks:
     def last(self, kind: str, event_data: Mapping[str, Any], work: Callable[[], Any]) -> Any:
         """The result of `work`, or `gr.skip()` if a later click of this kind has arrived.
         `event_data` comes from the browser; its `press` is the time of the click by the browser's
-        clock. A click without `press`, such as an API client's, is always answered."""
+        clock. A click without `press`, for example an API client's, is answered."""
         pressed = event_data.get("press")
         pressed = pressed if isinstance(pressed, (int, float)) else math.inf
-        # Not under `drawing`: a click is noted while another handler draws, so that an older click
-        # that waits for `drawing` is skipped.
+        # Not under `drawing`: a click is noted while another handler draws.
         with self._lock:
             newest = self._newest.get(kind, 0.0)
             self._newest[kind] = max(pressed, newest) if pressed < math.inf else newest
@@ -44,18 +43,18 @@ class LatestClicks:
 
 class Stamps:
     """Version numbers of the values that a tab gets: its browser ignores a value with a lower
-    number than the value that it shows. Not thread-safe."""
+    number than the shown value's. Not thread-safe."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[dict[str, Any], int]] = {}
         self._number = 0
 
     def on(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
-        """`value` of the component `name` with its number `n`; an unchanged value keeps its number,
-        so that a stream need not send it again."""
+        """`value` of the component `name` with its number `n`; an unchanged value keeps its
+        number."""
         stamped = self._last.get(name)
         if stamped is None or stamped[0] != value:
-            # From the clock, so that an open page takes the values of a restarted server as newer.
+            # From the clock, so that an open page takes a restarted server's values as newer.
             self._number = max(self._number + 1, time.time_ns() // 1_000_000)
             stamped = self._last[name] = (value, self._number)
         return {**value, "n": stamped[1]}

@@ -1,9 +1,7 @@
 """After a swap of models, updates the page: header, drafters, presets, chat.
 
-A page is built once, so an open page asks for the loaded models: when it loads, when one of its
-tabs is chosen, and when a swap has ended. `LoadedKey`: the host's `version` and the SSMs for which
-a browser tab's controls were updated last.
-"""
+`LoadedKey`: the host's `version` and the SSMs for which a browser tab's controls were updated
+last."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ LoadedKey = tuple[int, tuple[str, ...]]
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
     """The preset after a swap, in place of `chosen`. If no SSM is loaded now, plain decoding
     replaces a built-in preset. If SSMs are loaded now, but none were `before`, a drafting preset
-    replaces plain decoding. Otherwise it is `chosen` itself."""
+    replaces plain decoding. Otherwise `chosen` itself."""
     names = context.drafter_names
     if not names and chosen in PRESETS:
         return PLAIN
@@ -79,8 +77,8 @@ def fields_after_swap(
 def wire_following(
     live: Live, own: gr.BrowserState, triggers: Iterable[Callable[..., Any]]
 ) -> None:
-    """Update the header and Live's form at each of `triggers`; sends nothing if the models are the
-    same. `own`: the visitor's own presets."""
+    """Updates the header and Live's form at each of `triggers`, if the models have changed. `own`:
+    the visitor's own presets."""
     context, form = live.board.context, live.form
     loaded = gr.State((context.model_host.version, context.drafter_names))
     fields = list(form.fields.values())

@@ -1,9 +1,5 @@
 """Fills Live's form with a request from a past run, a comparison, a grid or a lesson; does not run
-it.
-
-Other pages connect a control with `into_live`. Afterwards the form shows the request, or a notice
-says why it cannot and the form stays as it is.
-"""
+it."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ __all__ = ["fill_form", "form_values_of", "into_live", "preset_of"]
 
 FILLED = "These settings are in the form now: press Run. Nothing runs before."
 SWITCHED_OFF = ' "Run on change" is switched off for that.'
-# The page is still scrolled to the trigger; it scrolls up only if the Live tab has opened.
+# The page is still scrolled to the trigger; it scrolls up if the Live tab has opened.
 INTO_SIGHT = """() => {
   const behavior = matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth";
   requestAnimationFrame(() => {
@@ -49,19 +45,17 @@ def into_live(
     inputs: Sequence[Component],
     message_box: gr.HTML | None = None,
 ) -> Any:
-    """On `trigger` (a component's event, such as `button.click`) fill Live's form with what
-    `handler(*inputs)` returns, and open the Live tab. Returns the event, for `.then`.
+    """On `trigger` (a component's event, for example `button.click`) fills Live's form with what
+    `handler(*inputs)` returns, and opens the Live tab. Returns the event, for `.then`.
 
     `handler` may have parameters of the types `gr.Request` and `gr.EventData`, like any handler.
-    Its error, or the reason why the form cannot hold the request, is shown in `message_box`, a
-    notice beside the trigger; without `message_box` the Live tab opens and shows it.
-    """
+    Its error, or the reason why the form cannot hold the request, is shown in `message_box`;
+    without `message_box` the Live tab opens and shows it."""
     notice_outputs = [message_box] if message_box is not None else []
 
     def fill(request: gr.Request, event: gr.EventData, on_change: bool, *values: Any) -> list[Any]:
         def ask() -> Request:
-            # Gradio fills in `gr.Request` and `gr.EventData` by the handler's annotations, as for
-            # any handler.
+            # `special_args` fills in `gr.Request` and `gr.EventData` by the handler's annotations.
             arguments = special_args(handler, list(values), request, event)[0]
             return handler(*arguments)
 
@@ -96,9 +90,8 @@ def fill_form(
     words: str = FILLED,
 ) -> list[Any]:
     """Updates of the open tab, "Run on change", the preset's name twice, the form, Live's notice
-    (it says `words`), and the notice beside the trigger. `ask`: returns the request. `beside`:
-    whether a notice beside the trigger shows errors; otherwise the Live tab opens and shows
-    them."""
+    (it says `words`), and the notice beside the trigger. `beside`: whether a notice beside the
+    trigger shows errors; otherwise the Live tab opens and shows them."""
     board, form = live.board, live.form
 
     def work() -> list[Any]:
@@ -133,10 +126,8 @@ def fill_form(
 
 
 def form_values_of(request: Request, context: Context) -> list[Any]:
-    """The values of `Form.inputs` for a request: the inverse of `request_of`.
-
-    ConfigError if the loaded models cannot run the request, or if the form cannot show it.
-    """
+    """The values of `Form.inputs` for a request: the inverse of `request_of`. Raises ConfigError if
+    the loaded models cannot run the request, or if the form cannot show it."""
     _check_loaded(request, context)
     sampling = request.sampling
     values = [
@@ -153,14 +144,14 @@ def form_values_of(request: Request, context: Context) -> list[Any]:
         request.chat,
         *values_of(request.speculation, context.drafter_names),
     ]
-    # Compared with the request that the form would make: a control may be unable to hold a value.
+    # A control may be unable to hold a value.
     _check_same(request, request_of(values))
     return values
 
 
 def _check_loaded(request: Request, context: Context) -> None:
-    """ConfigError if the loaded models cannot run the request, or if its prompt has several
-    messages: the form holds only one."""
+    """Raises ConfigError if the loaded models cannot run the request, or if its prompt has several
+    messages."""
     loaded = (*context.drafter_names, *context.model_free)
     missing = [
         name for name in request.speculation.drafters if name not in (*loaded, "all", "first")
@@ -181,8 +172,8 @@ def _check_loaded(request: Request, context: Context) -> None:
 
 
 def _check_same(request: Request, shown: Request) -> None:
-    """ConfigError if the sampling or the speculation of `shown`, the form's request, differs from
-    that of `request`. For example, the form cannot hold a stop string that has a line break."""
+    """Raises ConfigError if the sampling or the speculation of `shown`, the form's request, differs
+    from that of `request`, apart from the drafters."""
     asked_plain, shown_plain = request.to_plain(), shown.to_plain()
     for part in ("sampling", "speculation"):
         for name, value in asked_plain[part].items():
@@ -193,12 +184,11 @@ def _check_same(request: Request, shown: Request) -> None:
 
 def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
     """The preset menu's entry for a form's values: a built-in preset, or own settings. `names`: the
-    loaded SSMs. The number of recorded alternatives does not matter: the page sets it."""
+    loaded SSMs. The number of recorded alternatives does not matter."""
     fields = _recorded_as_in_live(values)[-len(FIELD_NAMES) :]
     return next((one for one in PRESETS if has_preset_values(one, None, names, fields)), OWN)
 
 
 def _recorded_as_in_live(values: Sequence[Any]) -> list[Any]:
-    """The form's values, with as many recorded alternatives as Live's presets have."""
     index = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
     return [*values[:index], RECORD_TOP_K, *values[index + 1 :]]

@@ -1,4 +1,4 @@
-"""Opens a run in Sessions from another tab: from a comparison, a grid's point, a prompt's row."""
+"""Opens a run in Sessions from another tab."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["into_sessions"]
 def into_sessions(
     sessions: Sessions, tabs: gr.Tabs, trigger: Callable[..., Any], visitor: gr.BrowserState
 ) -> Any:
-    """On `trigger` (a component's `select` with data {"run": id}) open that run and the Sessions
+    """On `trigger` (a component's `select` with data {"run": id}) opens that run and the Sessions
     tab. If the run was deleted or is another visitor's, the tab says so. Returns the event."""
     board = sessions.board
     quick: dict[str, Any] = {**QUICK, "trigger_mode": "once"}

@@ -25,9 +25,8 @@ GONE = "The study that this run was made for was deleted."
 def into_study(
     sessions: Sessions, tabs: gr.Tabs, boards: Sequence[StudyBoard], visitor: gr.BrowserState
 ) -> None:
-    """Connect the opened run's button and the list of studies. Both open the study's own tab, whose
-    board then shows the study. If the run's study was deleted, a notice says so and the button
-    disappears."""
+    """Connects the opened run's button and the list of studies. Both open the study's own tab,
+    whose board then shows the study. If the run's study was deleted, a notice says so."""
     context, controls = sessions.board.context, sessions.controls
     board_of = {board.kind: board for board in boards}
 

@@ -1,8 +1,5 @@
-"""The fields of a link, and messages about wrong fields; links.py opens what the fields name.
-
-If one field of a link is wrong, the other fields still apply; a message says what is wrong and what
-is shown instead.
-"""
+"""The fields of a link, and messages about wrong fields. If one field of a link is wrong, the other
+fields still apply."""
 
 from __future__ import annotations
 
@@ -46,8 +43,7 @@ def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]
 
 
 def wrong_panes(query: Mapping[str, str], tab: str) -> list[str]:
-    """Error messages about the dock's pane and the race's clock, which the browser chooses by the
-    link (links.js)."""
+    """Error messages about the dock's pane and the race's clock."""
     panes = (*(name for name, _ in DOCK), *["requests"] * (tab != "sessions"), "closed")
     wrong = []
     for name, allowed in (("dock", panes), ("clock", CLOCKS)):
@@ -58,7 +54,7 @@ def wrong_panes(query: Mapping[str, str], tab: str) -> list[str]:
 
 
 def go_to(player: Player, query: Mapping[str, str]) -> tuple[dict[str, Any] | None, list[str]]:
-    """Move the player, which is at the last event known, back to the rounds that the link shows.
+    """Moves the player, which is at the last event known, back to the rounds that the link shows.
     Returns what to select (None: nothing), and error messages about the place."""
     round_text, stage, node, shown = (query.get(name, "") for name in PLACE)
     if not (round_text or stage or node or shown):
@@ -87,8 +83,7 @@ def go_to(player: Player, query: Mapping[str, str]) -> tuple[dict[str, Any] | No
     if shown:
         least, count = max(0, number - 1), _integer(shown)
         if count is not None and count in range(least, rounds):
-            # If the link's round is not among the `count` complete rounds, its stages up to the
-            # link's stage are shown too.
+            # If the link's round is not complete, its stages up to the link's stage are shown too.
             stages = STAGES.index(stage or STAGES[-1]) + 1 if count < number else 0
             player.seek_stage(EVENTS_A_ROUND * count + stages)
         else:

@@ -1,8 +1,7 @@
 """Links to share: `?lesson=3`, `?run=ID&round=7&stage=verify`, `?tab=live`, `&large=1`.
 
-A link opens its tab, lesson or recorded run, or the opening run (`run=opening`); while the page is
-used, the address is updated (ui/shared/assets/links.js). Gradio's own parameters are not changed.
-"""
+A link opens its tab, lesson or recorded run, or the opening run (`run=opening`).
+ui/shared/assets/links.js updates the address."""
 
 from __future__ import annotations
 
@@ -83,8 +82,8 @@ def linked_run(
 
 
 def _open_opening_run(tab: Sessions | Live | Learn, session: TabSession) -> list[Any]:
-    """As `opened_run`, for the opening run; a notice says if that run is still being recorded, or
-    if this server has no opening run."""
+    """Returns what `opened_run` returns, for the opening run. A notice says if that run is still
+    being recorded, or if this server has none."""
     context = tab.board.context
     source = opening_run(context)
     if source is not None:
@@ -102,16 +101,16 @@ def _open_opening_run(tab: Sessions | Live | Learn, session: TabSession) -> list
 def fill_linked(
     live: Live, session: TabSession, rights: CallerRights, run_id: str, on_change: bool
 ) -> tuple[list[Any], str]:
-    """Fills the form with the request of the run that a link has opened on Live, so that Run
-    repeats that run. Returns updates of "Run on change", of the preset's name twice and of the
-    form's values; and why the form cannot hold the request (empty if it can)."""
+    """Fills the form with the request of the run that a link has opened on Live. Returns updates of
+    "Run on change", of the preset's name twice and of the form's values; and why the form cannot
+    hold the request (empty if it can)."""
 
     def ask() -> Request:
         if run_id == OPENING:
             assert session.asked is not None
             return session.asked
-        # At temperature 0 the seed has no effect. If the form fixed the seed, it would also apply
-        # to later runs at other temperatures.
+        # At temperature 0 the seed has no effect. A seed in the form would also apply to later runs
+        # at other temperatures.
         request = recorded_request(live.board.context, rights, run_id)
         if request.sampling.temperature > 0:
             return recorded_request(live.board.context, rights, run_id, seed=True)
@@ -123,7 +122,7 @@ def fill_linked(
     if lines:
         return filled, " ".join(line["text"] for line in lines)
     # The form's values follow the switch and the preset's name, which `filled` has twice. With both
-    # requests equal, `form_differs` is false.
+    # requests equal, `form_differs` is False.
     session.asked = session.form = request_of(filled[3:])
     return filled, ""
 
@@ -144,9 +143,7 @@ def wire_links(
     visitor: gr.BrowserState,
 ) -> None:
     """Opens the tab, lesson or run that the address names, and keeps the address up to date.
-
-    `page`: the notice for an invalid link, the tabs, and the page's Blocks, whose `load` is used.
-    """
+    `page`: the notice for an invalid link, the tabs, and the page's Blocks."""
     message_box, tabs, blocks = page
     copy = sessions.controls.copy
     place = part("links.js", "link-place")
@@ -165,11 +162,11 @@ def wire_links(
     )
     inputs = [visitor, sessions.opened_id]
     loaded.then(with_rights(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
-    # The next two events are triggered only by a page whose link names a run.
+    # A page whose link names a run triggers the next two events.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
     place.submit(_history_handler(live, sessions, tabs), open_inputs, open_outputs, **EACH)
-    # This comes after the link has opened its run, since opening a run replaces the notice.
+    # After the link has opened its run, since opening a run replaces the notice.
     left: dict[str, Any] = {"js": LEFT_STATE, "preprocess": False, **QUICK}
     loaded.then(_left_handler(live), live.stops, live.board.notice, **left)
     loaded.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
@@ -178,7 +175,7 @@ def wire_links(
 
 
 def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list[Any]]:
-    """Plays the run that a link has opened on Live, if another tab or server has started it. Yields
+    """Plays the run that a link has opened on Live, unless it was started in this tab. Yields
     values of the header and the board."""
     player = session.player
     # A run that was started in this tab is being played already.
@@ -218,8 +215,8 @@ def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[...
 def _awaiting_handler(
     live: Live, sessions: Sessions, tabs: gr.Tabs, num_outputs: int
 ) -> Callable[..., list[Any]]:
-    """The handler that opens a link to the opening run once that run is recorded, or says that it
-    will not be recorded; it does nothing if the visitor has begun a run."""
+    """The handler that opens a link to the opening run once that run is recorded, or once it will
+    not be recorded; it does nothing if the visitor has begun a run."""
     open_link, context = _open_handler(live, sessions, tabs), live.board.context
 
     def open_when_ready(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:

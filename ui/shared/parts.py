@@ -1,9 +1,6 @@
 """Small components of the page: the header's chips, notices, lists, tables, a study's progress.
-Plain `gr.HTML` with dict values.
-
-Their scripts (`assets/*.js` here) build the DOM from text nodes alone, so a prompt or a file name
-is never markup.
-"""
+Their scripts (`assets/*.js`) build the DOM from text nodes, so that a prompt or a file name is
+never markup."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ SHELL = '<div class="sp-shell"></div>'
 
 def header(value: dict[str, Any]) -> gr.HTML:
     """Chips of the loaded models, the engine's state, the place in the queue, and a button that
-    offers to load a model; triggers `select` when the button is clicked, and `tick` for an
+    offers to load a model. Triggers `select` when the button is clicked, and `tick` for an
     update."""
     return part("header.js", "header", value)
 
@@ -77,8 +74,8 @@ def download(elem_id: str) -> gr.HTML:
 
 
 def offer_table(elem_id: str) -> gr.HTML:
-    """Models that can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}} or
-    only one of the two, to fill in the form. If "load": true is added, they are loaded at once."""
+    """Models that can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}}, or
+    with one of the two. With "load": true they are to be loaded at once."""
     return part("offers.js", elem_id)
 
 
@@ -113,7 +110,7 @@ def part(
 
 
 def component_script(name: str) -> str:
-    """A component's script, after the functions that all components share (elements.js)."""
+    """A component's script, after elements.js."""
     scripts = (SHARED_ASSETS / "elements.js", SHARED_ASSETS / name)
     return "\n".join(script.read_text(encoding="utf-8") for script in scripts)
 
@@ -128,17 +125,14 @@ def header_value(
 ) -> dict[str, Any]:
     """The header's value. `state`: the engine's state; `place`: the run's place in the queue.
     `ranks`: how the LLM is divided among processes. `offer`: the model that one click loads.
-    `scores`: for each drafter that drafted, how many of its tokens were accepted and how many it
-    proposed.
+    `scores`: for each drafter that drafted, its numbers of accepted and of proposed tokens.
 
-    A drafter without a model has a chip only if `scores` contains it. A chip's `slot`: the number
-    of a drafter's colour; -1 for the LLM. An SSM's `short` name omits the prefix, up to a hyphen,
-    that the names of all SSMs share.
-    """
+    A drafter without a model has a chip if `scores` contains it. A chip's `slot`: the number of a
+    drafter's colour; -1 for the LLM. An SSM's `short` name omits the prefix, up to a hyphen, that
+    the names of all SSMs share."""
     infos = tuple(models)
     names = [model.name for model in infos if model.role == "ssm"]
     prefix = os.path.commonprefix(names) if len(names) > 1 else ""
-    # Up to a hyphen, so that a name is not cut within a word.
     prefix = prefix[: prefix.rfind("-") + 1]
     chips: dict[str, Any] = {}
     slot = 0
@@ -163,8 +157,7 @@ def header_value(
 
 
 def _score(scores: Mapping[str, tuple[int, int]], name: str) -> dict[str, int]:
-    """The drafter's score for its chip: empty before a run's first draft; later zeros for a drafter
-    that has drafted nothing."""
+    """The drafter's score for its chip; empty without `scores`."""
     accepted, proposed = scores.get(name, (0, 0))
     return {"accepted": accepted, "proposed": proposed} if scores else {}
 
@@ -172,7 +165,7 @@ def _score(scores: Mapping[str, tuple[int, int]], name: str) -> dict[str, int]:
 def _model_free_chips(
     scores: Mapping[str, tuple[int, int]], infos: Sequence[ModelInfo]
 ) -> dict[str, Any]:
-    # Other names in `scores` may be SSMs that are no longer loaded: they get no chip.
+    # Other names in `scores` may be SSMs that are no longer loaded.
     slots = slots_of([name for name in scores if is_model_free(name)], infos)
     return {
         str(len(infos) + i): {
@@ -219,17 +212,15 @@ def log_line(status: Any) -> Line:
 
 
 def page_css() -> str:
-    """The CSS files beside these components' scripts. The files of the pictures are in
-    ui/components."""
-    # Sorted, so that the order is the same on every machine: if rules are equally specific, the
-    # later file's rule applies.
+    """The CSS files beside these components' scripts."""
+    # Sorted: if rules are equally specific, the later file's rule applies.
     return "\n".join(
         path.read_text(encoding="utf-8") for path in sorted(SHARED_ASSETS.glob("*.css"))
     )
 
 
 def page_js() -> str:
-    """JavaScript that runs once in each browser tab: keyboard, list of keys, counts of clicks."""
+    """JavaScript that runs once in each browser tab."""
     names = ("keys.js", "key_list.js", "presses.js")
     scripts = [(SHARED_ASSETS / name).read_text(encoding="utf-8") for name in names]
     # Each script is a function, so that names in different scripts do not collide.

@@ -1,5 +1,4 @@
-"""The list of studies in Sessions: comparisons, grids and tables of prompts, each opened in the tab
-of its kind. The tabs' own lists look the same, with studies of one kind."""
+"""The list of studies in Sessions: comparisons, grids and studies of prompts."""
 
 from __future__ import annotations
 
@@ -51,8 +50,8 @@ def listed_studies(session: TabSession, studies: Studies) -> list[Any]:
 
 
 def press_list(session: TabSession, studies: Studies, event_data: dict[str, Any]) -> list[Any]:
-    """Answers a click in the list: turns a page or deletes a study. A click that opens a study only
-    updates the list. `event_data` comes from the browser."""
+    """Answers a click in the list: turns a page, deletes a study, or updates the list. `event_data`
+    comes from the browser."""
 
     def work() -> list[Any]:
         if event_data.get("do") == "page" and event_data.get("by") in (1, -1):

@@ -1,8 +1,7 @@
 """Field values that were sent to a tab's form, and whether the form shows them yet.
 
-The browser receives a preset's fields together but applies them one by one, which takes seconds on
-a busy machine. A form that is partly updated must not be run.
-"""
+The browser receives a preset's fields together but applies them one by one. A form that is partly
+updated must not be run."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class PendingFields:
     def of(
         cls, preset: str, before: Sequence[Any], values: Sequence[Any], at: float
     ) -> PendingFields:
-        """The arguments as PendingFields; `values` are in the order of `before`."""
+        """PendingFields from sequences; `values` are in the order of `before`."""
         return cls(preset, tuple(before), tuple(values), at)
 
     def has_arrived(self, shown: Sequence[Any], now: float) -> bool:
@@ -38,8 +37,7 @@ class PendingFields:
         passed.
 
         A field that the visitor has edited meanwhile counts as arrived. A field that the visitor
-        has set back to its old value counts as late, hence LAPSE_S.
-        """
+        has set back to its old value counts as late."""
         return now - self.at > LAPSE_S or not any(self._late(shown))
 
     def on_arrival(self, shown: Sequence[Any]) -> list[Any]:
@@ -48,9 +46,8 @@ class PendingFields:
         return [new if late else value for late, new, value in fields]
 
     def _late(self, shown: Sequence[Any]) -> list[bool]:
-        """For each field, whether it still shows its old value."""
+        """For each field, whether it gets a new value and still shows the old one."""
         return [
-            # A field that keeps its value is never late.
             new != old and value == old
             for old, new, value in zip(self.before, self.values, shown, strict=True)
         ]

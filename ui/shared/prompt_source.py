@@ -1,7 +1,4 @@
-"""The source of a study's prompts: typed or pasted, a file, or the examples of chosen domains.
-
-Used by Tune and Prompts; lab/prompts.py divides text and files into prompts.
-"""
+"""The source of a study's prompts: typed or pasted, a file, or the examples of chosen domains."""
 
 from __future__ import annotations
 
@@ -93,7 +90,7 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
 
 
 def wire_prompt_source(source: PromptSource) -> None:
-    """Show only the controls of the chosen source, and count prompts as they are typed."""
+    """Shows the controls of the chosen source, and counts prompts while they are typed."""
     # Not `input`: a text box fires none for pasted text.
     for trigger in (source.kind.change, source.typed.change):
         trigger(count_notice, [source.kind, source.typed], source.counted, **LATEST)
@@ -106,8 +103,8 @@ def wire_prompt_source(source: PromptSource) -> None:
 
 
 def count_notice(kind: str, typed: str | None) -> dict[str, Any]:
-    """A notice with the number of prompts in the typed text and the rule that divides the text, or
-    with the reason why the text is refused. Empty for another source and for an empty box."""
+    """A notice with the number of prompts in the typed text and the rule that divides it, or with
+    the reason why it is refused. Empty for another source and for an empty box."""
     if kind != TYPED or not (typed or "").strip():
         return notice_value([])
     try:
@@ -121,7 +118,7 @@ def count_notice(kind: str, typed: str | None) -> dict[str, Any]:
 def prompts_of(
     kind: str, typed: str | None, file: str | None, domains: list[str] | None, count: Any
 ) -> tuple[StudyPrompt, ...]:
-    """Values of `PromptSource.inputs` -> prompts. ConfigError names what is wrong."""
+    """Values of `PromptSource.inputs` -> prompts. Raises ConfigError."""
     if kind == TYPED:
         return prompts_from_text(typed or "")
     if kind == EXAMPLES:

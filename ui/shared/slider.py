@@ -1,9 +1,5 @@
-"""A slider, for the speed and the round of a playback.
-
-Gradio's own slider answers a typed number beyond its ends with an HTTP error that names no field;
-only then does the browser replace the number by the nearest end. This slider passes the number on
-to the handler. A request's numbers have number boxes instead (ui/form), which keep what was typed.
-"""
+"""A slider that passes a typed number beyond its ends on to the handler. Gradio's own slider
+answers with an HTTP error that names no field."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ class _NoStub(ComponentMeta):
 class Slider(gr.Slider, metaclass=_NoStub):
     """`gr.Slider` that passes on any typed number, and None for an empty box."""
 
-    # As in Gradio's own templates (gr.TextArea and others): the browser draws the parent class.
+    # The browser draws the parent class.
     is_template = True
 
     def preprocess(self, payload: float | None) -> Any:

@@ -1,7 +1,4 @@
-"""Moves through the run that a board shows: stepping, playing, selecting.
-
-Handlers are plain functions of (board, session, ...); `wire_board` connects them.
-"""
+"""Moves through the run that a board shows: stepping, playing, selecting."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ __all__ = [
 
 
 def move(board: Board, session: TabSession, name: str) -> Values:
-    """Answers a click on the scrubber's button `name`; `play_on` answers the buttons that play."""
+    """Answers a click on the scrubber's button `name`."""
 
     def work() -> None:
         player = session.player
@@ -60,8 +57,7 @@ def select_node(board: Board, session: TabSession, data: Any) -> Values:
 
 def select_in_run(player: Player, data: Any) -> None:
     """Selects what was clicked in a picture: a round, perhaps with one of its stages, nodes or
-    tokens; or a stage alone, which is a stage of the displayed round. `data` comes from the
-    browser."""
+    tokens; or a stage of the displayed round. `data` comes from the browser."""
     number, stage = data.get("round"), data.get("stage")
     if not isinstance(number, int) and stage not in STAGES:
         return
@@ -76,8 +72,8 @@ def select_in_run(player: Player, data: Any) -> None:
 
 
 def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]:
-    """Play in slow motion from the visitor's place; from the start if all events are shown and no
-    round is selected, or if `rewind`. With `rewind` in step mode, stay paused at the start."""
+    """Plays in slow motion from the visitor's place; from the start if all events are shown and no
+    round is selected, or if `rewind`. With `rewind` in step mode, stays paused at the start."""
 
     def frames() -> Iterator[object]:
         player, pace = session.player, session.pace
@@ -95,8 +91,8 @@ def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]
 
 
 def refresh_notice(board: Board, session: TabSession) -> Any:
-    """Answers a poll of the notice with its present value; skipped while a run plays, since the
-    next frame contains the notice."""
+    """Answers a poll of the notice with its present value; skipped while a run plays: the next
+    frame contains the notice."""
     player = session.player
     if player is not None and not player.is_paused and player.pace.mode != "step":
         return gr.skip()
@@ -125,7 +121,7 @@ def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -
 
 
 def wire_board(board: Board) -> None:
-    """Connect the events of the board's pictures, scrubber and notice."""
+    """Connects the events of the board's pictures, scrubber and notice."""
 
     def tick(request: gr.Request) -> Any:
         return refresh_notice(board, board.session(request))

@@ -1,9 +1,5 @@
-"""Studies as one visitor may see them: begin, stop, resume, open, list, delete.
-
-Used by the tabs and the endpoints, so that both have the same rules: a visitor who may see all runs
-may see all studies, others their own (ui/server/visitors.py); a visible study may also be stopped,
-resumed and deleted. lab/ defines what a study is.
-"""
+"""Studies as one visitor may see them: begin, stop, resume, open, list, delete. A visitor who may
+see all runs may see all studies, others their own."""
 
 from __future__ import annotations
 
@@ -36,8 +32,8 @@ STUDIES_A_PAGE = 8
 
 
 class OpenedStudy(NamedTuple):
-    """A study as it is now: its definition, the cells measured so far, and its line in the list, a
-    storage.StudyRow."""
+    """A study as it is now: its definition, the cells measured so far, and its line in the list (a
+    storage.StudyRow)."""
 
     study: Study
     results: Results
@@ -57,7 +53,7 @@ def new_study(
     axes: Sequence[Axis] = (),
 ) -> Study:
     """A study of the loaded models with a new id and time; if `sampling` has no seed, a seed is
-    drawn, so that the study records it. `axes`: the axes of a grid. Raises ConfigError."""
+    drawn. `axes`: the axes of a grid. Raises ConfigError."""
     seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
     return Study(
         study_id=f"study-{uuid.uuid4().hex[:12]}",
@@ -75,8 +71,7 @@ def new_study(
 
 
 def title_of(configurations: Sequence[Configuration], prompts: Sequence[StudyPrompt]) -> str:
-    """What is measured on which prompts, in a line: `plain decoding, specinfer: Once upon a
-    time`."""
+    """What is measured on which prompts: `plain decoding, specinfer: Once upon a time`."""
     names = ", ".join(one.name for one in configurations)
     if len(names) > LONGEST_NAMES:
         names = f"{len(configurations)} configurations"
@@ -98,13 +93,12 @@ class Studies:
     # -- measuring --
 
     def begin(self, study: Study) -> None:
-        """Store a new study and measure it, whether or not a tab shows it. Raises what
-        `Conductor.begin` raises."""
+        """Stores a new study and measures it. Raises what `Conductor.begin` raises."""
         self.context.conductor.begin(study, self.key)
 
     def resume(self, study_id: str) -> None:
-        """Measure the cells that are missing. Raises what `Conductor.resume` raises, and StudyError
-        if no cell is missing or if another server is measuring the study."""
+        """Measures the cells that are missing. Raises what `Conductor.resume` raises, and
+        StudyError if no cell is missing or if another server is measuring the study."""
         row, definition = self._find(study_id)
         if row.done >= row.total:
             raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")
@@ -113,14 +107,14 @@ class Studies:
         self.context.conductor.resume(Study.from_plain(definition), row.owner)
 
     def stop(self, study_id: str) -> None:
-        """Stop a study, interrupting the run under way; no effect on a study that is not being
+        """Stops a study, interrupting the run under way; no effect on a study that is not being
         measured."""
         self._find(study_id)
         self.context.conductor.stop(study_id)
 
     def progress(self) -> Progress:
         """The state of the study that is being measured or was measured last. If the visitor may
-        not see that study, only its kind, state, counts and remaining time."""
+        not see that study: its kind, state, counts and remaining time."""
         progress = self.context.conductor.progress()
         if self.owner is None or progress.owner == self.owner:
             return progress
@@ -135,12 +129,12 @@ class Studies:
     # -- reading --
 
     def line(self, study_id: str) -> Any:
-        """A study's line in the list. UnknownStudyError also for another visitor's study."""
+        """A study's line in the list. Raises UnknownStudyError also for another visitor's study."""
         return self._find(study_id)[0]
 
     def of_run(self, run_id: str) -> Any | None:
-        """The line of a run's study; None if the run has no study, or if the study is another
-        visitor's."""
+        """The line of a run's study; None if the run has no study, or if the study is unknown or
+        another visitor's."""
         study_id = self.context.store.studies.of_run(run_id)
         try:
             return self.line(study_id) if study_id else None
@@ -148,7 +142,8 @@ class Studies:
             return None
 
     def open(self, study_id: str) -> OpenedStudy:
-        """A study with its results so far. UnknownStudyError also for another visitor's study."""
+        """A study with its results so far. Raises UnknownStudyError also for another visitor's
+        study."""
         row, definition = self._find(study_id)
         stored = self.context.store.studies.results(study_id)
         results = {Cell(*key): Measured.from_plain(value) for key, value in stored.items()}
@@ -172,7 +167,8 @@ class Studies:
     # -- deleting, finding --
 
     def delete(self, study_id: str) -> None:
-        """Delete a study and its figures; its runs stay. StudyError while it is being measured."""
+        """Deletes a study and its figures; its runs stay. Raises StudyError while it is being
+        measured."""
         row, _ = self._find(study_id)
         if self.context.conductor.progress().measures(study_id) or row.elsewhere:
             raise StudyError(f"study {study_id} is being measured: stop it first")
@@ -180,7 +176,7 @@ class Studies:
 
     def _find(self, study_id: str) -> tuple[Any, dict[str, Any]]:
         """A study's line and definition. The error is the same for unknown studies and for other
-        visitors' studies, so that it does not reveal which ids exist."""
+        visitors' studies: it does not reveal which ids exist."""
         before = self.context.conductor.progress()
         refusal = f"study_id is {study_id!r}: no such study" + (" of yours" * bool(self.owner))
         try:
@@ -193,8 +189,8 @@ class Studies:
 
     def _with_current_state(self, row: Any, before: Progress) -> Any:
         """The line, corrected if it says `running` although the study is not being measured: its
-        end could not be written yet, or its server was killed. `before`: the progress as read
-        before the line, since a study may begin or end in between."""
+        end could not be written yet, or its server was killed. `before`: the progress before the
+        line was read, since a study may begin or end in between."""
         now = self.context.conductor.progress()
         if row.state != "running" or row.elsewhere:
             return row

@@ -1,10 +1,5 @@
 """The part that Compare, Tune and Prompts share: a study's state, Stop and Go on, past studies.
 
-Studies belong to the server; this board only shows them. In every browser tab, also after a reload,
-the board shows what is being measured, and it passes the results so far to its own tab's pictures.
-While it is visible the browser polls (assets/progress.js), more often while something is being
-measured. The study that a tab shows is in its session's `study`.
-
 A tab uses the board like this:
 
     board = build_study_board(context, "tune", "tune")    # inside the layout: bar, buttons
@@ -13,10 +8,8 @@ A tab uses the board like this:
     wire_study_board(board, visitor, tab, drawn)
     wire_begin(board, visitor, button.click, make, inputs, drawn)
 
-`draw(opened)` gets an OpenedStudy, or None if no study is selected; a poll calls it only when
-something has changed. `make(*inputs)` returns the Study to measure (made by `new_study` of
-ui/shared/studies.py) or raises ConfigError, which the board shows.
-"""
+`draw(opened)` gets an OpenedStudy, or None if no study is selected. `make(*inputs)` returns the
+Study to measure (see `new_study`) or raises ConfigError, which the board shows."""
 
 from __future__ import annotations
 
@@ -51,14 +44,13 @@ __all__ = [
 
 
 def build_study_board(context: Context, page: str, kind: str) -> StudyBoard:
-    """The board; its bar with the buttons is laid out here, its list where `board.studies.render()`
-    is called."""
+    """The board; its bar is laid out here, its list where `board.studies.render()` is called."""
     progress, studies = study_progress(f"{page}-progress"), study_list(f"{page}-studies")
     return StudyBoard(context, page, kind, progress, studies)
 
 
 def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
-    """The studies that the caller may see; studies that the caller begins belong to it."""
+    """The studies that the caller may see; the caller owns the studies that it begins."""
     owner = rights_of(context, request, visitor).owner
     return Studies(context, owner, context.access.key(request, visitor or ""))
 
@@ -69,7 +61,7 @@ def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
 def wire_study_board(
     board: StudyBoard, visitor: gr.BrowserState, tab: gr.Tab, drawn: StudyPictures
 ) -> None:
-    """Connect the bar, the list and the tab's pictures, which show the board's study."""
+    """Connects the bar, the list and the tab's pictures, which show the board's study."""
     outputs = [board.progress, board.studies, *drawn.outputs]
 
     def look_handler(opening: bool) -> Callable[..., list[Any]]:
@@ -97,8 +89,8 @@ def wire_begin(
     inputs: Sequence[Component],
     drawn: StudyPictures,
 ) -> Any:
-    """On `trigger` (a component's event, such as `button.click`) begin the study that
-    `make(*inputs)` returns and show it. Returns the event, for `.then`."""
+    """On `trigger` (a component's event, for example `button.click`) begins the study that
+    `make(*inputs)` returns and shows it. Returns the event, for `.then`."""
 
     def begin(request: gr.Request, key: str, *values: Any) -> list[Any]:
         studies = studies_of(board.context, request, key)

@@ -1,6 +1,5 @@
-"""The board of studies: its components, and its handlers as plain functions of the board, the tab
-session and the studies that the visitor may see. ui/shared/study_board.py lays out the board and
-connects its events."""
+"""The board of studies: its components, and its handlers as functions of the board, the tab session
+and the studies that the visitor may see."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ __all__ = [
 
 PAUSE_FACTOR = 20
 """If a drawing took t seconds, the next drawing waits PAUSE_FACTOR x t seconds, unless more than
-the number of measured runs changes. Drawing slows the engine, and so changes the figures."""
+the number of measured runs changes: drawing slows the engine."""
 PAST_TITLE = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 
@@ -43,7 +42,7 @@ GONE = "This study was deleted, in another tab perhaps."
 @dataclass(frozen=True, slots=True)
 class StudyBoard:
     """The components of one board. `page`: its name in element ids and in the keys of tab sessions.
-    `kind`: the kind of its studies, as in lab.study."""
+    `kind`: the kind of its studies (lab.study)."""
 
     context: Context
     page: str
@@ -58,8 +57,8 @@ class StudyBoard:
 
 @dataclass(frozen=True, slots=True)
 class StudyPictures:
-    """A tab's own pictures: the components, and a function that returns their values. The board
-    stamps values that are plain dicts, so that a late answer does not replace a newer one."""
+    """A tab's own pictures: the components, and a function that returns their values. Values that
+    are plain dicts are stamped, so that a late answer does not replace a newer one."""
 
     outputs: tuple[Component, ...]
     draw: Callable[[OpenedStudy | None], Sequence[Any]]
@@ -93,7 +92,7 @@ def begin_study(
     drawn: StudyPictures,
     make: Callable[[], Study],
 ) -> list[Any]:
-    """Begin the study that `make` returns and show it."""
+    """Begins the study that `make` returns and shows it."""
 
     def work() -> None:
         session.trouble = ""
@@ -140,7 +139,7 @@ def press_button(
 
 
 def _go_on(studies: Studies, study_id: str) -> None:
-    """Resume; the second of two quick clicks finds the study already running, which is no error."""
+    """Resumes a study; no effect if it is running already."""
     progress = studies.progress()
     if not (progress.measures(study_id) and progress.state != "stopping"):
         studies.resume(study_id)
@@ -205,9 +204,8 @@ def past_study_values(session: TabSession, values: Sequence[Any]) -> list[Any]:
 def _values(
     board: StudyBoard, session: TabSession, studies: Studies, drawn: StudyPictures
 ) -> list[Any]:
-    """The values of bar, list and pictures; the study is read only if something has changed."""
-    # Read before the study: a result that comes later changes the progress, so that the next call
-    # draws it.
+    """The values of bar, list and pictures; the study is read if something has changed."""
+    # Read before the study: a later result changes the progress, and the next call draws it.
     progress, place = studies.progress(), session.study
     if place.trouble_study is not None and place.trouble_state != _progress_key(
         place.trouble_study, progress
@@ -237,8 +235,8 @@ def _values(
 def _bar(
     board: StudyBoard, session: TabSession, progress: Progress, trouble: str
 ) -> dict[str, Any]:
-    """The bar's value: the state of the study in the pictures; only a title if the pictures show
-    past runs."""
+    """The bar's value: the state of the study in the pictures; a title if the pictures show past
+    runs."""
     if session.study.past:
         value = {
             **progress_value(None, progress, board.kind, trouble),
@@ -266,9 +264,8 @@ def turned_to_past(board: StudyBoard, session: TabSession, studies: Studies) -> 
 
 
 def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tuple[str, ...]:
-    """The ids of the studies on the list's page, and one more if another page follows. They may
-    have changed, since another tab or server may begin or delete studies. If the study that is
-    shown was deleted, it is deselected."""
+    """The ids of the studies on the list's page, and one more if another page follows. If the study
+    that is shown was deleted, it is deselected."""
     place = session.study
     ids = tuple(row.study_id for row in studies.page(board.kind, place.page))
     if place.study_id and place.study_id not in ids:
@@ -288,8 +285,8 @@ def _progress_key(study_id: str, progress: Progress) -> tuple[object, ...]:
 
 
 def _stamp(session: TabSession, name: str, value: Any) -> Any:
-    """`value` with its stamp, if it is a plain dict. Other values are returned unchanged, and so
-    are Gradio's updates, which are dicts too."""
+    """`value`, stamped if it is a plain dict. Other values, also Gradio's updates, are returned
+    unchanged."""
     is_plain_dict = isinstance(value, dict) and "__type__" not in value
     return session.stamps.on(name, value) if is_plain_dict else value
 
@@ -315,7 +312,7 @@ def page_value(place: StudyPlace, studies: Studies, kind: str, opened: str = "")
     the kind of its studies, empty for all kinds; `opened`: the id of the study that is shown."""
     rows = studies.page(kind, place.page)
     while not rows and place.page:
-        # The last row of the page was deleted.
+        # The page has no rows any more.
         place.page -= 1
         rows = studies.page(kind, place.page)
     progress = studies.progress()

@@ -16,12 +16,11 @@ class StudyPlace:
     study_id: str = ""
     row: Any = None
     page: int = 0
-    # The state that was drawn last (`_values` of study_handlers.py), and the time (time.monotonic,
-    # in seconds) before which a change in the number of measured runs alone causes no redraw.
+    # The state that was drawn last, and the time (time.monotonic, in seconds) before which a change
+    # in the number of measured runs alone causes no redraw.
     drawn_state: tuple[object, ...] = ()
     no_redraw_before: float = 0.0
-    # Another tab of the page chose this study: opening this tab keeps it, even if another study is
-    # being measured.
+    # Another tab of the page chose this study: opening this tab keeps it.
     chosen_elsewhere: bool = False
     # The study that the notice (`TabSession.trouble`) is about, and the study's progress when the
     # notice appeared. The notice disappears when the progress changes. "": an update failed, and
@@ -29,6 +28,6 @@ class StudyPlace:
     # next click.
     trouble_study: str | None = None
     trouble_state: tuple[object, ...] = ()
-    # The search (PastSearch) for past runs, if these are shown instead of a study; None if a study
-    # is shown.
+    # The search (PastSearch) for past runs that are shown instead of a study; None if a study is
+    # shown.
     past: Any = None

@@ -1,4 +1,4 @@
-"""A study's state in words and numbers for the page. Reads no store, makes no component."""
+"""A study's state in words and numbers for the page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMING = {
     "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Each "
     "gets a row: what was accepted, by which drafter, and what it gained.",
 }
-"""Shown while no study is opened: what a study of this kind measures and shows."""
+"""What a study of this kind measures and shows."""
 STATES = {
     "running": "Running",
     "waiting": "Waiting: a visitor's run goes first",
@@ -50,21 +50,19 @@ LIVE_MS, REST_MS = 1000, 5000
 
 
 def limit_words(study: Study) -> str:
-    """How many tokens a study's runs write at most, and Live's initial limit if it differs, since a
-    longer text has different figures."""
+    """How many tokens a study's runs write at most, and Live's initial limit if it differs."""
     own, initial = study.sampling.max_new_tokens, SamplingParams().max_new_tokens
     in_live = "" if own == initial else f", in Live {initial} unless changed"
     return f"Runs of at most {number_of(own, 'token')}{in_live}."
 
 
 def machine_words(results: Results) -> str:
-    """Settings of a study's runs that came from the server, not from their configurations: what
-    `max_tree_nodes=auto` resolved to, and the schedule; empty if neither applies."""
+    """Settings of a study's runs that came from the server: what `max_tree_nodes=auto` resolved to,
+    and the schedule; empty if neither applies."""
     return " ".join(words for words in (_auto_words(results), _schedule_words(results)) if words)
 
 
 def _auto_words(results: Results) -> str:
-    """What `max_tree_nodes=auto` resolved to in a study; empty if no configuration uses it."""
     by_contestant = {
         cell.contestant: one.auto_nodes for cell, one in results.items() if one.auto_nodes
     }
@@ -73,7 +71,7 @@ def _auto_words(results: Results) -> str:
     nodes = next(iter(by_contestant.values()))
     count = number_of(nodes, "node")
     drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
-    # Other configurations set a number themselves, so their trees may be larger.
+    # Other configurations set a number themselves.
     where = (
         "of this study"
         if drafting <= by_contestant.keys()
@@ -95,7 +93,7 @@ def _schedule_words(results: Results) -> str:
 
 
 def left_words(seconds: float | None) -> str:
-    """`about 40 s left`; empty before there is an estimate."""
+    """`about 40 s left`; empty without an estimate."""
     if seconds is None:
         return ""
     for unit, size in (("h", 3600), ("min", 60)):
@@ -114,7 +112,7 @@ def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -
     live = progress.is_active
     is_measured = row is not None and progress.study_id == row.study_id and live
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
-    value["measured"] = measured_words(progress)  # for the header, which shows the same count
+    value["measured"] = measured_words(progress)  # for the header
     if row is None:
         value |= {"study": "", "state": "none", "title": f"No {KINDS[kind]} yet"}
         value["more"] = COMING[kind]
@@ -172,8 +170,8 @@ def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
 
 def study_row_value(row: Any, progress: Progress, *, with_kind: bool = False) -> dict[str, Any]:
     """A line of the list of studies; `with_kind`: whether the list has studies of all kinds. In a
-    list of one kind the line of the study that is being measured has no count, since the bar above
-    the list shows the count and updates it more often."""
+    list of one kind, the line of the study that is being measured has no count: the bar above the
+    list shows it."""
     live = progress.measures(row.study_id)
     state = progress.state if live else row.state
     kind = KINDS.get(row.kind, row.kind)

@@ -1,9 +1,4 @@
-"""Labels, meanings and number formats of the page's quantities; names of the kinds of tokens.
-
-Tables, axes, tooltips, the report and the guide's table take them from here, and so do the page's
-scripts, through the generated `glossary.js` (ui/components/assets.py). Exported files and endpoints
-use field names instead.
-"""
+"""Labels, meanings and number formats of the page's quantities; names of the kinds of tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +22,7 @@ class Quantity:
 
     @property
     def title(self) -> str:
-        """The label with a capital, for the beginning of a line."""
+        """The label with a capital."""
         return self.label[:1].upper() + self.label[1:]
 
     def text(self, value: float | None) -> str:
@@ -142,7 +137,7 @@ GLOSSARY: Mapping[str, Quantity] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TokenKind:
-    """The name of a kind of token, and its meaning, as shown to visitors."""
+    """The name of a kind of token, and its meaning."""
 
     name: str
     means: str

@@ -1,8 +1,4 @@
-"""The lines that the page shows about a run: its state, problems, and what to change.
-
-Pure: a Frame and measurements of its run in, lines out. Each line has a kind (`info`, `good`,
-`warn`, `error`) that the page shows by glyph and colour.
-"""
+"""The lines that the page shows about a run: its state, problems, and what to change."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ assert set(STAGE_WORDS) == set(STAGES)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a notice."""
+    """One line of a notice. `kind`: `info`, `good`, `warn` or `error`."""
 
     kind: str
     text: str
@@ -97,9 +93,8 @@ def _final_round_note(frame: Frame) -> list[Line]:
 
 
 def _notes(frame: Frame) -> list[Line]:
-    """The engine's latest notes up to the displayed position, in order, and how many earlier notes
-    are left out; not the note of `_alone_note`. Faults are warnings, results of `auto`'s trials are
-    not."""
+    """The engine's latest notes up to the displayed position, without the note of `_alone_note`,
+    and how many earlier notes are left out."""
     lines = [
         Line("warn" if is_fault(note) else "info", f"Round {round_.number + 1}: {in_words(note)}.")
         for round_ in frame.view.rounds
@@ -148,7 +143,7 @@ def _waiting_sentence(frame: Frame) -> str:
 def _earlier_position_sentence(frame: Frame) -> str:
     shown = frame.detail if frame.pinned else frame.view.current
     number = shown.round + 1 if shown else 0
-    # `known_rounds` counts complete rounds; the displayed round may have only begun.
+    # `known_rounds` counts complete rounds; the displayed round may be incomplete.
     position = f"are at round {number} of {max(number, frame.known_rounds)}"
     if shown and shown.stage != "commit":
         position += f", {STAGE_WORDS[shown.stage]}"
@@ -180,8 +175,8 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     show this."""
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
-    # There is no line while further blocks are being measured. There is also no line for an
-    # incomplete run without repeats, since a part of a run does not represent the whole run.
+    # No line while blocks are being measured. A part of a run does not represent the whole run:
+    # without repeats it has no line.
     if frame.measuring or not (baseline.blocks or view.state == "completed"):
         return []
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):

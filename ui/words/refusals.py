@@ -1,4 +1,4 @@
-"""The page's wording of refusals from core.errors. The API and the command line do not use it."""
+"""The page's wording of refusals from core.errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["refusal_words"]
 NO_PROMPT = re.compile(
     r"prompt is .*: it must be a text with at least one visible character", re.DOTALL
 )
-# Some numbers of the form, such as the seed, arrive as text; they are shown without quotes too.
+# Some numbers of the form arrive as text, for example the seed.
 QUOTED_NUMBER = re.compile(r"^(\w+) is '(-?[\d.]+)': ")
 LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")
 

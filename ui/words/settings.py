@@ -1,8 +1,5 @@
-"""A run's settings in few words: its preset, or its differences from the defaults.
-
-Pure: a recorded request in, words out. The words describe the request as made: `auto` is not
-replaced by the value that it resolved to.
-"""
+"""A run's settings in few words: its preset, or its differences from the defaults. The words
+describe the request: `auto` is not replaced by the value that it resolved to."""
 
 from __future__ import annotations
 
@@ -64,9 +61,9 @@ def page_preset(name: str, temperature: float) -> SpeculationConfig:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`name`: the preset's name, OWN, or words for settings of another version. `differ`: for OWN,
-    the fields that differ from the defaults, as `field=value`. For `specinfer` as the page runs it,
-    `differ` is the node budget; otherwise it is empty. `sampling`: the temperature, then the other
-    sampling parameters that change the probabilities."""
+    the fields that differ from the defaults, as `field=value`; for `specinfer` with PAGE_NODES, the
+    node budget; otherwise empty. `sampling`: the temperature, then the other sampling parameters
+    that change the probabilities."""
 
     name: str
     differ: tuple[str, ...]
@@ -80,7 +77,7 @@ class Settings:
 
 
 def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
-    """The settings of a request as made, with `ssms` loaded."""
+    """The settings of a request, with `ssms` loaded."""
     sampling = request_fields.get("sampling", {})
     words = _sampling(sampling)
     try:
@@ -105,8 +102,8 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
 def _comparable_presets(
     temperature: float, ssms: tuple[str, ...]
 ) -> tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]:
-    """For each preset, and for `specinfer` as the page runs it: the name, `Settings.differ`, and
-    the fields for comparison. Cached, since every frame of a run needs them."""
+    """For each preset, and for `specinfer` with PAGE_NODES: the name, `Settings.differ`, and the
+    fields for comparison. Cached, since every frame of a run needs them."""
     presets = [(name, (), SpeculationConfig.preset(name, temperature)) for name in PRESETS]
     on_page = ("specinfer", (f"{PAGE_NODES} nodes",), page_preset("specinfer", temperature))
     return tuple(
@@ -127,7 +124,7 @@ def settings_line(view: View) -> str:
 
 
 def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
-    """A configuration's fields for comparison. Drafters are given by name. `record_top_k` is 0,
+    """A configuration's fields for comparison. Drafters are given by name; `record_top_k` is 0,
     since it does not change the text."""
     plain = config.to_plain()
     plain["record_top_k"] = 0

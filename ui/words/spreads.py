@@ -1,8 +1,5 @@
-"""Words for a speed-up and its range over repeats or prompts.
-
-Pure. With few groups, resampled medians may reach from the lowest to the highest value
-(`Estimate.ends`). Such a range is not called a 95 % interval.
-"""
+"""Words for a speed-up and its range over repeats or prompts. A range of the lowest and the highest
+value (`Estimate.ends`) is not called a 95 % interval."""
 
 from __future__ import annotations
 
@@ -23,17 +20,16 @@ __all__ = [
 ]
 
 AS_FAST = 0.99
-"""A speed-up of at least this is not called slower: two runs of the same work can differ by 1 %
-too."""
+"""A speed-up of at least this is not called slower: two runs of the same work may differ by 1 %."""
 NOISE = 1.02
-"""A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
-at least as slow as without drafts."""
+"""A speed-up that exceeds the tokens per pass by this factor is noise: an LLM pass is no faster
+with drafts than without."""
 FAR_APART = 2.0
 """Repeats of one request count as disturbed if the highest speed-up is at least this many times the
-lowest, as in 34 of 81 races that were recorded while other work ran."""
+lowest."""
 
 SINGLE = "one sample"
-"""The words for a speed, or a speed-up, that was measured once."""
+"""For a speed, or a speed-up, that was measured once."""
 
 DIGITS = 2
 """Decimals of a printed speed-up."""
@@ -59,8 +55,8 @@ def range_words(estimate: Estimate, places: int) -> str:
 
 
 def is_unsure(ratio: Estimate) -> bool:
-    """Whether a range of speed-ups contains 1, so that no difference from plain decoding is shown.
-    The bounds are compared as printed: next to "0.54 to 1.00" nothing may be called slower."""
+    """Whether a range of speed-ups contains 1. The bounds are compared as printed: next to "0.54 to
+    1.00" nothing may be called slower."""
     return ratio.groups > 1 and round(ratio.low, DIGITS) <= 1 <= round(ratio.high, DIGITS)
 
 
@@ -80,8 +76,8 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
 
 def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
     """Says that samples of one request differ too much to tell whether the request or plain
-    decoding is faster. Empty if they do not, and if all samples were slower or all were faster.
-    Empty also for prompts, whose speed-ups differ anyway. `noun`: as in `speed_up_words`."""
+    decoding is faster. Empty if they do not, or if the range does not contain 1; empty also for
+    prompts, whose speed-ups differ anyway. `noun`: see `speed_up_words`."""
     if noun == "prompt" or not is_unsure(ratio) or ratio.high < FAR_APART * ratio.low:
         return ""
     return f"the {noun}s differ too much to tell"
@@ -105,7 +101,7 @@ def spread_words(estimate: Estimate | None, noun: str) -> str:
 
 def where_words(estimate: Estimate, noun: str) -> str:
     """What a result holds for: `in this one prompt`, `in these 3 repeats`, or `here` for FEW groups
-    or more. A few repeats or prompts say nothing about others."""
+    or more."""
     if estimate.groups < 2:
         return f"in this one {noun}"
     return f"in these {estimate.groups} {noun}s" if estimate.groups < FEW else "here"

@@ -1,6 +1,5 @@
 """Makes text of a visitor or a model safe for a line of the page: signs replace control characters,
-and the invisible or direction-changing characters of SIGNS. `prose` of ui/components/assets/text.js
-does the same."""
+and the invisible or direction-changing characters of SIGNS."""
 
 from __future__ import annotations
 

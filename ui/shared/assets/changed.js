@@ -1,7 +1,6 @@
 () => {
-  // A control was changed: with "Run on change" on, or after choosing a preset (ui/live/rerun.py), click the hidden button
-  // #live-rerun once no change comes any more and the form is settled (settled.js), so that all fields of a preset have
-  // arrived and were checked.
+  // A control was changed. With "Run on change" on, or after choosing a preset (ui/live/rerun.py), clicks the hidden
+  // button #live-rerun once the form is settled (settled.js): all fields of a preset have arrived and were checked.
   const STILL_MS = 400, AGAIN_MS = 50;
   const on = () => window.specscopePreset || document.querySelector("#live-onchange input")?.checked;
   const press = () => {

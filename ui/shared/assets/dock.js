@@ -1,5 +1,5 @@
 // The dock's tabs: which of its panes is shown. A second click on the open tab closes the dock. For a run with routing
-// or a vote it opens on Who (data-usual), until a visitor has clicked a tab or a link has named one. Text nodes only.
+// or a vote it opens on Who, unless a visitor has clicked a tab or a link has named one.
 const dock = element.closest(".sp-dock"), board = dock.closest(".sp-board");
 const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
 const MEANINGS = {
@@ -36,21 +36,21 @@ for (const name of panes) {
 }
 root.replaceChildren(bar);
 if (dock.id === "live-dock") dock.dataset.part = "dock";
-// A lesson opens the pane with its picture (lesson.js): with this event, or with `lessonDock` if the dock is mounted later.
+// A lesson opens the pane with its picture by this event, or by `lessonDock` if the dock is mounted later.
 addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) show(detail.name); });
 const lesson = dock.id === "learn-dock";
 dock.addEventListener("specscope-run", ({ detail: usual }) => {
   dock.dataset.usual = usual;
   if (usual === "who" && !anyPress && !lesson) show("who");
 });
-// Shows the pane that a link or a step of the browser's history names (links.js).
+// Shows the pane that a link or a step of the browser's history names.
 function follow(view) {
   if (lesson || !view || dock.id !== `${view.page}-dock`) return;
   anyPress = view.dock === "closed" || panes.includes(view.dock);
   show(anyPress ? view.dock.replace("closed", "") : dock.dataset.usual);
 }
 addEventListener("specscope-view", ({ detail }) => follow(detail));
-// On a phone the dock is below the pictures: pressing a token there scrolls to the dock, which explains it.
+// On a narrow screen the dock is below the pictures: pressing a token or node scrolls to the dock.
 const PHONE = "(max-width: 999px)";
 board.addEventListener("click", ({ target }) => {
   if (!matchMedia(PHONE).matches || !target.closest(".ss-tok, .ss-node")) return;

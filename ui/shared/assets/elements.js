@@ -1,4 +1,4 @@
-// Put before each component's own script, in one function with it (ui/shared/parts.py). Text nodes only.
+// Put before each component's own script, in one function with it. Text becomes text nodes, never markup.
 const root = element.querySelector(".sp-shell");
 function node(tag, className, ...children) {
   const created = document.createElement(tag);
@@ -6,7 +6,7 @@ function node(tag, className, ...children) {
   created.append(...children.filter((child) => child != null));
   return created;
 }
-// `name`: for screen readers, where the label alone does not say what is pressed.
+// `name`: for screen readers.
 function button(className, label, action, name) {
   const created = node("button", className, label);
   created.type = "button";
@@ -27,8 +27,8 @@ function scroller(label, table, className = "") {
   created.setAttribute("aria-label", label);
   return created;
 }
-// Answers may overtake each other: a value with a smaller number `n` than the one shown is older, and ignored. Returns
-// whether it was taken.
+// Answers may overtake each other: a value with a smaller `n` than the shown one is ignored. Returns whether it was
+// taken.
 let shown = {};
 function takeNewest() {
   const value = props.value || {};
@@ -36,8 +36,8 @@ function takeNewest() {
   if (newer) shown = value;
   return newer;
 }
-// poll(milliseconds): triggers `tick` at this interval (0: never) while the component is visible, and at once when it or
-// its browser tab comes into view, since its value is old then.
+// poll(milliseconds): triggers `tick` at this interval (0: never) while the component is visible, and at once when it
+// or its browser tab comes into view.
 const poll = (() => {
   let interval = 0;
   let timer = 0;

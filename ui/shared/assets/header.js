@@ -1,6 +1,4 @@
-// Chips of the loaded models, the engine's state, the switch of large type. Text nodes only.
-// A chip has the letter, the part of the name that differs from other names, and in a run how many of the drafter's tokens
-// were accepted. Hover and focus show the rest.
+// Chips of the loaded models, the engine's state, the switch of large type. Hover and focus show a chip's description.
 function chip(model) {
   const created = node("span", "sp-chip sp-told");
   created.tabIndex = 0;
@@ -45,7 +43,7 @@ function largeType() {
   created.setAttribute("aria-pressed", String(document.documentElement.classList.contains("ss-large")));
   return created;
 }
-// In large type on a low screen the command row gives its room to the dock (live.css): the button that shows it again.
+// In large type on a low screen the dock has the room of the command row (live.css): this button shows the row.
 function rowBack() {
   const created = button("sp-row-back", "Run▾", () => {
     const shown = document.documentElement.toggleAttribute("data-command");
@@ -55,7 +53,7 @@ function rowBack() {
   created.setAttribute("aria-expanded", "false");
   return created;
 }
-// Moves the focus past the chips, tabs and the form to the rounds of the open tab, else to its first region that scrolls.
+// Moves the focus to the rounds of the open tab, else to its first region that scrolls.
 function skip() {
   const visible = (selector) => [...document.querySelectorAll(selector)].find((one) => one.offsetParent !== null);
   (visible(".ss-columns") ?? visible("#tabs .ss-scroll, #tabs [role=region]"))?.focus();
@@ -68,7 +66,6 @@ const stateText = node("span");
 const rest = node("span", "sp-chip sp-told sp-rest");
 rest.tabIndex = 0;
 rest.setAttribute("role", "group");
-// Loads the model that the server offers.
 const offer = button("sp-header-offer", "", () => trigger("select", { do: "offer" }));
 offer.hidden = true;
 state.append(node("span", "sp-dot"), stateText);
@@ -84,16 +81,14 @@ function drawModels(models) {
   }
   const drawn = [...chips.children].filter((one) => one !== rest);
   models.forEach((model, i) => drawScore(drawn[i], model));
-  // Fitting makes the browser lay out: only where a width or the order of drafters may have changed.
+  // Fitting makes the browser lay out: it is done if a width or the order of drafters may have changed.
   const shape = signature + drawn.map((one) => one.textContent.length + ("idle" in one.dataset ? "-" : "")).join();
   if (chips.dataset.shape === shape) return;
   chips.dataset.shape = shape;
   fit();
 }
-// While the line is too long, in this order: the LLM's facts and the end of its name are cut; the names of drafters that
-// drafted nothing are hidden; each count goes below its name; the LLM's name is hidden; once a run has counts, all names
-// are; the counts of proposals are hidden; drafters are hidden, those that drafted nothing first, since no picture has
-// their letters.
+// While the chips do not fit, each step below hides or cuts more of them (page.css). Last, drafters are hidden, those
+// that drafted nothing first: no picture has their letters.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
   chips.classList.remove("sp-tight", "sp-tighter", "sp-brief", "sp-stacked", "sp-compact", "sp-lettered");
@@ -129,7 +124,7 @@ function show(drafters, count) {
   rest.dataset.told = label;
   rest.setAttribute("aria-label", label);
 }
-// How far a study is: the figures of its progress bar if that is visible, so that both agree; else those of the value.
+// How far a study is. The figures of its progress bar, if that is visible, so that both agree.
 function measured(value) {
   const bar = [...document.querySelectorAll(".sp-study")].find((one) => one.offsetParent !== null);
   return bar ? bar.dataset.measured : value.measured;
@@ -157,8 +152,8 @@ function draw() {
   document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
   document.documentElement.toggleAttribute("data-preset-runs", Boolean(shown.preset_runs));
 }
-// Marks the open tab for style sheets. Chips show counts on Live only, so their line is fitted again for each tab.
-// A tab chosen in Gradio's overflow menu gets into the line only after the previous tab has lost `aria-selected`.
+// Marks the open tab for style sheets. Chips show counts on Live alone: their line is fitted again for each tab. A tab
+// chosen in Gradio's overflow menu gets into the line after the previous tab has lost `aria-selected`.
 let tabLine = null;
 function markTab() {
   const line = document.querySelector("#tabs > .tab-wrapper");
@@ -173,7 +168,6 @@ function markTab() {
 }
 markTab();
 new MutationObserver(markTab).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["aria-selected"] });
-// Polls often while the engine works, otherwise seldom (`ask_ms`).
 function update() {
   draw();
   poll(shown.ask_ms || 5000);

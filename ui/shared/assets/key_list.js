@@ -1,5 +1,5 @@
 () => {
-  // The list of keys: `?` opens and closes it on every tab, a button in the settings opens it. Text nodes only.
+  // The list of keys: `?` opens and closes it.
   const KEYS = [
     ["r", "run"], ["s", "stop"], ["Ctrl Enter", "run, from the prompt too"], ["space", "play or pause"],
     ["← →", "previous, next round"], [", .", "previous, next stage"], ["l", "last round"], ["p n", "previous, next lesson"],
@@ -20,6 +20,5 @@
   close.addEventListener("click", () => list.close());
   list.addEventListener("click", ({ target }) => target === list && list.close());  // outside of the box
   document.body.append(list);
-  // A modal dialog takes the focus, closes on Escape, and gives the focus back.
   window.specscopeKeys = () => (list.open ? list.close() : list.showModal());
 }

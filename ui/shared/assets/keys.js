@@ -1,5 +1,5 @@
 () => {
-  // Keys that click buttons, outside of inputs. Each key has a button on the page, so no key is needed.
+  // Keys that click buttons, outside of inputs.
   const KEYS = {
     r: "run", s: "stop", ".": "step", ",": "step-back",
     ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow",
@@ -9,8 +9,7 @@
     "input:not([type=radio]):not([type=checkbox]):not([type=range])";
   const PRESSED = "button, a, summary, label, input, [role=button], [role=region], [role=group]";
   const ARROWED = "input[type=radio], input[type=range], [role=slider], [role=tablist]";
-  // Gradio's radios are each a group of their own, reached by Tab and chosen by the space bar. There the arrows would do
-  // nothing, so they change the round; in a group of several they choose.
+  // A radio alone in its group cannot be moved by arrows: there the arrows change the round.
   const alone = ({ type, name }) => type === "radio"
     && document.querySelectorAll(`input[type=radio][name="${CSS.escape(name)}"]`).length === 1;
   // Stop replaces Run once the server has answered: the key of Stop before that is meant for the new run.
@@ -22,7 +21,7 @@
   function button(name) {
     const waits = document.querySelector("#live-run")?.offsetParent && performance.now() - ran < ANSWERED_MS;
     if (name === "stop" && waits) return document.querySelector("#live-stop");
-    // Stop has the place of Run during a race too, but the key of Run starts a new run.
+    // During a race Stop has the place of Run, but the key of Run starts a new run.
     const races = document.documentElement.dataset.liveState === "racing" && document.querySelector("#live-stop")?.offsetParent;
     if (name === "run" && races) return document.querySelector("#live-run");
     if (name === "large") return document.querySelector(".sp-large");
@@ -57,7 +56,7 @@
     const found = name && button(name);
     if (found) { event.preventDefault(); found.click(); }
   });
-  // The server stops the run of a closed tab; after a reload the tab says so (ui/shared/links.py).
+  // The server stops the run of a closed tab; after a reload the tab says so.
   addEventListener("pagehide", () => {
     const left = document.documentElement.dataset.liveState;
     if (!["running", "queued"].includes(left)) return;

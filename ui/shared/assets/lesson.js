@@ -1,4 +1,4 @@
-// A lesson: a button for each lesson, its text, what to look at. Text nodes only.
+// A lesson: a button for each lesson, its text, what to look at.
 const inOrder = (all) => Object.entries(all || {}).sort(([a], [b]) => a - b).map(([, one]) => one);
 function step(number, { t, s, done }, at) {
   const open = () => trigger("select", { lesson: number, press: performance.now() });
@@ -19,7 +19,7 @@ function glossary(words) {
   const list = node("dl", "", ...inOrder(words).flatMap(({ w, m }) => [node("dt", "", w), node("dd", "", m)]));
   return node("details", "sp-words", node("summary", "", "Words"), list);
 }
-// learn.css shows the lesson's pictures above the dock; the dock opens at the lesson's pane.
+// Chooses the lesson's pictures (learn.css) and the dock's pane.
 function choosePictures({ pictures, dock }) {
   Object.assign(document.documentElement.dataset, { lesson: pictures, lessonDock: dock });
   dispatchEvent(new CustomEvent("specscope-dock", { detail: { id: "learn-dock", name: dock } }));
@@ -34,7 +34,7 @@ function draw() {
   root.replaceChildren(steps(value), glossary(value.words), title, ...text, look);
   const current = root.querySelector("[aria-current=step]");
   if (focused) current?.focus();
-  // The buttons of the lessons are one line, which scrolls where it is too narrow.
+  // The buttons of the lessons are one line, which may scroll.
   if (current) current.parentElement.scrollLeft = current.getBoundingClientRect().left - current.parentElement.getBoundingClientRect().left - 60;
   // A new lesson is read from its beginning, with its own picture in the dock.
   if (root.dataset.at !== String(value.at)) {
@@ -47,7 +47,7 @@ function draw() {
 const POINTED_MS = 4000;
 let running = 0;
 window.specscopeLesson = {
-  // A run begins (1) or ends (-1): while one runs, Stop takes the place of Run, as on Live.
+  // A run begins (1) or ends (-1).
   runs(change) {
     running += change;
     document.documentElement.toggleAttribute("data-lesson-runs", running > 0);

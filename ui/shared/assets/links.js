@@ -1,31 +1,30 @@
-// Updates the page's address with the open tab, run, place, dock and clock, so that it can be shared, and copies it.
-// Tabs and runs are steps of the browser's history. Invisible; mounted with the page.
+// Updates the page's address with the open tab, run, place, dock and clock, and copies it. Tabs and runs are steps of
+// the browser's history.
 const OURS = ["tab", "lesson", "run", "round", "stage", "node", "shown", "dock", "clock"];
 const STILL_MS = 250, TOLD_MS = 2000, SETTLES_MS = 4000, AWAITED_MS = 30000;
 const MOVES = ["wheel", "pointerdown", "touchmove", "keydown"];
 const initialQuery = new URLSearchParams(location.search);
-// `places`: of each tab with a board, what its scrubber shows.
+// `places`: by tab, the run and place that its scrubber shows.
 const state = { places: {}, lesson: Number(initialQuery.get("lesson")) || 0 };
-// The address is not changed before the run that it names is open (`ready`).
-// `awaited`: the step of the history that back or forward has requested, until it is shown, the visitor does something
-// else, or a timeout: a deleted run never comes.
+// The address is not changed before the run that it names is open (`ready`). `awaited`: the step of the history that
+// back or forward has requested, until it is shown, the visitor does something else, or AWAITED_MS have passed.
 // `waits`: the opening run, which the address names, is still being recorded.
 let ready = false, waits = false, timer = 0, awaited = null, awaitTimer = 0;
 const tab = () => (document.querySelector("#tabs [role=tab][aria-selected=true]")?.textContent || "").trim().toLowerCase();
-// `whole`: also with the opening run while it plays unasked, for which the page's own address names no run.
+// `whole`: also names the opening run while it plays untouched.
 function address(name, whole = false) {
   const url = new URL(location.href);
   OURS.forEach((one) => url.searchParams.delete(one));
   const place = state.places[name];
   const shown = place?.run && (whole || !place.untouched) ? { run: place.run, ...place.fields } : {};
   const lesson = name === "learn" && state.lesson;
-  const own = name === (shown.run ? "sessions" : "live") ? null : name || null; // a run opens Sessions, nothing opens Live
+  const own = name === (shown.run ? "sessions" : "live") ? null : name || null;  // a link with a run opens Sessions, one without opens Live
   for (const [field, value] of Object.entries({ ...(lesson ? { lesson } : { tab: own }), ...shown, ...panes(name) })) {
     if (value != null) url.searchParams.set(field, value);
   }
   return url;
 }
-// The dock's pane and the race's clock, null for the usual ones. Until the tab is drawn, those that the link names.
+// The dock's pane and the race's clock, null for the usual ones. Before the tab is drawn, those of the link.
 function panes(name) {
   const { at, usual } = document.querySelector(`#${name}-dock`)?.dataset ?? {};
   const linked = link.view.page === name ? link.view : {};
@@ -33,7 +32,7 @@ function panes(name) {
   const clock = name === "live" ? document.querySelector("#live-figures .ss-clock")?.dataset.chosen ?? null : null;
   return { dock: name === "learn" || at === usual ? null : at || "closed", clock };
 }
-// The tab that a query opens, and what it wants to see there (dock.js, race_clock.js).
+// The tab that a query opens.
 function tabOf(query) {
   const [lesson, run, name] = ["lesson", "run", "tab"].map((one) => query.get(one)?.toLowerCase());
   if (lesson) return "learn";
@@ -43,7 +42,7 @@ function showView(query) {
   link.view = { page: tabOf(query), dock: query.get("dock"), clock: query.get("clock") };
   dispatchEvent(new CustomEvent("specscope-view", { detail: link.view }));
 }
-// Another tab, run or lesson is another step of the history; another round, or another run of a lesson, is the same one.
+// The step of the history that an address belongs to. Another round, or another run of a lesson, is the same step.
 function step(url) {
   const [tab, lesson, run] = ["tab", "lesson", "run"].map((one) => url.searchParams.get(one));
   return lesson ? `lesson ${lesson}` : run === "opening" ? "live" : run ? `${tab} ${run}` : tab ?? "live";
@@ -52,7 +51,7 @@ function awaitNothing() {
   clearTimeout(awaitTimer);
   awaited = null;
 }
-// The first press hides the message about a link that was wrong.
+// A press hides the message about a wrong link.
 function onPress() {
   awaitNothing();
   if (document.querySelector("#link-said .sp-line")) document.documentElement.toggleAttribute("data-link-read", true);
@@ -73,7 +72,7 @@ function updateSoon() {
   clearTimeout(timer);
   timer = setTimeout(update, STILL_MS);
 }
-// Back and forward: the tab, and the lesson, or the run if its board shows another one.
+// Back and forward open the tab, and the lesson or run.
 window.addEventListener("popstate", () => {
   const query = new URLSearchParams(location.search);
   const [run, lesson] = [query.get("run"), Number(query.get("lesson"))];
@@ -109,7 +108,7 @@ async function copy(id) {
     window.prompt("The link:", url.href); // a browser without access to the clipboard
   }
 }
-// Scrolls to the run that the address names, until the layout has settled or the visitor scrolls.
+// Scrolls to the run, until SETTLES_MS have passed or the visitor scrolls.
 function intoSight() {
   const show = () => document.querySelector("#sessions-notice")?.scrollIntoView({ block: "start" });
   const watched = new ResizeObserver(show);
@@ -132,7 +131,7 @@ const link = (window.specscopeLink = {
   },
   turned: updateSoon,
   lesson(number) { state.lesson = number; updateSoon(); },
-  // A board's scrubber was drawn. A run in the queue has no id yet, so it is no step of the history. Another run is named
+  // A board's scrubber was drawn. A run in the queue has no id yet: it is no step of the history. Another run is named
   // at once: a page that is reloaded during a run opens it.
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;

@@ -1,4 +1,4 @@
-// The runs of a lesson as a table, the one on the board marked; a press of a row's name shows its run there. Text nodes only.
+// The runs of a lesson as a table; a press of a row's name shows its run on the board.
 function headOf(head, note) {
   const heads = Object.values(head).map(({ t, means }) => {
     const created = heading("col", t);
@@ -7,7 +7,7 @@ function headOf(head, note) {
   });
   return node("thead", "", node("tr", "", heading("col", `your runs (▸\u00a0shown)${note ? `; ${note}` : ""}`), ...heads));
 }
-// A time, and below it the range of its repeats; room is kept for the range before there is one.
+// A time, and below it the range of its repeats; without a range its room is kept.
 function cellOf(text, isTime, range) {
   return node("td", isTime ? "sp-time" : "", text, isTime ? node("span", "sp-range", range || "\u00a0") : null);
 }

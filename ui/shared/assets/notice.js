@@ -1,4 +1,4 @@
-// A notice: lines of text whose kind is shown by glyph and colour. Text nodes only.
+// A notice: lines of text whose kind is shown by glyph and colour.
 const GLYPHS = { info: "›", good: "✔", warn: "!", error: "✕" };
 const NAMES = { info: "", good: "Good: ", warn: "Note: ", error: "Error: " };
 function line() {
@@ -26,8 +26,8 @@ function draw() {
   });
   if (lines.length !== before) reach();
 }
-// A notice that scrolls, or that an ellipsis cuts, can be reached by keys. Measured seldom, since measuring makes the
-// browser lay out.
+// A notice that scrolls, or that an ellipsis cuts, can be reached by keys. Measured seldom: measuring makes the browser
+// lay out.
 const STILL_MS = 300;
 let still = 0;
 function reach() {
@@ -35,11 +35,11 @@ function reach() {
   root.tabIndex = root.scrollHeight > root.clientHeight || [...root.children].some(cut) ? 0 : -1;
 }
 new ResizeObserver(reach).observe(root);  // in a narrower window the same words take more lines
-// Lines that expire (`again`) are requested again while the notice is visible.
+// With `again`, the lines are requested again while the notice is visible.
 const AGAIN_MS = 2000;
 function update() {
   takeNewest();
-  // Together with the pictures of the same moment, which are drawn in the next frame (frame.js).
+  // Together with the pictures of the same moment, which are drawn in a later frame (frame.js).
   requestAnimationFrame(() => requestAnimationFrame(draw));
   poll(shown.again ? AGAIN_MS : 0);
 }

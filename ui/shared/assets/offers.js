@@ -1,4 +1,4 @@
-// What can be loaded: one table, a body for each offer, a row for each of its models. Text nodes only.
+// What can be loaded: one table, a body for each offer, a row for each of its models.
 const TABLE_PX = 640;
 const GROUPS = {
   loaded: "Loaded now", bundled: "Bundled", smollm2: "A chat model for a CPU", cached: "In the local Hugging Face cache",
@@ -6,7 +6,7 @@ const GROUPS = {
 };
 const COLUMNS = [["model", "Model"], ["count", "Parameters"], ["memory", "Memory"], ["place", "Where"], ["whole", "Together"]];
 const VERDICTS = { fits: ["✔", "fits"], tight: ["✕", "does not fit"], unknown: ["?", "size not known"], loaded: ["●", "loaded"] };
-// On a narrow screen rows are drawn as cards: with the roles it stays a table for screen readers.
+// Rows may be drawn as cards: with the roles they stay a table for screen readers.
 function role(name, part) {
   part.setAttribute("role", name);
   return part;
@@ -36,7 +36,7 @@ function badge({ letter, slot }) {
 function pick(label, spoken, what) {
   return button("sp-use", label, () => trigger("select", what), spoken);
 }
-// An offer that does not fit in memory cannot be begun, unless another number format or device makes it fit.
+// An offer that does not fit in memory cannot be chosen.
 function markFit(choice, offer) {
   choice.disabled = offer.verdict === "tight";
   if (choice.disabled) choice.title = offer.lack;
@@ -84,7 +84,7 @@ function draw() {
   }
   root.replaceChildren(...(offers.length ? [table] : []));
 }
-// A card for each offer where the table has no room: on a narrow screen, and in large type.
+// A card for each offer if the table has no room.
 function fit() {
   const scale = parseFloat(getComputedStyle(root).getPropertyValue("--ss-scale")) || 1;
   root.classList.toggle("sp-cards", root.clientWidth < TABLE_PX * scale);

@@ -1,4 +1,4 @@
-// One point of a grid: its figures, and its runs; a run's button opens it. Text nodes only.
+// One point of a grid: its figures, and its runs; a run's button opens it.
 function figures(all) {
   return node("dl", "sp-point-figures", ...all.map(({ name, text }) => node("div", "", node("dt", "", name), node("dd", "", text))));
 }

@@ -1,13 +1,13 @@
 () => {
-  // For each click on a counted button: how often Stop had been clicked before it. Counted at the click itself: Gradio
-  // collects a click's values first, and those of a later Stop may reach the server before them.
+  // For each click on a counted button: how often Stop had been clicked before it. Counted at the click: values of a
+  // later Stop may reach the server before those of this click.
   const COUNTED = ["live-run", "live-rerun", "live-race"];
   const waiting = Object.fromEntries(COUNTED.map((id) => [id, []]));
   let stops = 0;
   const RUNS = ["live-run", "learn-run", "learn-try", "sessions-again"];
   document.addEventListener("click", (event) => {
     const id = event.target.closest?.("button")?.id;
-    // The second half of a double click is no second run, which would cancel the first.
+    // The second half of a double click would cancel the first run.
     if (event.detail > 1 && RUNS.includes(id)) return event.stopImmediatePropagation();
     if (id === "live-stop") stops += 1;
     else waiting[id]?.push(stops);

@@ -1,4 +1,4 @@
-// The progress of a study: a bar, words, Stop and Go on. Text nodes only.
+// The progress of a study: a bar, words, Stop and Go on.
 const GLYPHS = { running: "▸", waiting: "…", stopping: "…", stopped: "■", completed: "✔", failed: "✕", interrupted: "⚡" };
 function control(label, name, study) {
   const created = button("sp-button", label, () => trigger("select", { do: name, study: study() }));
@@ -54,7 +54,7 @@ function draw() {
   parts.trouble.hidden = !shown.trouble;
   document.dispatchEvent(new Event("specscope-measured"));  // to the header
 }
-// On a narrow screen the form is above: what was begun is scrolled to, unless the visitor has scrolled meanwhile.
+// On a narrow screen, after a study was begun, the page scrolls to it unless the visitor has scrolled meanwhile.
 const BEGIN = "#compare-begin, #tune-start, #prompts-measure";
 const NARROW = matchMedia("(max-width: 999px)");
 const CALM = matchMedia("(prefers-reduced-motion: reduce)");
@@ -71,7 +71,6 @@ function follow() {
   if (NARROW.matches && !seen && Math.abs(scrollY - pressed.at) < 2) root.scrollIntoView({ behavior: CALM.matches ? "auto" : "smooth" });
   pressed = null;
 }
-// Often while a study is measured, seldom at rest, when another tab or a client may begin one.
 function update() {
   takeNewest();
   draw();

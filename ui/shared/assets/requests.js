@@ -1,5 +1,5 @@
-// All live requests as a table, and how busy each model is. Rows are updated in place, so that nothing flickers under the
-// pointer. Text nodes only.
+// All live requests as a table, and how busy each model is. Rows are updated in place: nothing flickers under the
+// pointer.
 const HEADS = ["request", "tokens written", "may draft", "verified ■ of drafted", "accepted", "now"];
 function setText(part, text) {
   if (part.textContent !== String(text ?? "")) part.textContent = text ?? "";
@@ -88,7 +88,6 @@ function draw() {
   fill(parts.lanes, lanes, createLane, drawLane);
   busy.classList.toggle("sp-quiet", !lanes.length);
 }
-// Often while requests run, seldom at rest.
 function update() {
   draw();
   poll(shown.ask_ms || 1500);

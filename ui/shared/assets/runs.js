@@ -1,11 +1,11 @@
-// Past runs as a table; a click on a row opens its run, and so does the row's button. Text nodes only.
+// Past runs as a table; a click on a row opens its run.
 const USUAL = "temperature 0";
 const MARKS_PX = 4;
 const GLYPHS = { completed: "✔", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
 function head(mean) {
   return node("thead", "", node("tr", "", heading("col", "configuration", "sp-col-text"), heading("col", mean, "sp-col-mean")));
 }
-// On a narrow screen the opened run is below the list: it is scrolled to.
+// On a narrow screen the opened run is below the list: the page scrolls to it.
 const NARROW = matchMedia("(max-width: 999px)");
 let pressed = "";
 function openRun(run) {
@@ -24,7 +24,7 @@ function pressRow(event, run) {
   const dragged = down && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) > MARKS_PX;
   if (!dragged && !event.target.closest("button, a, input")) openRun(run);
 }
-// What differs comes first: the configuration, or the point of a study's run; the prompt is below.
+// The configuration, or the point of a study's run; the prompt is below.
 function textCell(run, mean) {
   const name = `${run.title}, ${run.mean} ${mean}, ${run.when}: ${run.prompt}`;
   const open = button("sp-open", node("b", "", run.title), () => openRun(run), name);
@@ -52,7 +52,7 @@ function row(run, { selected, mean }) {
   }
   return created;
 }
-// These buttons are Gradio's, which overwrites `disabled` only when it updates a button's properties.
+// Gradio overwrites `disabled` when it updates a button's properties.
 function offerPages({ page = 1, pages = 1 }) {
   for (const [name, isLast] of [["previous", page <= 1], ["next", page >= pages]]) {
     const turn = document.querySelector(`#sessions-${name}`);

@@ -1,9 +1,8 @@
 () => {
-  // A control was changed. One action may change several controls, whose events come one by one, and a folded control
-  // fires before the others have their new values. So once no event comes any more, the server checks the whole form:
-  // what these settings allow, and which preset they are. One check at a time, since an older answer must not overwrite a
-  // newer one. A check without an answer is repeated, and once more if its answer arrives after all. If the answer is that
-  // fields are still on their way (ui/shared/pending_fields.py), the check is repeated a little later.
+  // A control was changed. One action may change several controls, whose events come one by one. Once no event comes
+  // any more, the server checks the whole form: what these settings allow, and which preset they are. One check runs at
+  // a time: an older answer must not overwrite a newer one. A check without an answer is repeated. If fields are still
+  // on their way (ui/shared/pending_fields.py), the check is repeated a little later.
   const STILL_MS = 60, LATER_MS = 150, LOST_MS = 5000, TRIES = 3;
   const state = (window.specscopeSettled ??= { timer: 0, late: 0, asked: false, again: false, tries: 0, out: 0 });
   const awaited = () => performance.now() < (window.specscopeAwaited ?? 0);

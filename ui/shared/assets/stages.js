@@ -1,4 +1,4 @@
-// The stages of a loading: a line for each model, what is done and how long each took. Text nodes only.
+// The stages of a loading, a line each.
 const GLYPHS = { done: "✔", now: "›", failed: "✕" };
 function line(entry) {
   const mark = node("span", "sp-glyph", GLYPHS[entry.state] || "›");

@@ -1,4 +1,4 @@
-// Past studies as a table: open one, delete one (after a second click), turn the page. Text nodes only.
+// Past studies as a table: opens one, deletes one after a second click, turns the page.
 const GLYPHS = { running: "▸", waiting: "…", stopping: "…", stopped: "■", completed: "✔", failed: "✕", interrupted: "⚡" };
 let unconfirmed = "";  // the study whose deletion is to be confirmed
 function deletion({ study, title, live }) {
