@@ -1,7 +1,6 @@
 """Measuring a plan cell by cell: a resumable generator of events over a store.
 
-Stored cells are not measured again, so an interrupted study continues at the interrupted cell. The
-caller passes the function that measures a cell; nothing here depends on models or prompts.
+Stored cells are not measured again.
 """
 
 from __future__ import annotations
@@ -43,10 +42,9 @@ def conduct(
 ) -> Generator[StudyEvent[T], None, None]:
     """Measures the cells that are not in `store`, in order.
 
-    `go` is called before each attempt to measure a cell. It may wait (for a visitor's run), and
-    returns False to stop. `measure` raises CellInterruptedError if the cell has to be measured
-    again; after MAX_ATTEMPTS interruptions of one cell the study ends. Other errors reach the
-    caller; stored results stay. Closing the generator stops between two cells.
+    `go` is called before each attempt to measure a cell. It may wait, and returns False to stop.
+    `measure` raises CellInterruptedError if the cell has to be measured again; after MAX_ATTEMPTS
+    interruptions of one cell the study ends. Other errors of `measure` propagate.
     """
     stored = set(store.cells())
     # In the plan's order, so that a resumed study is interleaved like an uninterrupted one.
@@ -55,7 +53,6 @@ def conduct(
     num_done = total - len(todo)
     yield StudyBegun(num_done, total)
     for cell in todo:
-        # `go` is called before each attempt, since the cause of an interruption may persist.
         for attempt in range(MAX_ATTEMPTS):
             if not go():
                 yield StudyEnded(False, "stopped", num_done, total)
@@ -71,7 +68,7 @@ def conduct(
                     yield StudyEnded(False, reason, num_done, total)
                     return
                 continue
-            # Stored before it is reported: what a tab shows is on disk.
+            # Stored first: a reported result is on disk.
             store.keep(cell, result)
             num_done += 1
             yield CellMeasured(cell, result, time.perf_counter() - start, num_done, total)

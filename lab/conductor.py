@@ -1,8 +1,7 @@
 """Measures studies one at a time, on its own thread.
 
-A study belongs to the store: it continues when every tab is closed, and any tab can show its
-progress. A visitor's run or a model load takes precedence: no cell starts during it, and a cell
-that it interrupts is measured again.
+A study continues when every tab is closed. A visitor's run or a model load takes precedence: no
+cell starts during it, and a cell that it overlaps is measured again.
 """
 
 from __future__ import annotations
@@ -33,13 +32,11 @@ __all__ = ["Conductor"]
 POLL_S = 0.02
 """Seconds between two checks for visitors' runs and model loads."""
 HEARTBEAT_S = 20.0
-"""Seconds between heartbeats in the log, by which other servers see that the study is still being
-measured."""
+"""Seconds between heartbeats in the log; they tell other servers that a study is being measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""Before the first cell, this many of the first configurations are run for at most WARMING_TOKENS
-tokens each; see `Conductor._warm`."""
+"""See `Conductor._warm`."""
 WARMING_TOKENS = 8
 
 
@@ -60,11 +57,12 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Stores a new study and starts to measure it. Raises ConfigError if a prompt or a
-        configuration cannot be run. Raises StudyError if the study's models are not loaded, or
-        while this server measures another study. In these cases nothing is stored. Raises
-        StudyError while another server measures a study, and StoreError if the log fails, for
-        example because it is locked; then the new study may be stored, as stopped."""
+        """Stores a new study and starts to measure it.
+
+        Raises ConfigError if a prompt or a configuration cannot be run. Raises StudyError if the
+        study's models are not loaded, or while another study is measured. Raises StoreError if the
+        log fails. If the log fails or another server measures a study, the new study may be stored.
+        """
         # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():
@@ -74,8 +72,7 @@ class Conductor:
         self._start_thread(study, owner)
 
     def resume(self, study: Study, owner: str = "") -> None:
-        """Continues a stored study. Raises StudyError while another study is measured, or if the
-        models with which the study was begun are not loaded; ConfigError as `begin`."""
+        """Continues a stored study; raises as `begin`."""
         stored_cells = {Cell(*key) for key in self._store.cells(study.study_id)}
         self._reserve(study, owner, sum(cell in stored_cells for cell in study.cells()))
         with self._report_failure():
@@ -85,7 +82,7 @@ class Conductor:
 
     def stop(self, study_id: str = "") -> None:
         """Stops the study with this id, or any study if `study_id` is empty. A running cell is
-        interrupted and has no result; stored results stay."""
+        interrupted; stored results stay."""
         with self._lock:
             if study_id in ("", self._progress.study_id) and self._progress.is_active:
                 self._progress = replace(self._progress, state="stopping")
@@ -113,7 +110,7 @@ class Conductor:
         return thread is None or not thread.is_alive()
 
     def close(self) -> None:
-        """Stops the study and waits for its thread; the next server can resume the study."""
+        """Stops the study and waits for its thread."""
         self.stop()
         if self._thread is not None:
             self._thread.join()
@@ -157,8 +154,7 @@ class Conductor:
             raise
 
     def _claim_in_log(self, study: Study) -> None:
-        """Claims the study in the log, which other servers may share; StudyError if one of them is
-        measuring a study."""
+        """Claims the study in the log, which other servers may share."""
         with self._unsaved_states.discarding_state(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
@@ -181,7 +177,7 @@ class Conductor:
         try:
             store = StoredCells(self._store, study.study_id, self._report_log, self._stop)
             cells = study.cells()
-            # A resumed study keeps the node budget that `auto` resolved to: one for all cells.
+            # A resumed study keeps the node budget that `auto` resolved to.
             self._nodes = stored_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()
             self._warm(study)
@@ -206,11 +202,10 @@ class Conductor:
             self._end(study, state, reason)
 
     def _warm(self, study: Study) -> None:
-        """Makes an uncounted short run of each of the first configurations, and of one with `auto`:
-        an engine's first passes are slower, and only runs give a length policy measured times and
-        resolve `auto`."""
+        """Runs the first configurations briefly, without results: an engine's first passes are
+        slower, and a run resolves `auto`."""
         warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
-        # One configuration with `auto` must run, since its run fixes the study's node budget.
+        # A run with `auto` fixes the study's node budget.
         with_auto = [one for one in others if depends_on_timings(one.speculation)]
         for one in (*warmed, *with_auto[:1]):
             if self._wait_for_turn() and not self._why_models_differ(study):
@@ -260,7 +255,7 @@ class Conductor:
             self._update(log_error=reason)
 
     def _why_models_differ(self, study: Study) -> str:
-        """Why the study cannot continue (its models are no longer loaded); empty if it can."""
+        """The reason to end the study if its models are no longer loaded, else empty."""
         loaded = self._runs.models()
         if study.is_of(loaded):
             return ""

@@ -1,4 +1,4 @@
-"""The bundled prompts, by domain; the benchmarks use the same prompts."""
+"""The bundled prompts, by domain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.prompts import StudyPrompt, prompts_from_file
 
 __all__ = ["domains_of", "example_prompts", "of_domains"]
 
-# The benchmarks' file, so that a visitor tunes on the prompts of the benchmarks' tables.
+# The benchmarks' file: a visitor tunes on the benchmarks' prompts.
 PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts.jsonl"
 
 

@@ -1,8 +1,7 @@
 """A grid: chosen values of chosen fields of SpeculationConfig, and temperatures. Every combination
 is a configuration.
 
-Combinations that cannot run (not lossless, a number out of range) are left out and listed, so that
-the rest can be measured.
+Combinations that cannot run are left out and listed.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
 )
-# Finds the fields in a point's name, for older studies. In a name, values have no space after a
-# comma.
+# Finds the fields in a point's name; values have no space after a comma.
 _AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
 LEFT_OUT = "it was left out when the study began"
 
@@ -116,9 +114,9 @@ def grid(
 ) -> Grid:
     """Every combination of the axes' values, applied to `base`; the last axis varies fastest.
 
-    `drafters`: the loaded drafters (points that name others are refused); None: all are allowed.
-    Raises ConfigError if there is no axis, or if an axis occurs twice. It is also raised if no
-    combination can run, or if there are more than MAX_POINTS combinations.
+    `drafters`: the loaded drafters; None skips the check that a point's drafters are loaded. Raises
+    ConfigError without axes, for a repeated axis, for more than MAX_POINTS combinations, or if no
+    combination can run.
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):
@@ -146,7 +144,6 @@ def _combinations(
     sampling: SamplingParams,
     drafters: Collection[str] | None,
 ) -> Iterator[tuple[dict[str, Any], Configuration | Refused]]:
-    """Yields every combination with its configuration, or with the reason why it cannot run."""
     for values in itertools.product(*(axis.values for axis in axes)):
         point = {axis.field: value for axis, value in zip(axes, values, strict=True)}
         name = point_name(point)
@@ -176,7 +173,7 @@ def grid_of(study: Study) -> Grid:
     """The grid from which a study was made; points that are not in the study are among the refused
     points. Raises ConfigError for a study that was not made from a grid.
 
-    Numbers on an axis are sorted; other values stay in their order.
+    An axis of numbers is sorted.
     """
     by_name = {one.name: one for one in study.configurations if not one.name.startswith(PLAIN)}
     axes = _axes_of(study, by_name)
@@ -246,7 +243,6 @@ def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
     field allows."""
     by_key: dict[Any, Any] = {}
     for value in values:
-        # 2.0 and 2 are the same key, but an integer field would refuse 2.0.
         if value not in by_key or (_fits(field, value) and not _fits(field, by_key[value])):
             by_key[value] = value
     return tuple(by_key.values())

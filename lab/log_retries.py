@@ -16,8 +16,7 @@ from lab.runs import StudyStore
 __all__ = ["StoredCells", "UnsavedStates"]
 
 RETRY_TIMEOUT_S = 120.0
-"""Seconds for which writing a measured cell is retried: a lock is temporary, and measuring the cell
-again would take about as long."""
+"""Seconds for which writing a measured cell is retried."""
 RETRY_INTERVAL_S = 1.0
 
 
@@ -85,15 +84,14 @@ class UnsavedStates:
 
     @contextmanager
     def discarding_state(self, study_id: str) -> Iterator[None]:
-        """No final state is written while the block claims the study; if the block succeeds, the
-        study's old state is discarded."""
+        """No final state is written while the block runs; if the block succeeds, the study's old
+        state is discarded."""
         with self._lock:
             yield
             self._unsaved.pop(study_id, None)
 
     def close(self) -> None:
-        """Ends the thread, then tries once more. States that cannot be written then are lost; the
-        next server marks studies whose process has ended as interrupted."""
+        """Ends the thread, then tries to write once more."""
         self._closing.set()
         thread = self._thread
         if thread is not None:

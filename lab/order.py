@@ -1,8 +1,5 @@
 """The order of measuring: A B C A B C, block after block, so that a noisy moment affects all
-contestants alike.
-
-Ratios are taken within a block. Contestants and items are names.
-"""
+contestants alike."""
 
 from __future__ import annotations
 
@@ -39,8 +36,8 @@ class Cell:
 
 
 def blocks(items: Sequence[str], repeats: int) -> list[Block]:
-    """The blocks of all repeats. All items come before the next repeat, so that an interrupted
-    measurement has covered as many items as possible."""
+    """The blocks, repeat by repeat: an interrupted measurement has covered as many items as
+    possible."""
     return [Block(item, repeat) for repeat in range(repeats) for item in items]
 
 

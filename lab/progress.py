@@ -17,9 +17,8 @@ class Progress:
 
     `state`: empty (none yet), `running`, `waiting` (for a visitor's run or a model load),
     `stopping`, `stopped`, `completed`, `failed`. `is_warming_up`: before the first cell. `lost`:
-    how often a cell was interrupted, for example by a visitor's run. `remaining_s`: an estimate,
-    None before the first measured cell and after the end. `log_error`: why a result could not be
-    written to the log yet; empty if every result was written.
+    how often a cell was interrupted. `remaining_s`: an estimate, None before the first measured
+    cell and after the end. `log_error`: why a result is not in the log yet, else empty.
     """
 
     study_id: str = ""

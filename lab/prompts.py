@@ -58,8 +58,8 @@ class StudyPrompt:
 
 
 def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
-    """Prompts as typed by a person; their ids are 1, 2, .... Raises ConfigError if there are none
-    or too many."""
+    """The prompts of a typed text; their ids are 1, 2, .... Raises ConfigError if there are none or
+    too many."""
     lines = _lines(typed)
     texts = _blocks(lines) if _has_separator(lines) else [line for line in lines if line.strip()]
     return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(texts, start=1))
@@ -135,8 +135,8 @@ def _numbered(prompt_id: str, number: int) -> str:
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """The texts between lines of SEPARATOR. Blank texts are left out, as are empty lines before and
-    after a text."""
+    """The texts between lines of SEPARATOR, without empty lines at both ends. Blank texts are left
+    out."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == SEPARATOR:

@@ -1,8 +1,7 @@
 """Study: configurations x prompts x repeats, as one frozen value that can be stored as JSON.
 
-All cells of a study have the same sampling, so that their texts can be compared. Only the
-temperature may differ between configurations. Each repeat has its own seed, the same for every
-configuration and prompt.
+The cells of a study have the same sampling, except for a configuration's temperature and a repeat's
+seed.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ class Configuration:
 
     @property
     def plain(self) -> bool:
-        """Whether the LLM decodes alone, as the baseline of speed-ups."""
+        """Whether the LLM decodes alone."""
         return self.speculation.never_drafts
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What to measure. `models`: names, each with number format, device and (except in older logs)
-    fingerprint in parentheses, the LLM first; cells run only on these models. `axes`: a grid's
-    fields, each with all requested values, even values with which no point can run.
+    """What to measure. `models`: the LLM first, each as `name (number format, device,
+    fingerprint)`; older studies lack the last parts. `axes`: a grid's fields, each with all
+    requested values.
 
-    Raises ConfigError if a part is missing, named twice or too large, or if a configuration would
-    not be lossless with this sampling.
+    Raises ConfigError for a part that is missing, repeated or too large, or for a configuration
+    that is not lossless with its sampling.
     """
 
     study_id: str
@@ -82,7 +81,7 @@ class Study:
             Request("x", self.sampling_of(one), one.speculation, self.chat)
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
-        """Whether the `loaded` models are the study's models, as far as the study recorded them."""
+        """Whether the `loaded` models are the study's models."""
         # Older studies recorded no fingerprint or no device: these parts are not compared.
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
@@ -135,7 +134,7 @@ class Study:
         return self.sampling_of(self._configuration(name)).greedy
 
     def to_plain(self) -> dict[str, Any]:
-        """The study in JSON's own types only."""
+        """The study in JSON's own types."""
         return {
             "study_id": self.study_id,
             "kind": self.kind,

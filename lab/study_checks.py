@@ -16,11 +16,11 @@ __all__ = ["check", "naming_cell"]
 
 
 def check(study: Study, runs: RunHost) -> None:
-    """Raises ConfigError if a cell cannot be run. The message names the prompt or the
-    configuration, and what is allowed. Nothing is run.
+    """Raises ConfigError if a cell cannot be run; the message names the prompt or the
+    configuration.
 
     Each prompt and each configuration is checked once, not each pair: whether a prompt fits does
-    not depend on the configuration, and whether drafters are loaded does not depend on the prompt.
+    not depend on the configuration.
     """
     plain = SpeculationConfig.preset("autoregressive")
     for prompt in study.prompts:
@@ -38,7 +38,7 @@ def check(study: Study, runs: RunHost) -> None:
 
 @contextmanager
 def naming_cell(cell: Cell) -> Iterator[None]:
-    """Turns a failure inside a cell into a StudyError that names the cell."""
+    """Turns an expected error inside a cell into a StudyError that names the cell."""
     try:
         yield
     except CellInterruptedError:

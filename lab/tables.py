@@ -1,8 +1,7 @@
 """The results of a study: a row per configuration, a row per prompt and configuration, ratios
 within blocks.
 
-Pure functions: from a Study and the results so far to plain rows. A figure that was not measured is
-None.
+A figure that was not measured is None.
 """
 
 from __future__ import annotations
@@ -76,8 +75,7 @@ class ConfigurationRow:
     draft_share: float | None
     same: Same
     drafted_per_pass: float | None = None
-    """The mean depth of verified trees, cut at the text's end. Rounds without drafts count as 0;
-    None if nothing was drafted."""
+    """`num_draft_tokens` per round; None if nothing was drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,7 @@ class PromptRow:
     """The most frequent number of accepted tokens before a rejection; None without rejections."""
     same: Same
     idle: str | None = None
-    """Why nothing was drafted although there were drafters, empty if unknown; None if something was
-    drafted, and for plain decoding."""
+    """Why nothing was drafted, empty if unknown; None if a run drafted or had no drafter."""
     ratios: tuple[float, ...] = ()
     """The speed-ups of the repeats that can be compared; `ratio` is their median."""
     drafted_per_pass: float | None = None
@@ -137,7 +134,8 @@ def group_of(study: Study) -> str:
 
 
 def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:
-    """The fastest configuration by its ratio to plain decoding; by speed if there is no ratio."""
+    """The configuration other than `plain` with the highest ratio, or with the highest speed if no
+    configuration has a ratio."""
     others = [row for row in rows if row.name != plain and row.speed is not None]
     with_ratio = [row for row in others if row.ratio is not None]
     if with_ratio:
@@ -261,7 +259,6 @@ def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
 
 
 def _pooled_length(results: Iterable[Measured]) -> float | None:
-    """1 + accepted / rounds over all rounds: a prompt counts in proportion to its rounds."""
     all_stats = [result.stats for result in results]
     rounds = sum(stats.num_rounds for stats in all_stats)
     return 1 + sum(stats.num_accepted_tokens for stats in all_stats) / rounds if rounds else None
