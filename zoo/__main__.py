@@ -1,8 +1,7 @@
 """The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|tables|
 chat-family|evaluate|samples`.
 
-Exit status 0: success. 2: an error, printed on one line. 130: interrupted; the same command, except
-`prepare`, then reuses what is stored under --out.
+Exit status 0: success. 2: an error, printed on one line. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -236,8 +235,8 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
 def _result_cache(
     arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
 ) -> ResultCache:
-    """The cache under --out of the results of `work` with these models and settings. An interrupted
-    command leaves its results there. NO_CACHE without --out."""
+    """The cache under --out of the results of `work` with these models and settings. NO_CACHE
+    without --out."""
     if arguments.out is None:
         return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]

@@ -1,8 +1,7 @@
 """`python -m zoo answers`: a chat LLM's answers to many questions, as corpora to distil from.
 
-A document is a conversation in the LLM's own chat template, so that `zoo prepare` with the LLM's
-tokenizer reads back the tokens that the LLM was fed and wrote. Documents are written file by file.
-If the process is killed, it loses only unfinished files, at most FILES_AT_ONCE + 1.
+A document is a conversation in the LLM's own chat template. A killed process loses unfinished
+files.
 """
 
 from __future__ import annotations
@@ -24,12 +23,10 @@ __all__ = ["CHAT_PROMPTS", "write_answers"]
 
 CHAT_PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts-chat.jsonl"
 
-# Successive prompts take these in turn, since drafters are used both for greedy and for sampled
-# texts.
+# Successive prompts take these in turn.
 TEMPERATURES = (0.0, 0.8, 0.0, 1.0)
 PROMPTS_OF_A_FILE = 64
-# The most requests in one LLM pass. While the last answers of a file are written, requests of the
-# next files fill the pass.
+# The most requests in one LLM pass.
 MAX_LIVE = 48
 FILES_AT_ONCE = 2
 

@@ -5,7 +5,7 @@ LLM's tokens.
 
 There are two ways. `prompts`, as published: a text that an SSM continues exactly as the LLM does is
 dropped for the SSMs after it. `positions`: a position at which an SSM predicts the LLM's token gets
-a small weight for the SSMs after it (docs/family.md, "Boosting").
+a small weight for the SSMs after it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """`python -m zoo chat-family`: SSMs (small speculative models) for a chat LLM, in minutes on a GPU.
 
-The LLM writes conversations for a part of the time; then students of one shape with one shared
-embedding learn the LLM's distributions together, each with the most weight on its own kinds of
-question, if it has any. All students are measured and written several times during the training. An
-interrupted run can be resumed: it repeats the answers to the development prompts, and the
-unfinished batch of answers or the training steps since the last checkpoint.
+The LLM writes conversations for a part of the time. Then the students, SSMs of one shape that share
+an embedding, learn the LLM's distributions together. An interrupted run can be resumed.
 """
 
 from __future__ import annotations
@@ -67,7 +64,7 @@ CHAIN = 4  # tokens of a draft
 EVALUATIONS = 5
 MAX_MINUTES = 60.0 * 24
 TRAINING = "training"
-"""The name of the training's checkpoint; the answers' checkpoints have other names."""
+"""The name of the training's checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +162,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
         before, spent = spent, plan.clock() - begin
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, losses.mean().item())
-        # EVALUATIONS times at equal intervals, the last time at the end of the budget.
+        # At equal intervals, the last time at the end of the budget.
         if int(spent / budget * EVALUATIONS) > int(before / budget * EVALUATIONS):
             measured = accuracy(trainer.weights, greedy)
             figures = _figures(models, tokens, trainer) | measured

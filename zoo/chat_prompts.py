@@ -1,4 +1,4 @@
-"""Questions of several kinds for a chat LLM. Its drafters are distilled from the answers.
+"""Questions of several kinds for a chat LLM.
 
 A question is a template filled in with one of its topics (`chat_prompts.json`), or with a passage
 of the corpora.

@@ -102,8 +102,7 @@ def read_corpora(
 def library_corpora(
     library: Path, max_bytes: int, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """A small corpus that comes with every interpreter: `code` from `library`, and as `docs` the
-    docstrings of the same files.
+    """A small corpus: `code` from `library`, and as `docs` the docstrings of the same files.
 
     Files are taken in a seeded order, as long as their total size is at most `max_bytes`.
     """

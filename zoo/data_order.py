@@ -2,7 +2,7 @@
 anew in every epoch.
 
 The order is a pure function of seed and position, so that a resumed run continues with the next
-batch. It is independent of models.
+batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`python -m zoo distil`: SSMs (small speculative models) tuned to their LLM.
 
 The loss is the divergence from the LLM's distribution, on corpus text and on texts that the LLM
-wrote. Each SSM trains for its share of the minutes, with checkpoints. Its accuracy on held-out text
-is measured several times. For pools of SSMs see `zoo.boost`.
+wrote.
 """
 
 from __future__ import annotations
@@ -128,9 +127,8 @@ class Teaching:
         return memory
 
     def of_one_length(self) -> TrainingRun:
-        """The run. With `remembered`, all its windows have the length `late_context`, which other
-        runs use only at their end: cached windows cannot become longer later. Short windows alone
-        would not do, since an SSM predicts poorly at positions that it was never trained on."""
+        """The run; with `remembered`, all its windows have the length `late_context`, since cached
+        windows cannot become longer later."""
         if not self.remembered:
             return self.run
         schedule = self.run.preset.schedule

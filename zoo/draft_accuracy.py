@@ -1,7 +1,6 @@
 """How well SSMs predict the LLM's next tokens, on held-out texts that the LLM wrote.
 
-The accuracy is computed from both models' distributions, token by token. `zoo.speedup` measures the
-engine's tokens per LLM pass instead.
+The accuracy is computed from both models' distributions, token by token.
 """
 
 from __future__ import annotations

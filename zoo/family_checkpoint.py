@@ -19,8 +19,8 @@ __all__ = ["FamilyCheckpoint"]
 
 
 class FamilyCheckpoint:
-    """Files in a folder under `out`. The folder's name has a hash of `identity`, so that a run of
-    another family begins anew. `device`: where tensors are loaded."""
+    """Files in a folder under `out`, whose name has a hash of `identity`. `device`: where tensors
+    are loaded."""
 
     def __init__(self, out: Path, identity: Mapping[str, Any], device: torch.device) -> None:
         description = json.dumps(identity, sort_keys=True)
@@ -47,5 +47,5 @@ class FamilyCheckpoint:
             raise ConfigError.of("out", str(path), allowed) from error
 
     def clear(self) -> None:
-        """Removes all files: the same command begins anew next time."""
+        """Removes all files."""
         remove_folder(self._folder)
