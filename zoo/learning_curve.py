@@ -1,5 +1,4 @@
-"""Figures measured during a training run, one JSON line for each measurement. They survive an
-interruption."""
+"""Figures measured during a training run, one JSON line for each measurement."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class LearningCurve:
         replace_file(self._path, lambda file: file.write(text.encode()))
 
     def begin(self) -> None:
-        """Removes the lines of an earlier run."""
+        """Removes all lines."""
         self._path.unlink(missing_ok=True)
 
     def lines(self) -> tuple[dict[str, Any], ...]:

@@ -19,8 +19,8 @@ __all__ = ["Distillation", "Loss", "Total", "next_token"]
 
 
 class Total(NamedTuple):
-    """The summed cost of positions in nats, and the sum of their weights, both scalars: the sums of
-    a step's parts add up to the sums of the step. `weight` needs no gradient."""
+    """The summed cost of positions in nats, and the sum of their weights, both scalars. `weight`
+    needs no gradient."""
 
     cost: Tensor
     weight: Tensor
@@ -51,8 +51,8 @@ class Distillation:
     """Forward KL, sum over v of p(v) (log p(v) - log q(v)) in nats, where p is the `teacher`'s and
     q the model's distribution of the next token (SpecInfer 3, learning-based speculator).
 
-    With `memory` (the teacher's cached most probable tokens), all other tokens count as one token:
-    that can only make the divergence smaller.
+    With `memory` (the teacher's cached most probable tokens), all other tokens count as one token,
+    which can only make the divergence smaller.
 
     If one of the `earlier` models has the same most probable token as the teacher at a position,
     the position has the weight `covered`. All other positions have the weight 1. This is collective
@@ -84,8 +84,8 @@ class Distillation:
         return Total((each * weights).sum(), weights.sum())
 
     def weights(self, inputs: Tensor, best: Tensor) -> Tensor:
-        """Weights of positions (batch, length); `best`: the teacher's most probable tokens
-        there."""
+        """Weights of positions (batch, length); `best` (batch, length): the teacher's most probable
+        tokens."""
         weights = torch.ones_like(best, dtype=torch.float32)
         for model in self.earlier:
             agrees = log_probabilities(model, inputs).argmax(-1) == best

@@ -19,9 +19,9 @@ __all__ = ["autocast", "model_folder", "named_id", "open_model", "weights_id"]
 
 
 def open_model(folder: Path, field: str = "models", vocab_size: int | None = None) -> Any:
-    """The model in `folder`, with at most `vocab_size` tokens: embeddings are often padded, to
-    sizes that differ between models. Raises ConfigError, which names `field`, if there is no model;
-    ModelLoadError if it cannot be loaded."""
+    """The model in `folder`, with at most `vocab_size` tokens: embeddings are often padded. Raises
+    ConfigError, which names `field`, if there is no model; ModelLoadError if it cannot be
+    loaded."""
     if not (folder / "config.json").is_file():
         raise ConfigError.of(field, str(folder), "a folder that holds config.json and weights")
     try:

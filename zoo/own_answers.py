@@ -25,7 +25,7 @@ __all__ = ["OWN_QUESTIONS", "Lengths", "Questions", "TrainingTokens", "own_answe
 
 OWN_QUESTIONS = "own"
 """The kind of the questions that the LLM writes itself."""
-# One is drawn for each answer, since drafters are used both for greedy and for sampled texts.
+# One is drawn for each answer.
 TEMPERATURES = (0.0, 0.0, 0.0, 0.6, 0.8, 0.8, 1.0)
 # A batch ends when this share of its texts has ended; the rest, its longest texts, are cut off.
 ENDED_ANSWERS, ENDED_QUESTIONS = 0.94, 0.9
@@ -58,10 +58,9 @@ class TrainingTokens(NamedTuple):
 
 
 class Questions:
-    """Prompts in the LLM's chat template, each with the index of its kind; the LLM writes at most
-    half of the questions. The LLM's own questions that are in `left_out` are skipped. Raises
-    ConfigError if the LLM has no template, or if the template fails or puts no text before the
-    user's."""
+    """Prompts in the LLM's chat template, each with the index of its kind. The LLM's own questions
+    that are in `left_out` are skipped. Raises ConfigError if the LLM has no template, or if the
+    template fails or puts no text before the user's."""
 
     def __init__(
         self,
@@ -117,7 +116,7 @@ class Questions:
         return results
 
     def state(self) -> dict[str, Any]:
-        """The state that, with the generator's, determines the next batches, as plain values."""
+        """The state of the questions, as plain values."""
         return {
             "taken": self._num_taken,
             "own": list(self._own),
@@ -125,8 +124,7 @@ class Questions:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned. If the generator's state is restored too, the next batch
-        is the batch that would have followed."""
+        """Restores what `state` returned."""
         self._num_taken, self._own = state["taken"], list(state["own"])
         self._noise.setstate(state["noise"])
 
@@ -157,11 +155,13 @@ def own_answers(
     say: Callable[[str], None],
     checkpoint: FamilyCheckpoint | None = None,
 ) -> TrainingTokens:
-    """Generates answers, batch by batch, until the deadline, but at least one batch.
+    """Generates answers, batch by batch, until the deadline of the generator's clock, but at least
+    one batch.
 
-    Each batch is stored in the `checkpoint`. If it has batches already, they are loaded, and the
-    deadline is now plus the time that was left when the last of them was stored. Raises ConfigError
-    if no question of the first batch is short enough."""
+    Each batch is stored in the `checkpoint`. Batches that it has already are loaded; then the
+    deadline is now plus the time that was left when the last stored batch was written. Raises
+    ConfigError if no question of the first batch is short enough.
+    """
     parts: list[TrainingTokens] = []
     seconds_left = 0.0
     while checkpoint is not None and (stored := checkpoint.load(_batch_name(parts))) is not None:

@@ -1,7 +1,6 @@
 """The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
 
-Texts are generated in batches of one shape. Each batch is a file, so that an interruption loses at
-most one batch. The texts are a pure function of seed, teacher, tokens and the shape of a batch.
+Texts are generated in batches of one shape; each batch is a file.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ def continue_prefixes(
     model: PreTrainedModel, prefixes: np.ndarray, length: int, temperature: float, seed: int
 ) -> np.ndarray:
     """Continues prefixes (texts, n) int64 with a model; returns ids (texts, length). An end-of-text
-    token does not stop the generation: another text begins after it, as in the corpora."""
+    token does not stop the generation: another text begins after it."""
     was_training = model.training
     model.train(False)
     device = model.device

@@ -10,7 +10,7 @@ _BAR_CELLS = 24
 
 
 class ProgressLine:
-    """Rewrites one line on a terminal once a second; elsewhere writes a line every
+    """Rewrites one line on a terminal at most once a second; elsewhere writes a line every
     `log_seconds`."""
 
     def __init__(self, name: str, budget: float, stream: TextIO, log_seconds: float = 15.0) -> None:

@@ -56,7 +56,7 @@ class ResultCache:
             raise ConfigError.of("out", str(path), allowed) from error
 
     def clear(self) -> None:
-        """Removes all results: the same computation begins anew next time."""
+        """Removes all results."""
         if self._folder is not None:
             remove_folder(self._folder)
 
