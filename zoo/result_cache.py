@@ -23,8 +23,7 @@ class ResultCache:
 
     @classmethod
     def for_inputs(cls, path: Path, inputs: Mapping[str, Any]) -> ResultCache:
-        """A cache next to `path`, in a folder whose name has a hash of `inputs`: results of other
-        inputs are never returned."""
+        """A cache next to `path`, in a folder whose name has a hash of `inputs`."""
         description = json.dumps(inputs, sort_keys=True)
         name = hashlib.sha256(description.encode()).hexdigest()[:16]
         return cls(path.with_name(f"{path.name}-{name}"))

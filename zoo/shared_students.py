@@ -1,8 +1,8 @@
 """Several students of one shape that share one embedding, trained together on an LLM's answers.
 
 Each student learns from all texts, with a weight for each kind of question. The students'
-parameters are stacked along a leading dimension, as in `core.models.stacking`. One batched product
-for all students keeps a GPU busy; the products of one small model would not.
+parameters are stacked along a leading dimension. One batched product for all students keeps a GPU
+busy; the products of one small model would not.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class SharedTrainer:
         return losses.detach()
 
     def state(self) -> dict[str, Any]:
-        """Tensors and plain values from which training resumes exactly."""
+        """Tensors and plain values from which training resumes."""
         return {
             "parameters": [parameter.detach() for parameter in self._parameters],
             "optimizer": self._optimizer.state_dict(),
@@ -262,7 +262,7 @@ class SharedTrainer:
         tokens, w = self._tokens, self.weights
         index = self._next_windows()
         positions = index.flatten()
-        # Positions without a target, as in prompts, need no logits.
+        # Positions without a target need no logits.
         has_target = (tokens.top_probs[positions, 0] > 0).nonzero()[:, 0]
         self.num_tokens += len(positions)
         self.num_targets += len(has_target)

@@ -134,7 +134,7 @@ def _best_length(engine: Engine, alone: RoundTimes, own: RoundTimes) -> tuple[in
         own.median_ms("first"),
         own.median_ms("rest"),
     )
-    # The LLM's pass by number of drafted tokens, as the engine has timed it.
+    # Times of an LLM pass by number of drafted tokens, measured by the engine.
     verify = engine.costs.verify.curve(LONGEST)
     gains = {}
     for length in range(1, LONGEST + 1):

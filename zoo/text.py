@@ -1,7 +1,5 @@
-"""Normalises plain text before tokenizing: ASCII punctuation, joined lines. Detects quoted prompts.
-
-Pure functions on strings.
-"""
+"""Normalises plain text before tokenizing: ASCII punctuation, joined lines. Detects quoted
+prompts."""
 
 from __future__ import annotations
 

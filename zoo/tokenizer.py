@@ -62,8 +62,8 @@ def train_tokenizer(
 
 
 def open_tokenizer(folder: Path, field: str = "tokenizer") -> PreTrainedTokenizerBase:
-    """The tokenizer in `folder`. Raises ConfigError naming `field` unless it is byte-level (or has
-    byte fallback) and has a separator token."""
+    """The tokenizer in `folder`. Raises ConfigError, which names `field`, if it is missing, is
+    neither byte-level nor with byte fallback, or has no separator token."""
     if not (folder / "tokenizer.json").is_file():
         raise ConfigError.of(field, str(folder), "a folder that holds tokenizer.json")
     try:
@@ -126,8 +126,7 @@ def _encode_documents(
     first, last, leading = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
     before = [] if leading is not None else [first]
     id_type = token_id_dtype(vocabulary_size(tokenizer))
-    # In batches, since an encoding also holds offsets and strings, a hundred times the size of its
-    # ids.
+    # In batches, since an encoding also holds offsets and strings.
     for start in range(0, len(documents), batch_size):
         batch = list(documents[start : start + batch_size])
         for encoding in tokenizer.backend_tokenizer.encode_batch(batch):

@@ -95,8 +95,7 @@ def held_out_start(num_tokens: int) -> int:
 
 
 def mark_incomplete(folder: Path) -> None:
-    """Creates `folder` if needed and removes its manifest, so that it counts as incomplete while
-    its files change."""
+    """Creates `folder` if needed and removes its manifest."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _manifest_path(folder).unlink(missing_ok=True)

@@ -1,8 +1,6 @@
 """`python -m zoo train`: trains each model of a preset for its share of a time budget, resumable.
 
-The budget is seconds of training, including the evaluations meanwhile, summed over resumed runs. An
-interruption loses the steps after the last checkpoint; an interrupted evaluation is repeated on
-resuming, with the same weights.
+The budget counts the seconds of training and of evaluations during it, summed over resumed runs.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ __all__ = [
 _MAX_SHARD = "11MB"  # of tensors in a file; with its header, a file has at most 12 MB
 MODELS = "models"
 """The kind of run that trains a new model."""
-_SHORT_EVALUATION_TOKENS = 2048  # per domain: takes seconds, even on a slow CPU
+_SHORT_EVALUATION_TOKENS = 2048  # per domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,8 @@ class TrainingRun:
         return self.minutes * 60.0 * recipe.budget_share / shares
 
     def workers(self, recipe: ModelRecipe) -> int:
-        """The number of threads among which a step's windows are divided. On a CPU it is torch's
-        number of threads if all threads get the same number of windows. Otherwise it is one, and
-        this thread uses all of torch's threads."""
+        """Threads for a step: on a CPU torch's number of threads if the windows divide evenly among
+        them, else 1."""
         windows = max(1, recipe.tokens_per_step // self.preset.schedule.late_context)
         threads = torch.get_num_threads()
         return threads if self.device.type == "cpu" and windows % threads == 0 else 1
@@ -173,8 +170,8 @@ def _spend_budget(
     curve: LearningCurve,
     evaluate: Evaluation,
 ) -> float:
-    """Trains from the checkpoint on until the model's seconds are spent; returns the seconds spent.
-    The clock is read once a step."""
+    """Trains from the checkpoint on until the model's seconds are spent; returns the seconds
+    spent."""
     schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
     spent, evaluation_due = checkpoint.load(trainer)
     progress = ProgressLine(trainer.recipe.name, budget, run.stream)

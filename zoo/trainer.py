@@ -134,7 +134,7 @@ class Trainer:
     # -- saving --
 
     def state(self) -> dict[str, Any]:
-        """Tensors and plain values from which training resumes exactly."""
+        """Tensors and plain values from which training resumes."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -155,7 +155,7 @@ class Trainer:
 
 
 def _optimizer(model: PreTrainedModel, schedule: Schedule) -> torch.optim.AdamW:
-    """AdamW; weight decay on matrices only, never on the gains of norms."""
+    """AdamW, with weight decay of matrices only."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     gains = [p for p in model.parameters() if p.ndim < 2]
     groups = [
