@@ -20,7 +20,7 @@ __all__ = ["add_endpoints"]
 
 def add_endpoints(context: Context) -> None:
     """Registers the endpoints; must be called inside `gr.Blocks`. An endpoint has the name of its
-    function. docs/api.md lists all endpoints with their arguments and results."""
+    function."""
     for module in (generate, studies, tune, prompts, runs, run_questions, models, requests):
         for build in module.ENDPOINTS:
             endpoint = build(context)

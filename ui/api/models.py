@@ -1,7 +1,4 @@
-"""The endpoints `/models`, which lists loaded and loadable models, and `/load_models`.
-
-Only visitors who may load models on the page may load models with the endpoint.
-"""
+"""The endpoints `/models`, which lists loaded and loadable models, and `/load_models`."""
 
 from __future__ import annotations
 

@@ -44,8 +44,7 @@ async def wait_for_study(conductor: Conductor, study_id: str) -> None:
 async def in_thread(
     start: Callable[[], Started], undo: Callable[[Started], object] = lambda _: None
 ) -> Started:
-    """Calls `start` in a thread and returns its result. `start` may take seconds to render a chat
-    template and to tokenize; meanwhile the event loop answers other clients. If this client
+    """Calls `start`, which may take seconds, in a thread and returns its result. If the client
     disconnects, calls `undo` with the result once `start` has returned."""
     starting = asyncio.get_running_loop().run_in_executor(_start_threads(), start)
 
@@ -63,8 +62,8 @@ async def in_thread(
 
 @cache
 def _start_threads() -> ThreadPoolExecutor:
-    """The threads for slow starts. They are not in the event loop's default pool, whose threads
-    read events for streams, because a few slow starts would occupy all threads of that pool."""
+    """A pool of its own: a few slow starts would occupy all threads of the event loop's default
+    pool."""
     return ThreadPoolExecutor(START_THREADS, thread_name_prefix="start")
 
 

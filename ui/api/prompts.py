@@ -100,9 +100,9 @@ def _result(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 def _configurations(
     context: Context, entries: Any, temperature: float
 ) -> tuple[Configuration, ...]:
-    """Plain decoding, then the requested configurations that draft. As on the page, no alternatives
-    are recorded (`record_top_k` is 0). `entries`: a list of arguments for `configuration_from`, or
-    None for `Context.drafting_preset`. Raises ConfigError for other entries, and unless 1 to
+    """Plain decoding, then the requested configurations that draft. No alternatives are recorded
+    (`record_top_k` is 0). `entries`: a list of arguments for `configuration_from`, or None for
+    `Context.drafting_preset`. Raises ConfigError for other entries, and unless 1 to
     MOST_CONFIGURATIONS of them draft."""
     if entries is None:
         entries = [context.drafting_preset]

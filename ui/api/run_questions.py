@@ -1,6 +1,5 @@
 """The endpoints that measure a finished run: its speed-up over plain decoding (`/baseline`),
-whether its text is plain decoding's (`/prove`), and what its choice of SSMs cost (`/regret`). The
-page's buttons call the same functions."""
+whether its text is plain decoding's (`/prove`), and what its choice of SSMs cost (`/regret`)."""
 
 from __future__ import annotations
 

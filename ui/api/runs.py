@@ -1,5 +1,5 @@
 """The endpoints of past runs: list, read, export, annotate and delete runs, and set how many of the
-latest runs keep whole trees. The page's access rules apply.
+latest runs keep whole trees.
 
 `gr.api` checks no types, so every value is checked here or by the function that takes it.
 """
@@ -25,7 +25,7 @@ from ui.sessions.retention import parse_retention
 __all__ = ["MAX_ROWS", "ENDPOINTS", "outcome"]
 
 MAX_ROWS = 1000
-"""The most rows in one answer of `/runs` or `/studies`; `offset` selects later rows."""
+"""The most rows in one answer of `/runs` or `/studies`."""
 
 
 def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _set_retention(context: Context) -> Callable[..., Any]:
 
 
 def _check_owner(context: Context, request: gr.Request) -> None:
-    """Raises StoreError if the page does not show the retention control to this caller."""
+    """Raises StoreError if the caller may not read and set the retention."""
     if not rights_of(context, request, "").paths:
         raise StoreError("retention can be read and set only by the server's owner")
 

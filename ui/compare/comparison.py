@@ -77,7 +77,7 @@ def _with_alternatives(speculation: SpeculationConfig) -> SpeculationConfig:
 
 def comparison_rows(study: Study, results: Results, events: Events) -> list[dict[str, Any]]:
     """A row of plain figures for each configuration, in the study's order. A figure is None if the
-    runs so far do not give it. `/compare` returns the rows, and the table shows them."""
+    runs so far do not give it."""
     return [_row(study, results, row, events) for row in configuration_rows(study, results)]
 
 
@@ -117,7 +117,7 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
     """The runs, sorted by their distance from the median run in the order of speeds. The first is
-    the median run itself (the slower of two middle runs); a click on the table's row opens it."""
+    the median run itself (the slower of two middle runs)."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -234,8 +234,7 @@ def _noise_sentence(row: dict[str, Any], noun: str) -> str:
 
 
 def _ratio(row: dict[str, Any]) -> dict[str, Any]:
-    """A speed-up with its interval. `limit`: the tokens per pass; a higher speed-up is noise, so
-    the axis need not reach further."""
+    """A speed-up with its interval. `limit`: the tokens per pass; a higher speed-up is noise."""
     return {
         "value": row["ratio"],
         "low": row["ratio_low"],
@@ -263,8 +262,7 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
 
 def _median_view(results: Results, name: str, events: Events) -> View | None:
     """The view of a configuration's run that is nearest to the median speed among the runs in the
-    log; None if the log has no run. A fixed repeat's run is not shown, because it could contradict
-    the medians in the table if the machine was busy during that run."""
+    log; None if the log has no run."""
     for result in _nearest_median_first(_runs_of(results, name)):
         try:
             return reduce_all(events(result.run_id))
@@ -286,7 +284,6 @@ def _stages(view: View | None) -> dict[str, float]:
     # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
     sums["busy"] = sums.get("busy", 0.0) - prefill_ms
     sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in first_prefill)
-    # Times are per token, because runs of different lengths are compared.
     stage_ms = {name: sums[name] / count for name in (*STAGES, "ahead") if sums.get(name, 0) > 1e-6}
     wall = 1000 / view.stats.tokens_per_second
     return {**stage_ms, "other": max(0.0, wall - sums["busy"] / count), "wall": wall}
@@ -296,8 +293,7 @@ def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
     """The value of the picture `texts`. A text's key is its configuration's number, and each text
-    is compared with plain decoding's text of the same repeat. The study keeps the token ids of
-    plain decoding's text even if the run was deleted."""
+    is compared with plain decoding's text of the same repeat."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

@@ -50,13 +50,12 @@ class ShownRuns:
 
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
-    """The runs to show: the runs of the repeat that `_choose_repeat` selects. If a configuration's
-    run of that repeat is not in the log, its run of another repeat is shown."""
+    """The runs to show: the runs of the repeat that `_choose_repeat` selects."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
 
-    # Reading a run takes long, and the same run may be requested several times below.
+    # Reading a run takes long.
     @cache
     def read_view(name: str, repeat: int) -> View | None:
         result = results.get(Cell(name, prompt, repeat))
@@ -93,9 +92,8 @@ def _order(study: Study, results: Results) -> list[int]:
 
 
 def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
-    """The first repeat in `order` for which the log has the runs of all `names`. If there is no
-    such repeat, the first for which the log has plain decoding's run, with which the others are
-    compared. If there is none either, the first in `order`."""
+    """The first repeat in `order` for which the log has the runs of all `names`; else the first for
+    which the log has plain decoding's run; else the first in `order`."""
     for repeat in order:
         if all(read(name, repeat) is not None for name in names):
             return repeat

@@ -1,7 +1,7 @@
 """Whether the configurations of a comparison wrote plain decoding's text.
 
 The study's token ids show whether two texts are equal. If they differ, the rules of ui/run/proof.py
-say why, from the recorded runs; the log is read through the argument `events`.
+say why, from the recorded runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ recorded to say why."""
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
     """Whether all runs of `name` wrote what plain decoding wrote with the same seed. If several
-    differ, this is the worst of their answers. The answer's `kind` is a key of ANSWERS."""
+    differ, the worst of their answers is returned. The answer's `kind` is a key of ANSWERS."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     own_cells = sorted(cell for cell in results if cell.contestant == name)
