@@ -228,7 +228,7 @@ def wire_compare(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connects the tab's components. A configuration can be opened in Live, a run in Sessions."""
+    """Connects the tab's components."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
     study_pictures = StudyPictures(pictures, lambda opened: picture_values(context, opened))

@@ -1,8 +1,7 @@
 """The JavaScript and CSS of the pictures, and plotly.js, served by this page.
 
-Each file has one route, `/specscope/<version>/<name>`. So no other file on disk can be reached,
-`allowed_paths` is not needed, and nothing comes from another host. The version is a digest of the
-files, so a browser may cache them for ever. `glossary.js` is generated from ui/words/glossary.py.
+Each file has one route, `/specscope/<version>/<name>`; no other file on disk can be reached. The
+version is a digest of the files, and a browser may cache them for ever.
 """
 
 from __future__ import annotations
@@ -102,8 +101,7 @@ def assets_head() -> str:
 
 
 def launch_options() -> dict[str, Any]:
-    """Options of `Blocks.launch` for the theme and the pictures; the caller merges them with its
-    own."""
+    """Options of `Blocks.launch` for the theme and the pictures."""
     return {
         "theme": page_theme(),
         "head": assets_head(),

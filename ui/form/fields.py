@@ -1,8 +1,7 @@
 """A control for every field of SpeculationConfig, with the field's meaning in one line.
 
 A field that `_control` does not list gets a text box, so that a new mechanism's field appears on
-the page. Controls have plain values. `config_of` makes a SpeculationConfig of these values, and
-SpeculationConfig checks them.
+the page.
 """
 
 from __future__ import annotations
@@ -137,8 +136,8 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
 
 
 def whole_number(value: Any) -> Any:
-    """A whole float, such as 8.0 of a number box, as an int. Other values are returned unchanged;
-    core.config checks them."""
+    """A whole float, such as 8.0 of a number box, as an int. Other values are returned
+    unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

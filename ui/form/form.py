@@ -1,9 +1,5 @@
 """The request form: controls for prompt, examples, sampling, preset and every field, and their
-values as a Request.
-
-core.config makes all checks whenever a control changes. So a combination that would not be lossless
-is refused before Run is pressed.
-"""
+values as a Request."""
 
 from __future__ import annotations
 
@@ -67,8 +63,7 @@ __all__ = [
     "validity",
 ]
 
-# A prompt for each domain, chosen because its greedy text of 128 tokens reads well. The best of
-# these texts is first.
+# A prompt for each domain, chosen because its greedy text of 128 tokens reads well.
 EXAMPLES = (
     (
         "Dialogue",
@@ -156,11 +151,10 @@ def build_command(preset: str, answers: bool = False) -> Command:
             gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
             for name, _ in EXAMPLES
         )
-    # Choosing a preset runs it if a finished run of the prompt is shown (ui/live/handlers.py).
     chosen = gr.Dropdown(
         choices=preset_choices(),
         value=preset,
-        label="Preset",  # live.css adds "(runs at once)" in that case
+        label="Preset",  # live.css may add "(runs at once)"
         elem_id="preset",
         min_width=150,
     )
@@ -205,8 +199,7 @@ def build_settings(
 
 def temperature_control() -> gr.Number:
     """The number box for the temperature, which is 0 at first."""
-    # A slider's box would replace an empty value or a value out of range. A number box keeps what
-    # was typed, so that core.config's error names the typed value.
+    # Not a slider, whose box would replace an empty value or a value out of range.
     return gr.Number(
         value=0,
         step=0.1,

@@ -1,8 +1,5 @@
 """How settings depend on each other: menus mark choices that would not be lossless, and some fields
-have no effect with the chosen rules.
-
-All functions return plain values, made from core's validity matrix, and no component.
-"""
+have no effect with the chosen rules."""
 
 from __future__ import annotations
 
@@ -103,9 +100,8 @@ def _verify_label(rule: str, draft: str, temperature: float, combine: str) -> st
 
 
 def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
-    """(label, name) for each combine rule. The label marks a rule that is refused or not lossless.
-    Votes and pools change the distribution of drawn tokens, so verification rules that are made for
-    drawn tokens are not lossless with them."""
+    """(label, name) for each combine rule. The label marks a rule that is refused or not
+    lossless."""
     return [
         (_combine_label(rule, draft, verify, temperature), rule) for rule in choices_of("combine")
     ]
@@ -156,10 +152,7 @@ def pipeline_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Cho
 
 def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
     """Why this choice of `pipeline` has no effect (`auto`: none for a request by itself); empty if
-    it has an effect.
-
-    The control is not greyed, since another choice may have an effect.
-    """
+    it has an effect."""
     if can_begin_ahead(draft, combine) or pipeline not in ("ahead", "auto"):
         return ""
     condition = "" if pipeline == "ahead" else " for a request by itself"

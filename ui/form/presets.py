@@ -27,8 +27,7 @@ def fields_at_temperature(
     """The fields' values after the temperature has changed; None if they do not change.
 
     They change if `shown`, the present values, are the built-in preset's values either at
-    temperature 0 or above 0. A field that the visitor has edited is never replaced, whatever the
-    menu shows.
+    temperature 0 or above 0.
     """
     if name not in PRESETS or not has_preset_values(name, None, names, shown):
         return None
@@ -39,7 +38,8 @@ def has_preset_values(
     name: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> bool:
     """Whether `shown` are the values of the menu's entry `name`, either at temperature 0 or above
-    0. Always true for OWN."""
+    0. True for OWN.
+    """
     if name == OWN:
         return True
     if name not in (*PRESETS, *(own or {})):

@@ -1,6 +1,4 @@
-"""Handlers of the Learn tab: open a lesson, run its example or its experiment, judge an answer.
-They are plain functions of the tab's components and the tab session; ui/learn/tab.py connects them.
-"""
+"""Handlers of the Learn tab: open a lesson, run its example or its experiment, judge an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Learn tab's layout: the lesson at the left, the board at the right. No handler, no wiring."""
+"""The Learn tab's layout: the lesson at the left, the board at the right."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """The Learn tab's own components: the list of lessons with the open lesson's text, and the table of
-that lesson's runs.
-
-Like the components of ui/shared/parts.py they are plain `gr.HTML`: their values are dicts, and
-their scripts write only text nodes.
-"""
+that lesson's runs."""
 
 from __future__ import annotations
 
@@ -54,8 +50,8 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dock_of(lesson: Lesson) -> str:
-    """The tab that the dock opens: the tab of the last of the lesson's pictures that are in the
-    dock. Empty, to close the dock, if no picture of the lesson is in the dock."""
+    """The dock's tab for the last picture of the lesson that is in the dock; empty if no picture of
+    the lesson is there."""
     panes = {one.name: name for name, some in DOCK for one in some} | {"requests": "requests"}
     return next((panes[name] for name in reversed(lesson.pictures) if name in panes), "")
 

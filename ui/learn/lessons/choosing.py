@@ -12,9 +12,7 @@ from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STO
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
 
-# `full_information`: every token updates the weight of every SSM, so that the SSM that predicts the
-# text best leads after a few tokens. If only winners were judged, chance would decide which SSM
-# leads.
+# `full_information`: if only winners were judged, chance would decide which SSM leads.
 VOTING = SpeculationConfig(
     expansion=(1,),
     speculation_length=4,
@@ -167,8 +165,8 @@ def explain_places(evidence: Evidence) -> str:
 
 
 def slower_choice(evidence: Evidence) -> str:
-    """A sentence which says that the fixed length was faster than goodput, if it was faster in each
-    repeat; else empty."""
+    """A sentence that the fixed length was faster than goodput in each repeat; empty if it was
+    not."""
     rows = evidence.of(ALWAYS, CHOSEN)
     if rows is None:
         return ""

@@ -1,9 +1,5 @@
 """The types of a lesson: texts, runs to look at, one experiment, one question. All are plain
-values.
-
-A lesson says how many SSMs and ranks it needs. Functions get the loaded SSMs and the LLM's ranks as
-arguments. Results are in ui/learn/lessons/measured.py.
-"""
+values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The results of a lesson's runs: one row per run, computed from the run's events alone.
-
-The functions are pure: they compute numbers from a View. The table of runs shows the numbers, and
-the visitor's answers to the questions are checked against them.
-"""
+"""The results of a lesson's runs: one row per run, computed from the run's view."""
 
 from __future__ import annotations
 
@@ -156,9 +152,8 @@ def times(row: Measured, column: str) -> tuple[float, ...]:
 def compared(
     rows: tuple[Measured, ...], column: str, by: Callable[[float, float], float]
 ) -> Estimate:
-    """Compares a column of TIMES in two rows by `by(second, first)`, for example their ratio. The
-    estimate's value compares the medians, as the table shows them; its ends are the lowest and the
-    highest value that a single repeat gives."""
+    """Compares a column of TIMES in two rows by `by(second, first)`. The estimate's value compares
+    the medians; its ends are the lowest and the highest value that a single repeat gives."""
     pairs = list(zip(*(times(row, column) for row in rows), strict=False))
     values = [by(second, first) for first, second in pairs]
     first, second = (cell(row, column) for row in rows)

@@ -20,8 +20,7 @@ CHANGING = (
     "Once upon a time there was a fox who lived in a wood with his mother. One day he went to the "
     "town to eat, and he said:\n\nUser: I want to book a table.\nAssistant:"
 )
-"""The story is so long that routing chooses another SSM for the story than for the dialogue,
-whichever three or more of the bundled SSMs are loaded."""
+"""The story is long enough that routing chooses another SSM for the story than for the dialogue."""
 TIE_SHARE = 0.005
 """Scores that differ by less than this fraction of the highest score count as equal, because they
 look equal on the page."""
