@@ -1,5 +1,4 @@
-"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table.
-Repeats the runs of a `timed` lesson in turns."""
+"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ COPY_LINK = "() => { window.specscopeLink?.copy('learn-copy'); }"
 def wire_learn(
     learn: Learn, visitor: gr.BrowserState, live: Live, tabs: gr.Tabs, blocks: gr.Blocks
 ) -> None:
-    """Connects the tab's components. A visitor's progress is stored in their browser."""
+    """Connects the tab's components."""
     progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
     wire_board(learn.board)
     _wire_runs(learn, visitor)

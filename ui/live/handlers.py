@@ -1,6 +1,4 @@
-"""Handlers of the Live tab: run, stop, run again, answer a question about a run. They are plain
-functions of the tab's components and the tab session; ui/live/tab.py connects them.
-"""
+"""Handlers of the Live tab: run, stop, run again, answer a question about a run."""
 
 from __future__ import annotations
 
@@ -128,8 +126,8 @@ def _at_work(context: Context, state: str) -> dict[str, Any]:
     """What the engine does while this tab has no run of its own (`state` is `ready`).
 
     `at_work`: the work in words; empty if there is none. `measured`: how many runs a study has
-    measured, in words; the header omits this next to the study's own progress bar. `ask_ms`:
-    milliseconds until the header's next update."""
+    measured, in words. `ask_ms`: milliseconds until the header's next update.
+    """
     progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
@@ -168,7 +166,7 @@ def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
     session.look_at(Player(source, pace))
     started = source.events(0, 1)[0]
     assert isinstance(started, RunStarted)
-    # So that choosing a preset runs the preset, as after a visitor's own run.
+    # So that choosing a preset runs the preset.
     session.asked, session.doing = Request.from_plain(started.asked), OPENING_NOTICE
 
 
@@ -234,7 +232,7 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
     With `press.compare` (Run on change) any difference suffices. Without it (a preset was chosen)
     the displayed run must be finished, and the requests must differ in the SpeculationConfig alone.
 
-    Settings that cannot run change nothing; the reason is shown next to Run.
+    Settings that cannot run change nothing.
     """
     differs = _differs if press.compare else _differs_in_preset
     if not validity(press.values) and differs(session, press.values):
@@ -252,8 +250,7 @@ def _differs(session: TabSession, values: Sequence[Any]) -> bool:
 
 def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
     """Whether the session shows a finished run, and the form differs from that run's request in the
-    SpeculationConfig alone. So choosing a preset does not run a prompt that was changed after the
-    run."""
+    SpeculationConfig alone."""
     asked, player = session.asked, session.player
     if asked is None or player is None or not _is_finished(session, player):
         return False
@@ -306,8 +303,7 @@ def run_question(
 
 def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any:
     """The board's notice after the form has changed to `values`. The last refusal is cleared unless
-    the form is still refused for the same reason, as when Run was clicked before the change
-    arrived."""
+    the form is still refused for the same reason."""
     if not session.trouble:
         return gr.skip()
     try:
@@ -320,8 +316,7 @@ def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any
 
 
 def header_for_form(live: Live, session: TabSession, values: Sequence[Any]) -> dict[str, Any]:
-    """The header's value after the form has sent its `values`. The header says whether these differ
-    from the displayed run's."""
+    """The header's value after the form has sent its `values`."""
     try:
         session.form = request_of(values)
     except ConfigError:  # the form, or Run once it is pressed, says why

@@ -1,5 +1,4 @@
-"""The Live tab's layout: the command row, the board, the settings in a drawer. Only buttons that
-run a script of the page are connected here."""
+"""The Live tab's layout: the command row, the board, the settings in a drawer."""
 
 from __future__ import annotations
 

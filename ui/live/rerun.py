@@ -2,8 +2,8 @@
 line. A preset chosen after a finished run of the same prompt runs even if this is switched off,
 unless the settings are open.
 
-The browser waits until no control changes any more and all fields have their values
-(ui/shared/assets/changed.js), then clicks a hidden button, whose handler the caller sets.
+The browser waits until no control changes any more and all fields have their values, then clicks a
+hidden button.
 """
 
 from __future__ import annotations

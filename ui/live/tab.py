@@ -48,8 +48,8 @@ __all__ = ["Live", "build_live", "wire_live"]
 RUN = "() => { document.querySelector('#live-run').click(); }"
 STOPS = "() => [window.specscopeStops('live-stop')]"
 """A click on Stop overtakes a click on Run that is still queued. So the browser counts clicks on
-Stop (ui/shared/assets/presses.js), and each click sends the count as its last value. A Run with a
-smaller count than the session has seen was clicked before the latest Stop."""
+Stop, and each click sends the count. A Run with a smaller count than the session has seen was
+clicked before the latest Stop."""
 
 
 # -- wiring --

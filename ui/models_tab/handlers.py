@@ -1,5 +1,4 @@
-"""Handlers of the Models tab: report what a pair needs, load it, cancel loading. They are plain
-functions; ui/models_tab/tab.py connects them."""
+"""Handlers of the Models tab: report what a pair needs, load it, cancel loading."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
 
 
 def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
-    """The notice about the memory that the form's pair needs, or why that is unknown. The state of
-    a swap has a notice of its own; in this one it would overwrite the memory."""
+    """The notice about the memory that the form's pair needs, or why that is unknown."""
 
     def work() -> dict[str, Any]:
         _require_may_load(may_load)
@@ -104,7 +102,7 @@ def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
 
 
 def no_need() -> dict[str, Any]:
-    """An empty notice of the memory check, once another pair is loaded or chosen."""
+    """An empty notice of the memory check."""
     return notice_value([])
 
 

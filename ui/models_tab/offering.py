@@ -52,8 +52,8 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
 
 
 def _marks(offer: Offer) -> list[dict[str, Any]]:
-    """A dict for each model of the offer. It has a loaded SSM's letter and colour slot, which are
-    the same everywhere on the page; for other models it is empty."""
+    """A dict for each model of the offer: letter and colour slot of a loaded SSM, empty for another
+    model."""
     ssms = itertools.count()
     return [
         {"slot": (slot := next(ssms)), "letter": letter(slot)}
