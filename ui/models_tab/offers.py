@@ -1,9 +1,7 @@
 """Models that can be loaded and the memory they need: the loaded models, the bundled models,
 SmolLM2, models in the local cache, known pairs.
 
-Everything is read anew at each call, since caches and free memory change. No network is used:
-models that are not downloaded yet have the catalog's figures, or none. torch is imported at the
-first call.
+Everything is read anew at each call, since caches and free memory change. No network is used.
 """
 
 from __future__ import annotations

@@ -143,8 +143,7 @@ def wire_models(
     page_tabs: gr.Tabs,
     blocks: gr.Blocks,
 ) -> None:
-    """Connects the tab's components. After a swap the header, Live's form and the lessons are
-    updated."""
+    """Connects the tab's components."""
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     state, state_outputs = _handler(models, state_values), models.state_outputs

@@ -1,7 +1,6 @@
 """OpenAI's response and chunk objects for `/v1`, folded from a run's events.
 
-In a response and in the chunk with the usage, the field `metrics` has vLLM's per-request metrics,
-including `speculative_decoding`.
+The field `metrics` has vLLM's per-request metrics.
 """
 
 from __future__ import annotations

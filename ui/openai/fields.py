@@ -23,7 +23,7 @@ from ui.server.context import Context
 __all__ = ["ApiRequest", "chat_request", "completion_request"]
 
 COMPLETION_TOKENS = 16
-"""OpenAI's default of `max_tokens` for completions. A chat answer may fill the context."""
+"""OpenAI's default of `max_tokens` for completions."""
 
 MAX_TOKENS = 1_000_000
 ROLES = ("system", "developer", "user", "assistant", "tool")

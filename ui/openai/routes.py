@@ -1,7 +1,6 @@
 """`/v1/completions`, `/v1/chat/completions`, `/v1/models` and `/metrics`: routes in Gradio's app.
 
-Runs are queued and recorded like the page's runs; MAX_WAITING limits how many wait. A handler holds
-no thread while it waits for its run.
+A handler holds no thread while it waits for its run.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 token tree counts as one draft, and its depth as the draft's number of tokens.
 
 `num_drafted` of a step is the depth of the verified tree minus `num_cut`, the number of levels past
-the run's last token; `RunStats.num_draft_tokens` is counted in the same way. A round without a tree
-has no draft.
+the run's last token. A round without a tree has no draft.
 """
 
 from __future__ import annotations

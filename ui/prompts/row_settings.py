@@ -1,5 +1,5 @@
 """The settings of a past run except prompt and seed. They identify a row of the Prompts tab, give
-the row its name, and determine which plain runs are its baseline. All functions are pure."""
+the row its name, and determine which plain runs are its baseline."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ class RowSettings:
 
 
 def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RowSettings:
-    """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured; a run
-    that shared the LLM with other requests has another row and another baseline than a run that did
-    not."""
+    """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured."""
     request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]
