@@ -1,7 +1,7 @@
 """Acceptance prompt by prompt: the rows of the Prompts tab, from a study or from past runs.
 
-The functions are pure: they make plain values of measurements. A row is one prompt with one kind of
-settings, and its figures cover all runs of that prompt with these settings.
+A row is one prompt with one kind of settings, and its figures cover all runs of that prompt with
+these settings.
 """
 
 from __future__ import annotations

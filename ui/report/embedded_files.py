@@ -1,8 +1,8 @@
 """The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
 
 The page's scripts are modules that import each other by path. In the report, names replace these
-paths, and an import map has a module for each name. Of the page's modules only `place.js`, which
-locates files, is replaced by a module of the report.
+paths, and an import map has a module for each name. `place.js`, which locates files, is replaced by
+a module of the report.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _mapped_imports(script: str) -> str:
 
 @cache
 def plotly_data() -> str:
-    """plotly.js, which draws two of the charts, encoded by `seal`."""
+    """plotly.js, encoded by `seal`."""
     return seal(asset_texts()[PLOTLY])
 
 

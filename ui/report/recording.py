@@ -151,8 +151,6 @@ class _Tape:
         self.last = frame
 
     def _is_recorded(self, frame: Frame) -> bool:
-        """Whether the frame is recorded: at the end of every round; within a round only if `every`
-        is 1."""
         return self.every == 1 or frame.at_end or frame.detail is None or _is_complete(frame)
 
     def _add_stop(self, frame: Frame, by_round: Value) -> None:

@@ -1,4 +1,4 @@
-"""A grid as plain rows, for files and endpoints: a row for each point, or a row for each run. Pure.
+"""A grid as plain rows, for files and endpoints: a row for each point, or a row for each run.
 
 Values that were not measured are None; so is the interval of a single group, which has no spread.
 """
@@ -28,8 +28,7 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Rows for plain decoding at each temperature, then for each point, then for the refused
     points. `found` marks the best point at each temperature and the points within noise of it.
 
-    `refused`: all points that cannot run, if known. From a stored study only those refused
-    points are known each of whose values also occurs in a point that can run.
+    `refused`: all points that cannot run, if known.
     """
     rows = []
     for temperature, row in tuned.plains.items():
@@ -76,7 +75,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _fields(tuned: Tuned, point: Mapping[str, Any]) -> Row:
-    """The point's value on each axis; None on an axis without a value, as for plain decoding."""
+    """The point's value on each axis; None on an axis without a value."""
     values = {axis.field: point.get(axis.field) for axis in tuned.grid.axes}
     return {field: None if value is None else value_text(value) for field, value in values.items()}
 

@@ -1,8 +1,4 @@
-"""The Tune tab: measures a grid of settings on prompts and shows the best.
-
-The board (ui/shared/study_board.py) shows the progress; this module makes the study, and shows the
-results.
-"""
+"""The Tune tab: measures a grid of settings on prompts and shows the best."""
 
 from __future__ import annotations
 
@@ -179,8 +175,8 @@ def _run_line(study: Study, results: Results) -> Line:
 
 def point_reset(opened: OpenedStudy | None) -> list[Any]:
     """Updates of the chosen point's panel, the choice and the button that uses it. Without a study
-    they are emptied. With a study nothing changes, since the table's script then requests a point
-    (assets/points.js)."""
+    they are emptied. With a study nothing changes, since the table's script then requests a
+    point."""
     if opened is not None:
         return [gr.skip(), gr.skip(), gr.skip()]
     return [gr.update(value={}), None, gr.Button(interactive=False)]
