@@ -1,8 +1,6 @@
 """What Tune shows of a grid: the values of two pictures, of the table and of a point's runs.
 
-Pure: a study with its results in, dicts out. `grid.js`, `points.js` (ui/components/assets) and
-`point.js` (ui/shared/assets) draw them. Two axes make a map (with a menu for the values of a
-third), one axis a line.
+Two axes make a map and one axis a line; a third axis has a menu.
 """
 
 from __future__ import annotations

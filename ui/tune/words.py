@@ -1,8 +1,4 @@
-"""Sentences about a grid: the number of runs, what cannot run, the results.
-
-Pure. The sentences say so if a result is slower than plain decoding, or if noise hides a
-difference.
-"""
+"""Sentences about a grid: the number of runs, what cannot run, the results."""
 
 from __future__ import annotations
 
@@ -138,10 +134,9 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
-    """The best point at its temperature. The line is `good` if the measurements show that this
-    point beats plain decoding. It is `warn` if several samples show that no point does, or leave
-    this open. Otherwise it is `info`, and so is the line of a point that is the only one at its
-    temperature."""
+    """The best point at its temperature. The line is `info` if this is the only point at its
+    temperature. Else it is `good` if the measurements show that the point beats plain decoding, and
+    `warn` if several samples show that no point does, or leave this open; otherwise `info`."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
     if at and len(tuned.beside(best)) == 1:
@@ -284,8 +279,7 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
 
 
 def _idle_words(tuned: Tuned, best: int) -> str:
-    """The sentences for a best point that is plain decoding in effect, as with speculation_length
-    0."""
+    """The sentences for a best point that is plain decoding in effect."""
     at = _at_words(tuned, best)
     words = (
         f"The best point{at} drafts nothing, so it is plain decoding: their speeds differ by "
