@@ -65,7 +65,6 @@ function createLayers(panel) {
 
 const layerSize = (value) => entries(value.rows).length * Math.max(1, entries(value.columns).length);
 
-// The layer with the best point.
 function best(value) {
   const place = entries(value.cells).find(([, { point }]) => point >= 0 && point === value.best)?.[0];
   return String(place === undefined ? 0 : Math.floor(Number(place) / layerSize(value)));
