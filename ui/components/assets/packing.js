@@ -3,7 +3,7 @@
 
 const MARK = "~";
 
-// An unpacker keeps what it parsed last; each picture has one of its own.
+// An unpacker keeps what it parsed last.
 export function unpacker() {
   let parsed = new Map();
   return (value) => {
