@@ -1,5 +1,4 @@
-// Acceptance prompt by prompt: a row for each prompt and settings, filtered, grouped and sorted here. A prompt's
-// button opens its latest run.
+// Acceptance prompt by prompt: a row for each prompt and settings, filtered, grouped and sorted here.
 
 import { h, entries, set } from "./dom.js";
 import { COLUMNS, groupLine, lineOf } from "./prompt_row.js";
