@@ -1,4 +1,4 @@
-// What a bar of the lanes looks like and says: pattern, outline, mark, hover. Pure: no DOM.
+// What a bar of the lanes looks like and says: pattern, outline, mark, hover.
 
 import { MARKS } from "./ahead.js";
 import { ms, prose } from "./text.js";
@@ -59,7 +59,6 @@ export function markerOf(bars, { value, look, many, ahead, colors }) {
 // A bar's name: for `verify` that of its stage, else the span's own.
 export const nameOf = (name) => (name === "verify" ? STAGES.get(name) : name.replace("_", " "));
 
-// What a bar says on hover.
 export function hoverData(bar, value) {
   return [
     bar.round, nameOf(prose(bar.name)), ms(bar.end - bar.start), bar.start, prose(STAGES.get(value.lanes[bar.lane]) ?? value.lanes[bar.lane]), bar.round + 1,
@@ -69,7 +68,6 @@ export function hoverData(bar, value) {
 
 export const TOGETHER = "SSMs that drafted together share that time: each is counted for its part of it.";
 
-// How lanes are drawn and counted, below the shares.
 export function remarksOn(value) {
   const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
   const catchingUp = spans.some((span) => span.name === "catch_up") ? "Hatched: catching up with the text." : "";

@@ -59,7 +59,7 @@ function markRows(children) {
   });
 }
 
-// Children by rows: adjacent flat ones share a row as long as it is at most `across` wide.
+// Children by rows: adjacent flat leaves share a row as long as the row is at most `across` wide.
 function groupsOf(children, { beside, across, columns }) {
   const groups = [];
   let end = 0;
