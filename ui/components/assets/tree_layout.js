@@ -1,5 +1,5 @@
-// A tidy layout: x is depth, y is leaf order. A node is on the row of its first child, so that a branch reads as a line of
-// text with its alternatives below. Pure: no DOM.
+// A tidy layout: x is depth, y is leaf order. A node is on the row of its first child, so that a branch reads as a line of text
+// with its alternatives below.
 
 // items: [{key, parent: key or null, width, lead, flat}] with parents first; `lead` leaves that many rows free above
 // the item. Adjacent siblings that are `flat` and have no children are side by side in one row, `beside` apart; a row ends
