@@ -154,7 +154,6 @@ class Conductor:
             raise
 
     def _claim_in_log(self, study: Study) -> None:
-        """Claims the study in the log, which other servers may share."""
         with self._unsaved_states.discarding_state(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
@@ -237,7 +236,7 @@ class Conductor:
             self._update(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
             self._cell_times.add(event.cell, event.seconds)
-            remaining = cells[cells.index(event.cell) + 1 :]  # measured in order
+            remaining = cells[cells.index(event.cell) + 1 :]
             self._update(done=event.done, remaining_s=self._cell_times.seconds_left(remaining))
 
     def _update(self, **changed: Any) -> None:
@@ -306,9 +305,8 @@ class Conductor:
             self._runs.forget(self._lost.pop())
 
     def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
-        """Runs a request to its end, or cancels it if a visitor's run or a model load begins or the
-        study is stopped meanwhile. The first run that resolves `max_tree_nodes=auto` fixes the
-        number for the study."""
+        """Runs a request to its end; cancels it if another run or a model load begins, or if the
+        study is stopped. The first run that resolves `auto` fixes the study's number."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
             # `busy` counts this run, too: above 1 there is another run, or a model load.

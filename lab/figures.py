@@ -113,7 +113,7 @@ def pooled_length(rows: Rows) -> Rows:
 
 
 def pooled_ratio(rows: Rows) -> Rows:
-    """`pooled_length` of columns 0 and 1, divided by `pooled_length` of columns 2 and 3."""
+    """`pooled_length` of columns 0 and 1 divided by `pooled_length` of columns 2 and 3."""
     return pooled_length(rows[..., :2]) / pooled_length(rows[..., 2:])
 
 

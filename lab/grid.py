@@ -196,8 +196,7 @@ def grid_of(study: Study) -> Grid:
 
 
 def _axes_of(study: Study, by_name: Mapping[str, Configuration]) -> list[Axis]:
-    """The study's axes. For an older study, which has none, they are read from the names of its
-    configurations."""
+    """The study's axes; for an older study, read from the names of its configurations."""
     if study.axes and by_name:
         axes = [axis_of(field, values) for field, values in study.axes]
         return [Axis(axis.field, _in_order(axis.values)) for axis in axes]
@@ -239,8 +238,8 @@ def value_text(value: Any) -> str:
 
 
 def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    """The values without repetition: of equal values (2.0 and 2, true and 1), the first that the
-    field allows."""
+    """The values without repetition. Of equal values (2.0 and 2, true and 1) the first that the
+    field allows is kept."""
     by_key: dict[Any, Any] = {}
     for value in values:
         if value not in by_key or (_fits(field, value) and not _fits(field, by_key[value])):

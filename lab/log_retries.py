@@ -21,8 +21,8 @@ RETRY_INTERVAL_S = 1.0
 
 
 class StoredCells:
-    """The cells of one study in the store. `on_busy` is called with a reason while the log cannot
-    be written, and with an empty text once it can; `stop` ends the retries."""
+    """The cells of one study in the store. `on_busy` gets a reason while the log cannot be written,
+    and an empty text after a write; `stop` ends the retries."""
 
     def __init__(
         self,

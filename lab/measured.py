@@ -1,7 +1,4 @@
-"""The result of a cell: figures and token ids of its run, computed from the run's events.
-
-A study's tables are made from these values, without the runs' events.
-"""
+"""The result of a cell: figures and token ids of its run, computed from the run's events."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ class Measured:
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> Measured:
-        """The inverse of `to_plain`, also for values that were converted to JSON and back."""
+        """The inverse of `to_plain`, also after conversion to JSON and back."""
         measured: Measured = from_plain(cls, values)
         return measured
 
@@ -83,8 +80,6 @@ _LENGTH_CHANGE = re.compile(r"^\d+ (stays|-> \d+): ")
 
 
 class _Fold:
-    """Collects the events of one run."""
-
     def __init__(self) -> None:
         self._started: RunStarted | None = None
         self._tokens: list[int] = []

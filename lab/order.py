@@ -11,7 +11,7 @@ __all__ = ["Block", "Cell", "blocks", "plan", "within_blocks"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Block:
-    """One item measured once by every contestant."""
+    """One item, measured once by every contestant."""
 
     item: str
     repeat: int
@@ -31,7 +31,7 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """As text, e.g. `specinfer, prompt 3, repeat 1`; repeats are counted from 1."""
+        """For example `specinfer, prompt 3, repeat 1`; repeats are counted from 1."""
         return f"{self.contestant}, prompt {self.item}, repeat {self.repeat + 1}"
 
 

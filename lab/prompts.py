@@ -79,8 +79,8 @@ def _lines(typed: str) -> list[str]:
 
 
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
-    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError; if a line of a `.jsonl` is no
-    prompt, the message has the number of the line."""
+    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError, which names the line of a
+    `.jsonl`."""
     try:
         # With or without a byte order mark.
         decoded = content.decode("utf-8-sig")

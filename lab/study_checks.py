@@ -1,5 +1,5 @@
-"""Checks before the first cell that every cell of a study can be run: a prompt that is too long, or
-a drafter that is not loaded, would otherwise end the study halfway."""
+"""Checks that every cell of a study can be run, so that no prompt or configuration ends the study
+halfway."""
 
 from __future__ import annotations
 

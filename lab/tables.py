@@ -232,8 +232,6 @@ def _idle(measured: Sequence[Measured]) -> str | None:
 
 
 def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:
-    """Pairs of a cell's result and plain decoding's result in the same block, for cells that have
-    both."""
     pairs = [
         (result, results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat)))
         for cell, result in cells.items()

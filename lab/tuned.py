@@ -40,7 +40,7 @@ class Tuned:
 
     @property
     def temperatures(self) -> tuple[float | None, ...]:
-        """The temperatures of the points, each once; only None if the temperature is no axis."""
+        """The temperatures of the points, each once; (None,) if the temperature is no axis."""
         return tuple(dict.fromkeys(point.get(TEMPERATURE) for point in self.grid.points))
 
     def beside(self, point: int) -> tuple[int, ...]:
@@ -125,8 +125,7 @@ def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...]
 
 
 def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
-    """Tokens per pass over all rounds; the interval is over the same groups as the ratio's
-    interval."""
+    """Tokens per pass over all rounds, with an interval over the ratio's groups."""
     groups: dict[str, list[tuple[float, float]]] = {}
     for cell, result in measured.items():
         if result.stats.num_rounds:

@@ -59,8 +59,7 @@ def write_answers(
 def _files(
     prompts: Mapping[str, Sequence[str]], folder: Path
 ) -> Iterator[tuple[Path, list[tuple[int, str]]]]:
-    """Each file's path with the file's numbered prompts. The kinds take turns as long as they have
-    prompts."""
+    """Each file's path with its numbered prompts; the kinds take turns."""
     longest = max(map(len, prompts.values()))
     for start in range(0, longest, PROMPTS_OF_A_FILE):
         for kind, texts in prompts.items():

@@ -53,7 +53,7 @@ FAMILY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ssm-text": ("text",),
     }
 )
-"""The students, each with its own kinds of question. For a student that has none of its own, all
+"""The students, each with its own kinds of question. For a student without kinds of its own, all
 kinds have equal weight."""
 # For a student that has its own kinds: OTHER_KIND is the weight of questions of other kinds,
 # ANY_KIND the weight of questions that the LLM wrote, which may be of any kind.

@@ -22,7 +22,7 @@ from zoo.teacher_cache import TeacherCache
 
 __all__ = ["count_texts", "write_counts"]
 
-# Rows while counting: enough that heavy rows are seldom overwritten.
+# Rows of the table while counting.
 WORKING_ROWS = 1 << 22
 
 

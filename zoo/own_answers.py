@@ -201,7 +201,6 @@ def own_answers(
 
 
 def _batch_name(parts: Sequence[TrainingTokens]) -> str:
-    """The name of the batch that follows these."""
     return f"answers-{len(parts):05}"
 
 

@@ -154,8 +154,8 @@ def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfi
 
 
 def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterval:
-    """The median, over prompts and repeats, of the ratio of the rates of `own` to the rates of
-    `alone`, with its interval."""
+    """The median ratio of the rates of `own` and `alone`, over prompts and repeats, with its
+    interval."""
     # Rates are ordered by repeat, then by prompt: every `num_prompts`-th rate is of the same
     # prompt.
     ratios = [a / max(b, 1e-9) for a, b in zip(own.rates, alone.rates, strict=True)]

@@ -49,7 +49,7 @@ def join_wrapped_lines(text: str) -> str:
     """`text` with the lines of each hard-wrapped paragraph joined; verse keeps its lines.
 
     A paragraph counts as wrapped if a line after its first line begins with a small letter, since
-    the line break is then within a sentence. Verse begins each line with a capital.
+    the line break is then within a sentence.
     """
     return "\n\n".join(_join(block.split("\n")) for block in _BLANK_LINES.split(text.strip()))
 

@@ -184,7 +184,6 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
 
 
 def _study_rows(opened: OpenedStudy, search: str) -> FoundPrompts:
-    """A study's rows whose prompts contain all words of `search`."""
     words = search.lower().split()
     lines = tuple(
         line

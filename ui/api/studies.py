@@ -37,8 +37,7 @@ async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
 
 
 async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
-    """Waits for the end of a study and opens the study. Raises StudyError unless all its runs were
-    measured."""
+    """Raises StudyError unless all runs of the study were measured."""
     await wait_for_study(studies.context.conductor, study_id)
     # In a thread: reading the log in the event loop would delay all other answers.
     opened = await asyncio.to_thread(studies.open, study_id)

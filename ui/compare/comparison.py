@@ -1,5 +1,4 @@
-"""The values of Compare's pictures of a study (table, charts, texts), as plain dicts. The functions
-are pure, except that they read recorded runs through the argument `events`."""
+"""The values of Compare's pictures of a study (table, charts, texts), as plain dicts."""
 
 from __future__ import annotations
 
@@ -116,8 +115,8 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 
 def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
-    """The runs, sorted by their distance from the median run in the order of speeds. The first is
-    the median run itself (the slower of two middle runs)."""
+    """The runs, sorted by their distance from the median run in the order of speeds. Of two middle
+    runs, the slower is the median."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -125,8 +124,7 @@ def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
 
 
 def _slower(study: Study, row: ConfigurationRow, own_runs: Sequence[Measured]) -> str:
-    """Why a configuration is slower than plain decoding, judged by the figures of all its runs;
-    empty if it is not slower."""
+    """Why a configuration is slower than plain decoding; empty if it is not."""
     if row.ratio is None or not is_slower(row.ratio):
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
@@ -292,8 +290,8 @@ def _stages(view: View | None) -> dict[str, float]:
 def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
-    """The value of the picture `texts`. A text's key is its configuration's number, and each text
-    is compared with plain decoding's text of the same repeat."""
+    """A text's key is its configuration's number. Each text is compared with plain decoding's text
+    of the same repeat."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

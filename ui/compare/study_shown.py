@@ -1,6 +1,5 @@
 """Selects which recorded runs of a comparison are shown: the runs of one repeat. If a run of that
-repeat was deleted from the log, the same configuration's run in another repeat takes its place. The
-log is read through the argument `events`."""
+repeat was deleted from the log, the same configuration's run in another repeat takes its place."""
 
 from __future__ import annotations
 

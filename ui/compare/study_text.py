@@ -66,8 +66,6 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
 
 
 def _pairs(study: Study, results: Results, own_cells: list[Cell]) -> list[tuple[Cell, Measured]]:
-    """Each cell with plain decoding's result for the same prompt and repeat. Cells for which there
-    is no such result are left out."""
     bases = [(cell, results.get(Cell(study.base, cell.item, cell.repeat))) for cell in own_cells]
     return [(cell, base) for cell, base in bases if base is not None]
 

@@ -78,8 +78,8 @@ def field_controls(
 
 
 def _control(name: str, values: Mapping[str, Any], drafters: Sequence[str], idle: str) -> Component:
-    """The control of one field. `values`: the values of all fields; `idle`: why the field has no
-    effect when the page opens, empty if it has an effect."""
+    """`values`: the values of all fields; `idle`: why the field has no effect when the page opens,
+    else empty."""
     value, combine, draft = values[name], str(values["combine"]), str(values["draft"])
     integer_box = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {

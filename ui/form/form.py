@@ -63,7 +63,7 @@ __all__ = [
     "validity",
 ]
 
-# A prompt for each domain, chosen because its greedy text of 128 tokens reads well.
+# One prompt for each domain; its greedy text of 128 tokens reads well.
 EXAMPLES = (
     (
         "Dialogue",

@@ -166,7 +166,6 @@ def _starts_late(combine: str, draft: str) -> str:
 
 
 def _conditions(temperature: float, combine: str) -> str:
-    """The words for the combine rule, unless it is the default, and for the temperature."""
     rule = "" if combine == DEFAULT_COMBINE else f" and combine {combine}"
     return f"{rule} at temperature {temperature:g}"
 

@@ -197,7 +197,6 @@ def past_requests(session: TabSession) -> dict[str, Any] | None:
 
 
 def _hidden_words(rows: int) -> str:
-    """Why this many rows are no longer in the table; empty for none."""
     if not rows:
         return ""
     runs = "A run" if rows == 1 else f"{rows} runs"

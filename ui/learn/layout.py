@@ -134,7 +134,6 @@ def question_words(words: str) -> str:
 
 
 def _side() -> dict[str, Any]:
-    """The left column, with the first lesson."""
     lesson = LESSONS[0]
     small: dict[str, Any] = {"size": "sm", "min_width": 60}
     parts: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}

@@ -65,8 +65,8 @@ class _Table:
 
 
 def follow(learn: Learn, session: TabSession) -> Hashable:
-    """Uses the loaded models from now on, and drops a baseline that was measured with other models.
-    Returns a value that identifies the models."""
+    """Uses the loaded models from now on; drops a baseline of other models. Returns a value that
+    identifies the models."""
     model_host = learn.board.context.model_host
     models = (model_host.pair, model_host.infos)
     if session.lecture.follow(models):

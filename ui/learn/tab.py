@@ -114,8 +114,6 @@ ChooseLesson = Callable[[gr.Request, float, dict[str, Any]], float]
 
 
 def _wanted_lesson(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
-    """The lesson that the link names; else the lesson that the visitor had open last; else the
-    first."""
     number = wanted_lesson(request.query_params)
     return number or int(_lesson_number(progress.get("at"))) or 1
 
@@ -145,8 +143,8 @@ def _turn_handler(learn: Learn, choose: ChooseLesson) -> Callable[..., Values]:
 
 
 def _load_handler(learn: Learn) -> Callable[..., Values]:
-    """The handler that opens a lesson when the page loads. If the page's link names both a lesson
-    and a run, the handler shows that run at the place that the link names."""
+    """Opens a lesson when the page loads; if the link names a lesson and a run, shows the run
+    too."""
     open_lesson_of = _turn_handler(learn, _wanted_lesson)
     board_at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 

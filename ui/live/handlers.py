@@ -59,8 +59,8 @@ LEFT_NOTICES = {
     "queued": "Your run was taken out of the queue when this page was left or loaded anew.",
 }
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
-"""(hub, session, the visitor's key) -> an iterator that yields once per frame. It measures the
-answer to a question about the session's run, and stores the answer in the session."""
+"""(hub, session, the visitor's key) -> an iterator that yields once per frame and stores the answer
+in the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,7 @@ class Press:
     stops: int | None = None
 
     def overtaken(self, session: TabSession) -> bool:
-        """Whether Stop was clicked after this click but arrived before it. If so, the new run must
-        end at once."""
+        """Whether Stop was clicked after this click but arrived before it."""
         return self.stops is not None and self.stops < session.stops
 
 
@@ -357,8 +356,8 @@ def temperature_hint(live: Live, session: TabSession) -> Any:
 
 
 def check_form(values: Sequence[Any]) -> list[Any]:
-    """The results of checking the form: the reason why it cannot run, the Run button, and the
-    controls that depend on other controls."""
+    """The reason why the form cannot run, the Run button, and the controls that depend on other
+    controls."""
     reason = refusal_words(validity(values))
     lines = [Line("error", reason)] if reason else []
     return [

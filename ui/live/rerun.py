@@ -95,7 +95,7 @@ def before_of(session: TabSession) -> Before | None:
     """The run to compare this session's next run with: the displayed run, if it was completed.
 
     If it was cut short, it is used only if it has a round and the session has no other run to
-    compare with. Otherwise the session's previous run to compare with stays; None if there is none.
+    compare with. Otherwise `session.before` stays.
     """
     player = session.player
     if player is None:

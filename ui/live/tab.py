@@ -101,7 +101,6 @@ def wire_live(
 
 
 def _run_settled_script() -> str:
-    """JavaScript that runs the form once all fields have the values that were sent to them."""
     return f"async () => {{ await ({after_settled_script()})(); ({RUN})(); }}"
 
 
@@ -272,8 +271,7 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 
 
 def _offer_handler(live: Live) -> Callable[..., list[Any]]:
-    """The handler for a preset that the Length card or the race offers. It shows the preset in the
-    menu and sends the preset's values to the fields."""
+    """Shows an offered preset in the menu and sends the preset's values to the fields."""
     choose = _preset_handler(live)
 
     def take(

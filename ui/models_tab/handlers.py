@@ -53,8 +53,8 @@ def state_values(
     context: Context, may_load: bool, *first: Line, swap: ModelSwap | None = None
 ) -> Values:
     """The notice, the stages, the buttons Load and Cancel. `may_load`: whether the visitor may load
-    models, and so sees names and reasons. `first`: the notice's first lines. `swap`: the swap to
-    show, None for the latest."""
+    models and see names and reasons. `first`: the notice's first lines. `swap`: the swap to show,
+    None for the latest."""
     swap = context.model_host.swap if swap is None else swap
     lines = [*first, *state_lines(context.model_host, swap, may_load)]
     if not may_load:
@@ -147,9 +147,8 @@ def _require_may_load(may_load: bool) -> None:
 def pick_values(
     context: Context, may_load: bool, data: Any, form: Sequence[Any]
 ) -> Iterator[Values]:
-    """After an offer was chosen: if it is to be loaded at once, loads it and yields until it is
-    loaded or loading has failed; else yields once. Each yielded list has the form's LLM and SSMs,
-    then the values of `state_values` (unchanged if nothing is to be loaded)."""
+    """Puts the chosen offer into the form; if it is to be loaded at once, loads it and yields until
+    loading has ended. Each list has the form's LLM and SSMs, then the values of `state_values`."""
     offer = pick_offer(data, *form[:2])
     if not (isinstance(data, dict) and data.get("load")):
         yield [*offer, *[gr.skip()] * 4]  # notice, stages and buttons do not change

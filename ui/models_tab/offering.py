@@ -120,7 +120,7 @@ def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
 
 
 def _alternative(need: MemoryNeed) -> str:
-    """What to choose instead of a pair that does not fit, and whether it would fit in bfloat16."""
+    """What to choose instead of a pair that does not fit."""
     if need.smaller == need.bytes:
         return "Choose smaller models or another device."
     at_least = "" if all(part.bytes for part in need.parts) else "at least "
@@ -131,7 +131,6 @@ def _alternative(need: MemoryNeed) -> str:
 
 
 def _unknown_words(need: MemoryNeed) -> str:
-    """Why the size of some models is unknown."""
     without_weights = [part.name for part in need.parts if not part.bytes and part.place == HERE]
     if without_weights:
         return f"no weights of a known kind lie in {', '.join(without_weights)}"

@@ -186,8 +186,6 @@ def _may_load(models: Models, request: gr.Request) -> bool:
 
 
 def _handler(models: Models, work: Callable[..., Value]) -> Callable[..., Value]:
-    """A handler that calls `work` with the context, whether the visitor may load models, and the
-    values of the event's inputs."""
 
     def handle(request: gr.Request, *values: Any) -> Value:
         return work(models.context, _may_load(models, request), *values)
@@ -198,7 +196,6 @@ def _handler(models: Models, work: Callable[..., Value]) -> Callable[..., Value]
 def _stream_handler(
     models: Models, work: Callable[..., Iterator[Values]]
 ) -> Callable[..., Iterator[Values]]:
-    """`_handler` for a `work` that yields."""
 
     def handle(request: gr.Request, *values: Any) -> Iterator[Values]:
         yield from work(models.context, _may_load(models, request), *values)

@@ -91,7 +91,6 @@ class StopCut:
 
     def _unsure(self, text: str) -> int:
         """The length of the longest suffix of the text that is a proper prefix of a stop string."""
-        # A proper prefix only: `push` would have found a complete stop string.
         longest = max(map(len, self._stops), default=1) - 1
         lengths = range(min(longest, len(text)), 0, -1)
         return next((n for n in lengths if any(s.startswith(text[-n:]) for s in self._stops)), 0)

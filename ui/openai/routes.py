@@ -198,7 +198,6 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
 async def _sse(
     http: HttpRequest, source: LiveSource, answer: Completion, usage: bool
 ) -> AsyncIterator[str]:
-    """The answer as server-sent events."""
     if (first := answer.first_chunk()) is not None:
         yield _data(first)
     async for event in _follow(http, source):

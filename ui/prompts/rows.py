@@ -149,8 +149,7 @@ def _gain_text(line: PromptLine) -> str:
 
 
 def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
-    """A prompt's gain and the reason for it. If other prompts have the same gain, the gain and the
-    number of these prompts, without a reason."""
+    """A prompt's gain and the reason for it, or the number of other prompts with the same gain."""
     row, quoted = line.row, quote(" ".join(line.text.split()))
     ties = sum(_gain_text(other) == _gain_text(line) for other in lines) - 1
     if ties:  # the reasons of tied prompts differ
@@ -226,7 +225,6 @@ def _speed_up_notes(row: PromptRow) -> dict[str, str]:
 
 
 def _idle_words(idle: str | None) -> str:
-    """Why the figures of drafts are missing; empty if they are not missing."""
     if idle is None:
         return ""
     return f"did not draft: {idle}" if idle else "did not draft"

@@ -75,7 +75,6 @@ def _text(text: str) -> str:
 
 
 def _places() -> dict[str, str]:
-    """The element of each picture, by the picture's name."""
     place = Template(
         '<div class="rp-picture" id="report-$name" data-label="$label" '
         'style="min-height:${height}px">'

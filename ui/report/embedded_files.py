@@ -24,7 +24,7 @@ __all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "seal", "s
 
 REPORT_ASSETS = Path(__file__).parent / "assets"
 FONTS = "templates/frontend/static/fonts"
-# Family, folder, file, weight of the page's fonts (ui/components/theme.py).
+# Family, folder, file, weight of the page's fonts.
 FACES = (
     ("IBM Plex Sans", "IBMPlexSans", "Regular", 400),
     ("IBM Plex Sans", "IBMPlexSans", "Bold", 700),

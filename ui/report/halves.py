@@ -18,8 +18,7 @@ __all__ = ["round_values", "inspector_values", "position_values"]
 
 Value = dict[str, Any]
 
-# Fields of these pictures that the half of the selected round leaves out. They depend on the
-# position in the run; `node` is set by `assets/recording.js`.
+# Fields of these pictures that the half of the selected round leaves out.
 BY_POSITION = {
     "tree": ("run", "drafters", "rest", "node"),
     "proposals": ("run", "drafters", "rule", "history", "helped"),

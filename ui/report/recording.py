@@ -11,8 +11,7 @@ Most of the data is in three parts:
 - `nodes`: for each node of each round, the inspector's values if the node is selected, as a delta
   for each recorded stage.
 
-`assets/recording.js` combines the three parts again. A long run is stored in part, with a note that
-says so.
+A long run is stored in part, with a note that says so.
 """
 
 from __future__ import annotations
@@ -101,8 +100,7 @@ def _answer(events: Sequence[Event], baseline: Baseline | None) -> Answer | None
 
 
 def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer | None) -> Value:
-    """What the report opens with: the number of the round that the page shows at a run's end, and
-    the notice that it shows then."""
+    """The number of the round and the notice that the page shows at a run's end."""
     player = Player(source)
     player.advance(0.0)
     frame = replace(player.frame(), answer=answer)

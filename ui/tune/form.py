@@ -44,8 +44,7 @@ __all__ = [
 LIVE = "Live's settings"
 NO_FIELD = ""
 MENU_FIELDS = ("draft", "combine", "routing", "weights", "length", "verify", "pipeline")
-"""Fields that allow only a few values, which are picked from a menu. Values of other fields are
-typed."""
+"""Fields whose values are picked from a menu; values of other fields are typed."""
 INITIAL_VALUES = MappingProxyType(
     {
         "drafters": "first | all | all,ngram",
@@ -200,7 +199,7 @@ def study_request(
     values: Sequence[Any],
 ) -> GridRequest:
     """Values of `TuneForm.inputs` -> the study. `own`: the visitor's own presets; `live`: the
-    values of Live's form. Raises ConfigError; it names the field that is wrong."""
+    values of Live's form. Raises ConfigError, which names the field."""
     # In the order of `TuneForm.inputs`: the base, 3 values of each axis, 5 of the prompts, the
     # sampling, the repeats.
     base, rest = values[0], list(values[1:])

@@ -261,7 +261,6 @@ def _spread_cell(ratio: Estimate | None) -> dict[str, Any]:
 
 
 def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
-    """A point that cannot run: its values, and the reason in place of its figures."""
     values = _axis_values(grid, one.point)
     cells = [*(_cell(value_text(value), value) for value in values), _cell(one.reason)]
     return {

@@ -77,7 +77,6 @@ def _wire_results(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """The chosen point goes into Live, a run opens in Sessions, results are saved as CSV."""
     context = tune.board.context
 
     def use(request: gr.Request, key: str, chosen: dict[str, Any]) -> Request:

@@ -208,7 +208,6 @@ def _noise_lines(study: Study, tuned: Tuned, best: int) -> list[Line]:
 
 
 def _elsewhere_words(study: Study, tuned: Tuned) -> str:
-    """Why Live may disagree: what the interval does not cover."""
     over = "" if tuned.over == "repeat" else ", not over runs at other times"
     return (
         f"{sample_words(study)} The interval is over these {tuned.over}s{over}: a run in Live, of "
@@ -251,7 +250,6 @@ def _alike_lines(tuned: Tuned) -> list[Line]:
 
 
 def _worth_lines(tuned: Tuned, best: int) -> list[Line]:
-    """A warning if the best point is not faster than plain decoding, or drafts nothing."""
     row = tuned.rows[best]
     if row.ratio is None:
         return []

@@ -38,7 +38,7 @@ def is_right(question: Question, answer: float | str, guess: float | str) -> boo
     if not math.isfinite(number):
         return False
     if not question.within:
-        return number == answer  # a count
+        return number == answer
     # The visitor computes with rounded figures, and may truncate the result instead of rounding.
     tolerance = max(10.0**-question.places, question.within * abs(answer))
     return abs(number - answer) <= tolerance + 1e-9
