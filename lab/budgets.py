@@ -17,15 +17,13 @@ __all__ = ["depends_on_timings", "stored_nodes", "resolved_nodes", "with_nodes"]
 
 
 def depends_on_timings(speculation: SpeculationConfig) -> bool:
-    """Whether the node budget is derived from measured times: `auto`, with a length that the user
-    sets."""
+    """Whether `auto` is derived from measured times: only if the user sets the length."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
     return auto and length_policy(speculation.length).set_by_user
 
 
 def with_nodes(request: Request, nodes: int | None) -> Request:
-    """The request with `nodes` in place of `auto`; unchanged if `nodes` is None or if the request's
-    node budget does not depend on measured times."""
+    """The request with `nodes` in place of a timed `auto`; unchanged if `nodes` is None."""
     if nodes is None or not depends_on_timings(request.speculation):
         return request
     speculation = dataclasses.replace(request.speculation, max_tree_nodes=nodes)
@@ -42,6 +40,5 @@ def resolved_nodes(events: Iterable[Event]) -> int | None:
 
 
 def stored_nodes(results: Iterable[Mapping[str, Any]]) -> int | None:
-    """The first number for `auto` in the stored cells (lab.measured.Measured, as plain values);
-    None if no cell has a number."""
+    """The first number for `auto` in the stored cells; None if no cell has a number."""
     return next((one["auto_nodes"] for one in results if one.get("auto_nodes")), None)

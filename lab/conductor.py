@@ -1,7 +1,6 @@
 """Measures studies one at a time, on its own thread.
 
-A study continues when every tab is closed. A visitor's run or a model load takes precedence: no
-cell starts during it, and a cell that it overlaps is measured again.
+A visitor's run or a model load takes precedence: a cell that it overlaps is measured again.
 """
 
 from __future__ import annotations
@@ -57,12 +56,8 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Stores a new study and starts to measure it.
-
-        Raises ConfigError if a prompt or a configuration cannot be run. Raises StudyError if the
-        study's models are not loaded, or while another study is measured. Raises StoreError if the
-        log fails. If the log fails or another server measures a study, the new study may be stored.
-        """
+        """Stores a new study and starts to measure it. Raises ConfigError or StudyError if it
+        cannot be measured, StoreError if the log fails."""
         # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():
@@ -81,8 +76,7 @@ class Conductor:
         self._start_thread(study, owner)
 
     def stop(self, study_id: str = "") -> None:
-        """Stops the study with this id, or any study if `study_id` is empty. A running cell is
-        interrupted; stored results stay."""
+        """Stops the study with this id, or any study if `study_id` is empty."""
         with self._lock:
             if study_id in ("", self._progress.study_id) and self._progress.is_active:
                 self._progress = replace(self._progress, state="stopping")
@@ -94,8 +88,7 @@ class Conductor:
             return self._progress
 
     def unsaved_state(self, study_id: str) -> tuple[str, str] | None:
-        """Final state and reason of a study if they could not be written to the log yet, else
-        None."""
+        """Final state and reason of a study that are not in the log yet, else None."""
         return self._unsaved_states.state_of(study_id)
 
     def models(self) -> tuple[str, ...]:
@@ -299,8 +292,7 @@ class Conductor:
             raise
 
     def _forget_lost(self) -> None:
-        """Deletes the runs of interrupted cells. Not called during a cell, since the log's thread
-        takes CPU time to delete them."""
+        """Deletes the runs of interrupted cells; not during a cell, since this takes CPU time."""
         while self._lost:
             self._runs.forget(self._lost.pop())
 

@@ -1,5 +1,4 @@
-"""Writes measured cells and final states of studies to the log, with retries: another process may
-lock the log for a while."""
+"""Writes measured cells and final states of studies to the log, with retries."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ class UnsavedStates:
         self._thread: threading.Thread | None = None
 
     def state_of(self, study_id: str) -> tuple[str, str] | None:
-        """State and reason of a study, if they could not be written to the log yet; else None."""
+        """The state and reason that are not in the log yet, else None."""
         return self._unsaved.get(study_id)
 
     def record(self, study_id: str, state: str, reason: str) -> None:

@@ -65,10 +65,8 @@ class Measured:
 
 
 def measure_run(events: Iterable[Event]) -> Measured:
-    """The result from a run's events.
-
-    Raises CellInterruptedError if the run did not end, StudyError if the run failed.
-    """
+    """The result of a run. Raises CellInterruptedError if the run did not end, StudyError if it
+    failed."""
     fold = _Fold()
     for event in events:
         fold.observe(event)
@@ -115,8 +113,7 @@ class _Fold:
                 self._reason = event.length_reason or self._reason
 
     def _add_round(self, event: RoundCompleted) -> None:
-        """Counts accepted tokens by drafter, and a rejection if the round wrote the recovered
-        token."""
+        """Counts accepted tokens by drafter, and a rejection if a recovered token was written."""
         tree, verdict = self._tree, self._verdict
         if tree is None or verdict is None:
             return

@@ -36,8 +36,7 @@ class Cell:
 
 
 def blocks(items: Sequence[str], repeats: int) -> list[Block]:
-    """The blocks, repeat by repeat: an interrupted measurement has covered as many items as
-    possible."""
+    """The blocks, repeat by repeat, so that an interrupted measurement covers most items."""
     return [Block(item, repeat) for repeat in range(repeats) for item in items]
 
 

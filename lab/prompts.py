@@ -135,8 +135,7 @@ def _numbered(prompt_id: str, number: int) -> str:
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """The texts between lines of SEPARATOR, without empty lines at both ends. Blank texts are left
-    out."""
+    """The texts between lines of SEPARATOR, without empty lines at both ends or blank texts."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == SEPARATOR:

@@ -31,8 +31,7 @@ DEFAULT_SEED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A speculation configuration with a name. `temperature` replaces the temperature of the
-    study's sampling; None keeps it."""
+    """A named speculation configuration; `temperature` replaces the study's unless it is None."""
 
     name: str
     speculation: SpeculationConfig
@@ -123,8 +122,7 @@ class Study:
         return next((one.name for one in self.configurations if one.plain), "")
 
     def base_of(self, name: str) -> str:
-        """The baseline of one configuration: plain decoding at the same temperature, else
-        `base`."""
+        """Plain decoding at the configuration's temperature, else `base`."""
         temperature = self._configuration(name).temperature
         plain = (one for one in self.configurations if one.plain)
         return next((one.name for one in plain if one.temperature == temperature), self.base)
@@ -158,8 +156,7 @@ class Study:
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Study:
-        """The inverse of `to_plain`. Raises ConfigError for values that are no study of this
-        version."""
+        """The inverse of `to_plain`. Raises ConfigError for other values."""
         try:
             sampling = values["sampling"]
             return cls(

@@ -1,5 +1,4 @@
-"""Checks that every cell of a study can be run, so that no prompt or configuration ends the study
-halfway."""
+"""Checks, before the first cell, that every cell of a study can be run."""
 
 from __future__ import annotations
 
@@ -16,12 +15,8 @@ __all__ = ["check", "naming_cell"]
 
 
 def check(study: Study, runs: RunHost) -> None:
-    """Raises ConfigError if a cell cannot be run; the message names the prompt or the
-    configuration.
-
-    Each prompt and each configuration is checked once, not each pair: whether a prompt fits does
-    not depend on the configuration.
-    """
+    """Raises ConfigError if a cell cannot be run. Prompts and configurations are checked apart:
+    whether a prompt fits does not depend on the configuration."""
     plain = SpeculationConfig.preset("autoregressive")
     for prompt in study.prompts:
         try:

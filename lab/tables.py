@@ -1,8 +1,4 @@
-"""The results of a study: a row per configuration, a row per prompt and configuration, ratios
-within blocks.
-
-A figure that was not measured is None.
-"""
+"""The results of a study in rows; a figure that was not measured is None."""
 
 from __future__ import annotations
 

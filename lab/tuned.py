@@ -1,5 +1,4 @@
-"""The result of a grid: each point's figures with their spread, the best point, and the points that
-are as good as the best."""
+"""The result of a grid: figures of each point, the best points, points as good as the best."""
 
 from __future__ import annotations
 
@@ -105,8 +104,7 @@ def as_good(
 
 
 def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
-    """Groups of points with the same drafts: a node budget can cut the trees of two settings
-    alike."""
+    """Groups of points with the same drafts."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, measured in enumerate(by_point):
         drafts = tuple(

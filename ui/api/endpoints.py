@@ -19,8 +19,7 @@ __all__ = ["add_endpoints"]
 
 
 def add_endpoints(context: Context) -> None:
-    """Registers the endpoints; must be called inside `gr.Blocks`. An endpoint has the name of its
-    function."""
+    """Registers the endpoints by their functions' names; must be called inside `gr.Blocks`."""
     for module in (generate, studies, tune, prompts, runs, run_questions, models, requests):
         for build in module.ENDPOINTS:
             endpoint = build(context)

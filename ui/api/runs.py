@@ -1,8 +1,5 @@
-"""The endpoints of past runs: list, read, export, annotate and delete runs, and set how many of the
-latest runs keep whole trees.
-
-`gr.api` checks no types, so every value is checked here or by the function that takes it.
-"""
+"""The endpoints of past runs and of the retention of trees. `gr.api` checks no types, so every
+value is checked here or by the function that takes it."""
 
 from __future__ import annotations
 
@@ -87,8 +84,7 @@ def _runs(context: Context) -> Callable[..., Any]:
 
 
 def _moment(value: Any, name: str) -> str:
-    """`value` unchanged, if it is empty or a date or time. Raises ConfigError, which names the
-    field `name`."""
+    """`value`, if it is empty or a date or time. Raises ConfigError, which names the field."""
     try:
         if not isinstance(value, str):
             raise ValueError
@@ -123,8 +119,7 @@ def _run(context: Context) -> Callable[..., Any]:
 
 
 def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without the owner's key and without fields that only the page
-    needs."""
+    """A RunSummary as plain values, without fields for the page alone."""
     plain = dataclasses.asdict(summary)
     for name in ("owner", "baseline", "elsewhere", "regret"):
         plain.pop(name, None)

@@ -1,5 +1,5 @@
-"""Selects which recorded runs of a comparison are shown: the runs of one repeat. If a run of that
-repeat was deleted from the log, the same configuration's run in another repeat takes its place."""
+"""Selects the recorded runs of a comparison that are shown. The runs are of one repeat; a deleted
+run is replaced by the configuration's run of another repeat."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ class ShownRuns:
 
     @property
     def note(self) -> str:
-        """Which runs are shown from another repeat or not at all, and why; empty if there are no
-        such runs."""
+        """Which runs are shown from another repeat or not at all, and why; else empty."""
         sentences = [
             f"{name}: of repeat {repeat + 1}, its run of this one is not in the log."
             for name, repeat in self.others.items()
@@ -79,8 +78,7 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
 
 
 def _order(study: Study, results: Results) -> list[int]:
-    """The repeats in order, except that the first repeat in which the configurations' texts differ
-    comes first. Repeats that are not completely measured do not count as different."""
+    """The repeats; the first repeat in which the configurations' texts differ comes first."""
     prompt = study.prompts[0].id
     names = [one.name for one in study.configurations]
     for repeat in range(study.repeats):
@@ -125,8 +123,7 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
-    """The sentence above the texts. `texts`: the texts of the configurations that have a run in the
-    log."""
+    """The sentence above the texts. `texts`: of the configurations with a run in the log."""
     others = [text for name, text in texts.items() if name != study.base]
     differences = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"

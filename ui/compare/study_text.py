@@ -1,8 +1,4 @@
-"""Whether the configurations of a comparison wrote plain decoding's text.
-
-The study's token ids show whether two texts are equal. If they differ, the rules of ui/run/proof.py
-say why, from the recorded runs.
-"""
+"""Whether the configurations of a comparison wrote plain decoding's text, and if not, why."""
 
 from __future__ import annotations
 
@@ -36,8 +32,7 @@ ANSWERS = MappingProxyType(
 )
 """The table's words for each kind of answer."""
 WORST_FIRST = ("bug", "differs", "tie")
-"""The kinds of answers about texts that differ; `differs`: a run was deleted, or too little was
-recorded to say why."""
+"""`differs`: a run was deleted, or too little was recorded to say why."""
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:

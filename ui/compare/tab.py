@@ -248,8 +248,7 @@ def wire_compare(
 
 
 def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
-    """The choices when the tab opens. The selection is sent only if one of its presets was deleted,
-    because sending it would overwrite a selection that was made in the meantime."""
+    """The selection is sent only if a preset of it was deleted: it may have changed meanwhile."""
     choices = compare_choices(own)
     remaining = [name for name in chosen or () if name in choices]
     if remaining == list(chosen or ()):

@@ -1,5 +1,4 @@
-"""The pictures of the page, and the options that `demo.launch(**launch_options())` needs for
-them."""
+"""The pictures of the page, and the launch options that they need."""
 
 from __future__ import annotations
 

@@ -116,8 +116,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """The number as a short text that parses to exactly the same number, since the form submits it
-    again."""
+    """A short text that parses to exactly the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
@@ -136,14 +135,12 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
 
 
 def whole_number(value: Any) -> Any:
-    """A whole float, such as 8.0 of a number box, as an int. Other values are returned
-    unchanged."""
+    """A whole float, such as 8.0 of a number box, as an int; other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def values_of(config: SpeculationConfig, drafter_names: Sequence[str]) -> list[Any]:
-    """The controls' values for a configuration, without names of SSMs that are not loaded.
-    `drafter_names`: the loaded SSMs."""
+    """The controls' values for a configuration, without SSMs that are not in `drafter_names`."""
     values: list[Any] = []
     for name in FIELD_NAMES:
         value = getattr(config, name)

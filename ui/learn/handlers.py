@@ -50,8 +50,7 @@ Values = list[Any]
 def open_lesson(
     learn: Learn, session: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
-    """Opens lesson `number`; returns values of `learn.lesson_outputs`. The board shows the lesson's
-    displayed run again (`Evidence.last`)."""
+    """Opens lesson `number` with its displayed run; returns values of `learn.lesson_outputs`."""
     lesson = lesson_of(number)
     session.lecture.at = at = LESSONS.index(lesson) + 1
     follow(learn, session)
@@ -78,10 +77,8 @@ def open_lesson(
 
 
 def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Values:
-    """Values of `learn.models_outputs`, which adapt the open lesson to the loaded models.
-
-    A run in progress stays on the board, because it ends with the models with which it began.
-    """
+    """Values of `learn.models_outputs` for the loaded models. A run in progress stays on the
+    board."""
     lesson = lesson_of(number)
     follow(learn, session)
     names = learn.board.context.drafter_names
@@ -107,8 +104,7 @@ def _attempt_words(lesson: Lesson, reason: str) -> str:
 
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
-    """The two controls for an answer, both empty: a number box, and radio buttons with names. The
-    control that the question does not need is hidden."""
+    """A number box and radio buttons, both empty; the control that is not needed is hidden."""
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
@@ -118,8 +114,7 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
 
 
 def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
-    """Shows the end of the run that the lesson's table marks as displayed, with the run's baseline.
-    Shows no run if none is marked, or if the marked run was deleted."""
+    """Shows the end of the displayed run with its baseline; no run if it was deleted."""
     row = session.lecture.evidence(lesson.key).last
     session.look_at(None)
     session.baseline = None
@@ -139,9 +134,8 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
 
 
 def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") -> Values:
-    """The table of runs, and a notice. The notice says why the lesson cannot run (`reason`) or
-    which run the question needs first, then the lesson's `outcome`, then how many runs with other
-    models left the table."""
+    """The table of runs, and a notice: why the lesson cannot run or which run is needed first, the
+    lesson's `outcome`, and how many runs left the table."""
     evidence = session.lecture.evidence(lesson.key)
     needed = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     first = Line("warn", reason) if reason else Line("info", needed)
@@ -172,9 +166,8 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
-    """The view of all requests that was kept for the selected round of the displayed run, once that
-    run has ended. If the run is shown to its end, also how many of its drafted nodes were verified
-    in all. None while the run continues, or if no view was kept."""
+    """The view of all requests that was kept for the selected round of an ended run, else None. At
+    the run's end also the number of its verified nodes."""
     player = session.player
     if player is None or not player.source.is_done:
         return None

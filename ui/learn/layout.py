@@ -39,8 +39,7 @@ BELOW = {
     "timeline": "When shows how long each step of a round took",
     "requests": "Requests shows what shared a pass",
 }
-"""What a lesson's pictures show, in words. The pictures of ABOVE are on the board itself, the
-pictures of BELOW in the board's dock."""
+"""What pictures show, in words: ABOVE on the board, BELOW in its dock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,7 @@ class Learn:
 
 
 def build_learn(context: Context) -> Learn:
-    """One screen: at the left the lessons by title and the lesson's text, at the right the board
-    with the question below it."""
+    """At the left the lessons and the lesson's text, at the right the board and the question."""
     requests: list[gr.HTML] = []
     with gr.Row(equal_height=False, elem_id="learn-screen"):
         with gr.Column(elem_classes="sp-lesson", elem_id="learn-side"):

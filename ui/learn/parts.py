@@ -1,5 +1,4 @@
-"""The Learn tab's own components: the list of lessons with the open lesson's text, and the table of
-that lesson's runs."""
+"""The Learn tab's own components: the lessons, and the table of a lesson's runs."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ def runs_view() -> gr.HTML:
 
 
 def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of `lesson_view`: lesson `number`, and the titles of all lessons, of which the
-    finished lessons are marked."""
+    """The value of `lesson_view` for lesson `number`; finished lessons are marked."""
     lesson, finished = lesson_of(number), finished_lessons(progress)
     before = [word for one in LESSONS[: number - 1] for word in one.words]
     return {
@@ -50,15 +48,13 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dock_of(lesson: Lesson) -> str:
-    """The dock's tab for the last picture of the lesson that is in the dock; empty if no picture of
-    the lesson is there."""
+    """The dock's tab for the lesson's last picture there; empty without such a picture."""
     panes = {one.name: name for name, some in DOCK for one in some} | {"requests": "requests"}
     return next((panes[name] for name in reversed(lesson.pictures) if name in panes), "")
 
 
 def finished_lessons(progress: Mapping[str, Any]) -> tuple[str, ...]:
-    """Keys of the finished lessons, as the browser has stored them; values that are no texts are
-    ignored."""
+    """Keys of the finished lessons; stored values that are no texts are ignored."""
     finished = progress.get("done") if isinstance(progress, dict) else None
     return (
         tuple(key for key in finished if isinstance(key, str)) if isinstance(finished, list) else ()

@@ -47,8 +47,8 @@ class _Table:
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Adds the run if it was completed; returns whether it was completed. A displayed run of
-        the LLM alone becomes the baseline if the lesson's table has a column of speeds."""
+        """Adds a completed run; returns whether the run was completed. A displayed run of the LLM
+        alone becomes the baseline if the table has speeds."""
         source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
@@ -116,9 +116,8 @@ def runs(
 
 
 def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
-    """Measures in turns all runs of the lesson so far, in at most BLOCKS blocks, as far as `fits`
-    allows. The runs just `played` are not run again in the first block. The repeats are not
-    logged."""
+    """Measures all runs of the lesson so far in turns, unlogged, in at most BLOCKS blocks. The runs
+    just `played` count for the first block."""
     session, lesson, models = table.session, table.lesson, table.models
     rows = session.lecture.evidence(lesson.key).rows
     setups = [setup for setup in lesson.setups if setup.label in rows]
@@ -146,8 +145,7 @@ def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) ->
 def _run_again(
     learn: Learn, session: TabSession, setup: Setup, owner: str
 ) -> Generator[None, None, Measured | None]:
-    """Runs `setup` without pictures. Returns None if the run does not complete, or if the visitor
-    opens another run."""
+    """Runs `setup` without pictures; None if it does not complete or another run is opened."""
     context, player = learn.board.context, session.player
     request = request_of(setup, context.drafter_names)
     with _environment(learn, session, setup, owner):
@@ -161,8 +159,7 @@ def _run_again(
 
 
 def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
-    """Stores the speeds of plain decoding and of the displayed run, measured in turns, in the
-    displayed run's baseline."""
+    """Stores the speeds measured in turns in the displayed run's baseline."""
     session = table.session
     evidence = session.lecture.evidence(table.lesson.key)
     plain = next((one.label for one in setups if one.drafters.kind == "none"), evidence.latest)
@@ -206,8 +203,7 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
 
 
 def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
-    """Plays a run. With each frame until the engine has finished the run, keeps the view of all
-    requests, which no log contains."""
+    """Plays a run, and keeps the view of all requests until the run has ended."""
     for frame in play(session):
         if not player.source.is_done:
             value = requests_value(learn.board.context, owner)

@@ -74,8 +74,7 @@ def wire_learn(
 
 
 def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
-    """At each of `triggers`, updates the open lesson if the models were swapped since the last
-    trigger; else changes nothing."""
+    """At each of `triggers`, updates the open lesson if the models were swapped."""
     loaded_version = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
         trigger(

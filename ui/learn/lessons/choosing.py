@@ -148,8 +148,7 @@ PLACE = 3
 
 
 def third_token_percent(evidence: Evidence) -> float | None:
-    """The percentage of rounds with the fixed length in which the third drafted token was
-    accepted."""
+    """The percentage of rounds with the fixed length that accepted the third drafted token."""
     rows = evidence.of(ALWAYS)
     if not rows:
         return None
@@ -165,8 +164,7 @@ def explain_places(evidence: Evidence) -> str:
 
 
 def slower_choice(evidence: Evidence) -> str:
-    """A sentence that the fixed length was faster than goodput in each repeat; empty if it was
-    not."""
+    """Says that the fixed length was faster in each repeat; else empty."""
     rows = evidence.of(ALWAYS, CHOSEN)
     if rows is None:
         return ""

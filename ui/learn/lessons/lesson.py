@@ -87,11 +87,8 @@ def request_of(setup: Setup, loaded: Sequence[str]) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The experiment: its purpose, its button's label, and the run that the button starts.
-
-    Without a `setup`, the LLM alone decodes the displayed run's request, and both texts are
-    compared.
-    """
+    """The experiment. Without a `setup`, the LLM alone decodes the displayed run's request, and
+    both texts are compared."""
 
     words: str
     button: str

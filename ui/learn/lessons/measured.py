@@ -31,8 +31,7 @@ __all__ = [
 ]
 
 WARM_UP_PASSES = 1
-"""Passes at the start of a run that medians leave out: the first pass over a tree of a new size is
-slower."""
+"""Passes at a run's start that medians leave out, since they are slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +225,7 @@ def _times_note(evidence: Evidence, columns: Sequence[str], timed: bool, measuri
 
 
 def _ranges(row: Measured, columns: Sequence[str]) -> dict[str, str]:
-    """The lowest and the highest time of a row's repeats, by the column's number; empty for one
-    repeat."""
+    """The lowest and the highest time by column number; empty for one repeat."""
     return {
         str(at): " to ".join(GLOSSARY[name].text(end) for end in (min(values), max(values)))
         for at, name in enumerate(columns)
@@ -236,8 +234,7 @@ def _ranges(row: Measured, columns: Sequence[str]) -> dict[str, str]:
 
 
 def cell(row: Measured, column: str) -> float:
-    """The number in a column of the row; for a column of TIMES, the median over the repeats.
-    `column`: a name in GLOSSARY."""
+    """The number in a column of GLOSSARY; for a column of TIMES the median over the repeats."""
     return statistics.median(times(row, column)) if column in TIMES else _cell(row, column)
 
 

@@ -22,8 +22,7 @@ CHANGING = (
 )
 """The story is long enough that routing chooses another SSM for the story than for the dialogue."""
 TIE_SHARE = 0.005
-"""Scores that differ by less than this fraction of the highest score count as equal, because they
-look equal on the page."""
+"""Scores that differ by less than this share of the highest score count as equal."""
 TIE = "none: the highest scores are level"
 
 
