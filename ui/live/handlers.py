@@ -189,8 +189,7 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
 
 
 def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """Runs the form's request: checks it, queues it, plays it to its end. With `press.race`, plain
-    decoding follows a completed run."""
+    """Runs the form's request; with `press.race`, plain decoding follows a completed run."""
     context = live.board.context
 
     def frames() -> Iterator[object]:
@@ -221,7 +220,6 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
 
 
 def _is_finished(session: TabSession, player: Player) -> bool:
-    """Whether the session still shows the player and its run was completed."""
     return session.player is player and isinstance(last_event(player.source), RunCompleted)
 
 
@@ -230,8 +228,6 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
 
     With `press.compare` (Run on change) any difference suffices. Without it (a preset was chosen)
     the displayed run must be finished, and the requests must differ in the SpeculationConfig alone.
-
-    Settings that cannot run change nothing.
     """
     differs = _differs if press.compare else _differs_in_preset
     if not validity(press.values) and differs(session, press.values):
@@ -241,14 +237,13 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
 
 
 def _differs(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the form differs from the displayed run's request. An empty prompt counts as
-    different, so that `start_run` refuses it."""
+    """Whether the form differs from the displayed run's request; True for an empty prompt."""
     prompt = values[0] or ""
     return not prompt.strip() or session.asked != request_of(values)
 
 
 def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the session shows a finished run, and the form differs from that run's request in the
+    """Whether a finished run is shown, and the form differs from its request in the
     SpeculationConfig alone."""
     asked, player = session.asked, session.player
     if asked is None or player is None or not _is_finished(session, player):
@@ -260,11 +255,8 @@ def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
 
 
 def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
-    """Stops the session's runs and freezes the pictures; at full speed, shows the run's end
-    instead.
-
-    `stops`: clicks on Stop in this tab, including this one.
-    """
+    """Stops the session's runs and freezes the pictures; at full speed, shows the run's end.
+    `stops`: clicks on Stop in this tab, including this one."""
 
     def work() -> None:
         # First, because a Run that was clicked earlier may arrive at any moment.
@@ -301,8 +293,8 @@ def run_question(
 
 
 def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any:
-    """The board's notice after the form has changed to `values`. The last refusal is cleared unless
-    the form is still refused for the same reason."""
+    """The board's notice without the last refusal, unless `values` are refused for the same
+    reason."""
     if not session.trouble:
         return gr.skip()
     try:

@@ -222,8 +222,7 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
 
 
 def _notice_while_recording(live: Live, session: TabSession) -> Values:
-    """Values that change nothing; while the opening run is recorded, a notice makes the page
-    poll."""
+    """No changes; while the opening run is recorded, a notice that makes the page poll."""
     values: Values = [gr.skip() for _ in live.outputs]
     if live.board.awaits_opening(session):
         values[live.outputs.index(live.board.notice)] = live.board.current_notice(session)
@@ -325,8 +324,7 @@ def send_at_temperature(
 def _send(
     session: TabSession, preset: str, values_now: Sequence[Any], values: list[Any]
 ) -> list[Any]:
-    """Records that `values` are being sent to the fields for `preset`, and returns `values`. Until
-    they arrive, the fields show `values_now`."""
+    """Records that `values` are being sent to the fields for `preset`; returns `values`."""
     session.sent = PendingFields.of(preset, values_now, values, time.monotonic())
     return values
 

@@ -43,8 +43,7 @@ Values = list[Any]
 
 
 def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
-    """The form's values as a pair; `ssms` has one SSM per line. Raises ConfigError, which names the
-    field."""
+    """The form's values as a pair. Raises ConfigError, which names the field."""
     lines = [line.strip() for line in str(ssms or "").splitlines()]
     return checked_pair(llm, [line for line in lines if line], dtype, device)
 
@@ -68,8 +67,7 @@ def state_values(
 
 
 def opened_values(context: Context, may_load: bool) -> Values:
-    """The values of `state_values` when the tab is selected. A completed swap is not reported
-    again, because the table shows its models."""
+    """The values of `state_values` when the tab is selected, without a completed swap."""
     swap = context.model_host.swap
     return state_values(context, may_load, swap=ModelSwap() if swap.state == "done" else swap)
 
@@ -80,8 +78,7 @@ def _buttons(may_load: bool, loading: bool) -> tuple[gr.Button, gr.Button]:
 
 
 def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
-    """The table of models that can be loaded, with the memory they need, and the notice about the
-    free memory."""
+    """The table of models that can be loaded, and the notice about the free memory."""
 
     def work() -> Values:
         all_offers, memory = offers(context.model_host, dtype, device, may_load)
@@ -107,8 +104,7 @@ def no_need() -> dict[str, Any]:
 
 
 def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
-    """The values of `state_values` after a refused click; `lines` say why it was refused. If the
-    visitor may load models and nothing is being loaded, `lines` replace the last swap's result."""
+    """The values of `state_values` after a refused click; `lines` say why it was refused."""
     if context.model_host.swap.is_loading or not may_load:
         return state_values(context, may_load, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(may_load, False)]
@@ -158,8 +154,7 @@ def pick_values(
 
 
 def quick_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values]:
-    """Loads the header's offer, SmolLM2 with all SSMs that come with it; yields as `pick_values`
-    does."""
+    """Loads the header's offer, SmolLM2 with all its SSMs; yields as `pick_values` does."""
     offer = {"llm": SMOLLM2, "ssms": {"0": BUNDLED}, "load": True}
     yield from pick_values(context, may_load, offer, form)
 

@@ -1,5 +1,4 @@
-"""The Models tab: shows the loaded models and the models that can be loaded, and loads another pair
-while runs continue."""
+"""The Models tab: the loaded models, the models that can be loaded, and a form to load a pair."""
 
 from __future__ import annotations
 
@@ -72,8 +71,7 @@ class Models:
 
 
 def build_models(context: Context) -> Models:
-    """The form at the left, the table at the right; on a narrow screen the table is below the
-    form."""
+    """The form at the left, the table at the right."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=2, min_width=320, elem_classes="sp-controls"):
             gr.Markdown(INTRO)

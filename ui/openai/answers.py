@@ -223,8 +223,7 @@ class Completion:
         }
 
     def _speculative_decoding(self) -> Json | None:
-        """vLLM's figures of the run's drafts; None for plain decoding and before the run has
-        started."""
+        """vLLM's figures of the drafts; None for plain decoding and before the run's start."""
         if self._started is None:
             return None
         config = SpeculationConfig.from_plain(self._started.config["speculation"])

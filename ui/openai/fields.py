@@ -204,8 +204,7 @@ def _messages(values: Any) -> tuple[dict[str, str], ...]:
 
 
 def _message(value: Any) -> dict[str, str]:
-    """A message with a role and a text. Other fields must be empty, such as `refusal` in an answer
-    that a client sends back."""
+    """A message with a role and a text. Raises ApiError or ConfigError."""
     if not isinstance(value, dict) or value.get("role") not in ROLES:
         raise ConfigError.of("messages", value, f"messages with role ({ROLES_TEXT}) and content")
     for name in value.keys() - {"role", "content"}:

@@ -47,8 +47,7 @@ Parse = Callable[[Context, Any], ApiRequest]
 
 
 def openai_routes(context: Context, auth: tuple[str, str] | None = None) -> list[Route]:
-    """The routes for `Blocks.launch(app_kwargs={"routes": ...})`. `auth`: the page's login, if it
-    has one."""
+    """Routes for `Blocks.launch(app_kwargs={"routes": ...})`; `auth`: the page's login, if any."""
     created = int(time.time())
 
     async def models(_: HttpRequest, user: str) -> Response:
@@ -217,8 +216,7 @@ def _data(value: dict[str, Any]) -> str:
 
 
 class _RunStream(StreamingResponse):
-    """A stream of a run's answer. Stops the run when the stream ends, even if the client
-    disconnected."""
+    """A stream of a run's answer. When the stream ends, the run is stopped."""
 
     def __init__(self, source: LiveSource, content: AsyncIterator[str]) -> None:
         # Without X-Accel-Buffering nginx would hold events back until its buffer is full.

@@ -63,8 +63,7 @@ class DraftCounts:
         row[step.num_accepted] += 1
 
     def histogram(self, longest: int = 0) -> list[int]:
-        """Entry j: the number of drafts of which j tokens were accepted. At least `longest` + 1
-        entries."""
+        """`longest` + 1 entries or more; entry j: how many drafts had j tokens accepted."""
         size = max(longest, max(self.by_length, default=0)) + 1
         counts = [0] * size
         for row in self.by_length.values():

@@ -87,8 +87,7 @@ def _completed_runs(context: Context, owner: str | None, limit: int, **filters: 
 
 
 class _Domains:
-    """Finds the domain of a run's prompt: the domain in the run's study, else the domain known for
-    the prompt's text."""
+    """The domain of a run's prompt in its study, else the domain known for the prompt's text."""
 
     def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store

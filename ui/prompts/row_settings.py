@@ -18,8 +18,7 @@ from ui.words.settings import OWN, Settings, settings_of
 __all__ = ["RowSettings", "labels_of", "settings_of_run"]
 
 MOST_DIFFERENCES = 3
-"""The most differences from the defaults in a name, unless more are needed to make the name
-unique."""
+"""The most differences in `RowSettings.short`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,7 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
 
 def labels_of(settings: Iterable[RowSettings]) -> dict[RowSettings, str]:
     """A unique name for each of `settings`: the preset or the differences from the defaults, then
-    the parts in which settings with the same `short` differ. If the name is still not unique, a
-    number follows."""
+    the parts in which settings of the same `short` differ, then a number if still needed."""
     by_short: dict[str, list[RowSettings]] = {}
     for one in dict.fromkeys(settings):
         by_short.setdefault(one.short, []).append(one)
@@ -114,8 +112,7 @@ def _label(short: str, one: RowSettings, group: list[RowSettings]) -> str:
 
 
 def _auto_words(started: RunStarted) -> str:
-    """The node limit that `auto` resolved to, in words, if it depends on measured times; else
-    empty."""
+    """The node limit that `auto` resolved to, if it depends on measured times; else empty."""
     try:
         speculation = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
     except ConfigError:  # settings of another version

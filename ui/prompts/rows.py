@@ -127,8 +127,8 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
 
 
 def _time_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt gains most in time, or why the measurements do not show one; empty with fewer
-    than two speed-ups to compare."""
+    """Which prompt gains most in time, or why none is shown to; empty with fewer than two
+    speed-ups."""
     by_time = sorted(
         (line for line in lines if line.row.ratios), key=lambda line: -(line.row.ratio or 0.0)
     )
@@ -211,9 +211,8 @@ def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
 
 
 def _speed_up_notes(row: PromptRow) -> dict[str, str]:
-    """`spread`: the lowest and the highest of the row's speed-ups, or that there is just one;
-    `noise`: which part of the speed-ups the row's tokens per pass cannot explain, or that the
-    speed-ups differ too much."""
+    """`spread`: the range of the row's speed-ups, or that there is just one. `noise`: why the
+    speed-up may be noise, or that the speed-ups differ too much."""
     if row.ratio is None:
         return {"spread": "", "noise": ""}
     ratio = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)

@@ -167,8 +167,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
 
 
 def study_updates(context: Context, opened: OpenedStudy | None) -> list[Any]:
-    """The table of a study, or the text EMPTY if there is none; clears the notice about past
-    runs."""
+    """The table of a study, or EMPTY without one; clears the notice about past runs."""
     if opened is None:
         return [{"of": "", "empty": EMPTY}, *hide_past_message()]
     study, results, _ = opened

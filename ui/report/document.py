@@ -1,7 +1,5 @@
-"""The HTML file itself: a head with facts about the run, elements for the pictures, encoded data.
-
-In the head, `_text` escapes texts of models and visitors; in the data these texts are encoded.
-"""
+"""The HTML file itself. In the head, `_text` escapes texts of models and visitors; the data is
+encoded."""
 
 from __future__ import annotations
 

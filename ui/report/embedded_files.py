@@ -61,8 +61,7 @@ def scripts_data() -> str:
 
 
 def _mapped_imports(script: str) -> str:
-    """Replaces paths such as `./dom.js` by names in the import map, because a module without a URL
-    cannot resolve `./`."""
+    """Replaces paths by names in the import map: a module without a URL has no `./`."""
     return re.sub(IMPORTED, r'\1"specscope/\2"', script)
 
 
@@ -82,8 +81,7 @@ def styles() -> str:
 
 @cache
 def fonts_css() -> str:
-    """The page's fonts as `@font-face` rules with data, so that texts are as wide as on the
-    page."""
+    """The page's fonts as `@font-face` rules, so that texts are as wide as on the page."""
     rules = []
     for family, folder, file, weight in FACES:
         path = files("gradio") / FONTS / folder / f"{folder}-{file}.woff2"

@@ -67,11 +67,8 @@ def record(
     on_progress: Callable[[float], None] | None = None,
     regret: Regret | None = None,
 ) -> Recording:
-    """Steps through a run and stores its values. Raises ConfigError unless `events` are the events
-    of one run, RunStarted first.
-
-    `on_progress` is called with the fraction done, 0 to 1.
-    """
+    """Steps through a run and stores its values. `on_progress` gets the fraction done, 0 to 1.
+    Raises ConfigError unless `events` are the events of one run, RunStarted first."""
     if not events or not isinstance(events[0], RunStarted):
         raise ConfigError.of("events", type(events[0]).__name__ if events else "empty", BEGINNING)
     if len({event.run_id for event in events}) > 1:
@@ -210,9 +207,8 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """The numbers of the rounds whose trees are stored, and a note if some rounds are left out. The
-    rounds with the most accepted tokens are stored, as many as `limits.bytes` allows but at least
-    one."""
+    """Numbers of the rounds whose trees are stored, and a note if some are left out: the rounds
+    with the most accepted tokens, at least one, up to `limits.bytes`."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(
         tape.round_chains, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True

@@ -179,8 +179,7 @@ def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr
 
 
 def base_menu(own: dict[str, Any] | None) -> gr.Dropdown:
-    """An update of the possible bases: built-in presets that draft, the visitor's own presets, and
-    Live's form."""
+    """The possible bases: built-in presets that draft, the visitor's presets, Live's form."""
     return gr.Dropdown(choices=_bases(own))
 
 
@@ -218,8 +217,7 @@ def study_request(
 
 
 def axes_of_entries(entries: Sequence[Sequence[Any]]) -> list[Axis]:
-    """(field, typed, picked) of each axis -> the axes that have a field. Raises ConfigError for
-    wrong values, or if no axis has a field."""
+    """Axes of (field, typed, picked). Raises ConfigError for wrong values or no field."""
     axes = []
     for field, typed, picked in entries:
         if field in MENU_FIELDS:
@@ -263,8 +261,7 @@ def grid_study(
 
 
 def _check_used(axis: Axis, configurations: Sequence[Configuration], temperature: float) -> None:
-    """Raises ConfigError for a field that no configuration of the grid uses: only noise would
-    distinguish its values."""
+    """Raises ConfigError for a field that no configuration of the grid uses."""
     idle = [idle_fields(one.speculation.to_plain()).get(axis.field, "") for one in configurations]
     if not all(idle):
         return

@@ -1,7 +1,4 @@
-"""A grid as plain rows, for files and endpoints: a row for each point, or a row for each run.
-
-Values that were not measured are None; so is the interval of a single group, which has no spread.
-"""
+"""A grid as plain rows, for files and endpoints. Values that were not measured are None."""
 
 from __future__ import annotations
 
@@ -26,10 +23,7 @@ Row = dict[str, Any]
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Rows for plain decoding at each temperature, then for each point, then for the refused
-    points. `found` marks the best point at each temperature and the points within noise of it.
-
-    `refused`: all points that cannot run, if known.
-    """
+    points. `refused`: all points that cannot run, if known."""
     rows = []
     for temperature, row in tuned.plains.items():
         figures = {**_fields(tuned, {TEMPERATURE: temperature}), **_figures(row, None, tuned.over)}

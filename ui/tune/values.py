@@ -36,8 +36,7 @@ ACCEPTED = GLOSSARY["accepted_per_pass"]
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A point's figure and the ends of its interval, None if unknown; `spread`: what interval it
-    is, in words."""
+    """A figure and its interval, None if unknown; `spread`: the kind of interval, in words."""
 
     value: float | None
     low: float | None
@@ -168,8 +167,7 @@ def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
 
 
 def _with_interval(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
-    """The value with its interval. The interval of a single group is left out: it would be a point,
-    as if the value were certain."""
+    """The value with its interval; the interval of a single group, a point, is left out."""
     if estimate is None or estimate.groups < 2:
         return _Figure(value, None, None)
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
@@ -284,8 +282,7 @@ def _cell(text: str, value: Any = None) -> dict[str, Any]:
 
 
 def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dict[str, Any]:
-    """A point's figures and its runs so far, in the order of measuring; {} if there is no such
-    point."""
+    """A point's figures and its runs so far; {} if there is no such point."""
     if not 0 <= point < len(tuned.rows):
         return {}
     row = tuned.rows[point]

@@ -35,8 +35,7 @@ __all__ = [
 ]
 
 MAX_NAMED = 3
-"""The most points that a sentence names, and the most reasons and groups with a line of their
-own."""
+"""The most points in a sentence, and the most reasons or groups with a line of their own."""
 
 
 def grid_title(grid: Grid, prompts: int) -> str:
@@ -77,7 +76,7 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
 
 
 def run_count(study: Study) -> str:
-    """The number of the study's runs in words, such as `120 runs`."""
+    """The number of the study's runs in words."""
     return number_of(len(study), "run")
 
 
@@ -97,15 +96,13 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
 
 
 def sample_words(study: Study) -> str:
-    """Says that each speed is one sample, if each point ran once on each prompt; empty if there are
-    several repeats."""
+    """Says that each speed is one sample; empty if there are several repeats."""
     return f"On each prompt the speeds are {SINGLE}." if study.repeats == 1 else ""
 
 
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
-    """The best point at each temperature, the points within noise of it, whether the best point is
-    faster than plain decoding, points that drafted alike, acceptance by temperature, whether the
-    texts are the same, and points that cannot run."""
+    """The results: the best point at each temperature, and what the measurements say about the
+    others."""
     if not tuned.bests:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     lines: list[Line] = []
@@ -121,8 +118,7 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
 
 
 def no_gain_words(tuned: Tuned, best: int) -> str:
-    """Why the measurements do not show that the best point is faster than plain decoding; empty if
-    they do."""
+    """Why the best point is not shown to be faster than plain decoding; empty if it is."""
     row = tuned.rows[best]
     if row.ratio is not None and row.ratio.groups < 2:
         return SINGLE
@@ -217,8 +213,7 @@ def _elsewhere_words(study: Study, tuned: Tuned) -> str:
 
 
 def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
-    """Why points are within noise of the best point: their intervals overlap the best point's
-    interval, or they drafted and accepted the same numbers of tokens as the best point."""
+    """Why points are within noise of the best point."""
     twins = {i for group in tuned.alike if best in group for i in group}
     unclear = "these measurements cannot tell which is faster"
     if twins.issuperset(good):
@@ -228,8 +223,7 @@ def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
 
 
 def _alike_lines(tuned: Tuned) -> list[Line]:
-    """Points that drafted and accepted the same numbers of tokens in every round: a difference
-    between their speeds is noise, or the cost of the setting."""
+    """Points that drafted and accepted the same numbers of tokens in every round."""
     lines = []
     for group in sorted(tuned.alike, key=len, reverse=True)[:MAX_NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
@@ -277,7 +271,6 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
 
 
 def _idle_words(tuned: Tuned, best: int) -> str:
-    """The sentences for a best point that is plain decoding in effect."""
     at = _at_words(tuned, best)
     words = (
         f"The best point{at} drafts nothing, so it is plain decoding: their speeds differ by "
