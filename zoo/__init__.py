@@ -1,4 +1,1 @@
-"""How the bundled models are made: corpora to token files, training, distilling, evaluation.
-
-Run as `python -m zoo`.
-"""
+"""Makes the bundled models: corpora to token files, training, distilling, evaluation."""

@@ -235,8 +235,7 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
 def _result_cache(
     arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
 ) -> ResultCache:
-    """The cache under --out of the results of `work` with these models and settings. NO_CACHE
-    without --out."""
+    """The cache under --out for these models and settings; NO_CACHE without --out."""
     if arguments.out is None:
         return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]

@@ -38,8 +38,8 @@ def write_answers(
     max_new_tokens: int,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Writes `folder/KIND/answers-NNNN.txt` for the prompts of each kind, the kinds in turn.
-    Existing files are kept. Raises ConfigError if the LLM has no chat template."""
+    """Writes `folder/KIND/answers-NNNN.txt`; keeps existing files. Raises ConfigError if the LLM
+    has no chat template."""
     checks.integer("tokens", max_new_tokens, 1, 4096)
     worker = Worker(engine, max_live=MAX_LIVE, threads=None)
     with closing(worker):
@@ -76,7 +76,7 @@ def _submit(worker: Worker, number: int, prompt: str, max_new_tokens: int) -> Ru
 
 
 def _write(engine: Engine, path: Path, runs: Sequence[Run]) -> str:
-    """Waits for the runs and writes their texts; returns a line about the file."""
+    """Waits for the runs and writes their texts."""
     documents, count = [], 0
     for run in runs:
         outcome = Outcome()

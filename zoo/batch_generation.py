@@ -1,8 +1,5 @@
-"""Generates a chat LLM's texts in large batches, with the TOP largest probabilities of each token's
-distribution.
-
-Unlike the engine's requests, all texts of a batch begin at once.
-"""
+"""Generates a chat LLM's texts in large batches, with the TOP largest probabilities of each
+token."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ from core.models.machine import available_bytes, without_cudnn_attention
 __all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
-"""How many of the largest probabilities of each distribution are kept; tokens are sampled from
-these only."""
+"""How many probabilities of each distribution are kept; only their tokens are sampled."""
 # The most texts of a batch; larger batches are no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
 PREFILL_TEXTS = 512  # texts in one pass over prompts

@@ -61,9 +61,8 @@ def boost(
     way: str,
     say: Callable[[str], None],
 ) -> list[Boosted]:
-    """Tunes the SSMs in order, each from its folder, until the tuning of an SSM lowers the pool's
-    held-out coverage. That SSM and all SSMs after it keep their old weights. All SSMs of the pool
-    are saved."""
+    """Tunes the SSMs in order, until the tuning of an SSM lowers the pool's held-out coverage: that
+    SSM and later ones keep their weights. All SSMs of the pool are saved."""
     checks.choice("by", way, WAYS)
     models = {recipe.name: _Member.of(folder, teaching) for recipe, folder in pool}
     members: list[_Member] = []
@@ -113,8 +112,7 @@ def line(one: Boosted) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """An SSM of the pool; `weights`: the hash of its weights. `continued`: cached answers to
-    whether the SSM continues a text like the LLM."""
+    """An SSM of the pool. `continued`: whether it continues a text like the LLM, cached."""
 
     model: nn.Module
     weights: str
@@ -142,8 +140,8 @@ def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[s
 
 @dataclass
 class _Drops:
-    """Selects the texts that none of the `earlier` SSMs continues like the LLM. `seen`: the number
-    of all texts so far; `dropped`: the number of texts not selected."""
+    """Selects the texts that none of the `earlier` SSMs continues like the LLM, and counts all
+    texts and the dropped texts."""
 
     earlier: Sequence[_Member]
     seen: int = 0

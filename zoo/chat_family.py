@@ -94,8 +94,7 @@ class FamilyPlan:
         checks.integer("layers", self.shape.layers, 1, 64)
 
     def identity(self, models: LoadedModels) -> dict[str, Any]:
-        """The values in which a run must equal an earlier run to resume from that run's
-        checkpoint."""
+        """What a run and the interrupted run that it resumes must have in common."""
         info, plain = models.llm.info, ("minutes", "generation_minutes", "seed")
         return {
             **{name: getattr(self, name) for name in plain},
@@ -131,8 +130,8 @@ def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
 
 
 def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, Any]:
-    """Makes the family of the LLM and writes it into the folder `out/models`, or resumes an
-    interrupted run of the same plan; returns the figures of its `training.json`."""
+    """Makes the LLM's family in `out/models`, or resumes an interrupted run of the same plan;
+    returns the figures of its `training.json`."""
     _check_folder(out / "models")
     generator = BatchGenerator(models, plan.seed, plan.clock)
     checkpoint = FamilyCheckpoint(out, plan.identity(models), generator.device)
@@ -187,8 +186,8 @@ def _check_folder(folder: Path) -> None:
 
 @torch.inference_mode()
 def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
-    """Two figures. `students`: the accuracy of each student by name; `union`: how often the LLM's
-    token is the most probable token of at least one student."""
+    """`students`: the accuracy of each student by name. `union`: how often the LLM's token is the
+    most probable token of at least one student."""
     hits = []  # of each text (students, tokens, 3)
     for ids, start, end in zip(texts.ids, texts.starts.tolist(), texts.ends.tolist(), strict=True):
         new = texts.first_new - start
@@ -210,8 +209,7 @@ def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
 
 
 def _rounds(hits: Sequence[bool]) -> int:
-    """The number of LLM passes over a text: each pass adds the hits of a draft of CHAIN tokens up
-    to the first miss, and one token of the LLM."""
+    """LLM passes over a text: each takes a draft's hits up to the first miss, and one token."""
     rounds = position = 0
     while position < len(hits):
         position += 1 + len(list(takewhile(bool, hits[position : position + CHAIN])))

@@ -27,8 +27,8 @@ WORKING_ROWS = 1 << 22
 
 
 def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
-    """Writes the `num_rows` heaviest rows into `out` and returns a line about them. Raises
-    ConfigError if the LLM's distributions are not cached."""
+    """Writes the `num_rows` heaviest rows into `out`. Raises ConfigError if the LLM's distributions
+    are not cached."""
     checks.integer("rows", num_rows, 1, WORKING_ROWS)
     texts = teaching.rows()
     distributions = teaching.memory(texts)

@@ -76,9 +76,7 @@ def measure(
     max_tokens: int | None = None,
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, HeldOut]:
-    """Held-out scores by domain, on the first `max_tokens` tokens of each domain, by default on all
-    tokens. `cache`: earlier results. Restores the model's mode (training or evaluation).
-    """
+    """Held-out scores on the first `max_tokens` tokens of each domain, None: on all tokens."""
     was_training = model.training
     model.eval()
     try:
@@ -153,8 +151,7 @@ def _hash_of(ids: np.ndarray) -> str:
 
 
 def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> None:
-    """Raises VocabMismatchError if the folder's tokenizer is not the tokenizer of the token
-    files."""
+    """Raises VocabMismatchError if folder and token files have different tokenizers."""
     pair = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
     differs = first_differing_id(*pair)
     if differs is not None:

@@ -18,8 +18,7 @@ class LearningCurve:
         self._path = path
 
     def add(self, step: int, figures: dict[str, Any]) -> None:
-        """Adds a line. Lines of this step or of later steps are removed: they come from steps that
-        an interrupted run took after its last checkpoint."""
+        """Adds a line; removes an interrupted run's lines of this step and of later steps."""
         earlier = [line for line in self.lines() if line["step"] < step]
         # The file is replaced, since a kill could cut an appended line.
         text = "".join(json.dumps(line) + "\n" for line in [*earlier, {"step": step, **figures}])

@@ -19,8 +19,7 @@ __all__ = ["Distillation", "Loss", "Total", "next_token"]
 
 
 class Total(NamedTuple):
-    """The summed cost of positions in nats, and the sum of their weights, both scalars. `weight`
-    needs no gradient."""
+    """The summed cost of positions in nats, and the sum of their weights, both scalars."""
 
     cost: Tensor
     weight: Tensor
@@ -36,10 +35,7 @@ Loss = Callable[[nn.Module, Tensor], Total]
 
 
 def next_token(model: nn.Module, windows: Tensor) -> Total:
-    """Cross entropy in nats of each token, given the tokens before it.
-
-    `windows`: int64, (batch, length + 1).
-    """
+    """Cross entropy of the next tokens in nats. `windows`: int64, (batch, length + 1)."""
     logits = model(input_ids=windows[:, :-1], use_cache=False).logits.flatten(0, 1).float()
     targets = windows[:, 1:].flatten()
     cost = functional.cross_entropy(logits, targets, reduction="sum")
@@ -84,8 +80,7 @@ class Distillation:
         return Total((each * weights).sum(), weights.sum())
 
     def weights(self, inputs: Tensor, best: Tensor) -> Tensor:
-        """Weights of positions (batch, length); `best` (batch, length): the teacher's most probable
-        tokens."""
+        """Weights (batch, length); `best` (batch, length): the teacher's likeliest tokens."""
         weights = torch.ones_like(best, dtype=torch.float32)
         for model in self.earlier:
             agrees = log_probabilities(model, inputs).argmax(-1) == best
@@ -104,7 +99,6 @@ def _divergence_with_rest(top_tokens: TopTokens, student: Tensor) -> Tensor:
 
 
 def log_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Log-probabilities of the token after each of `inputs` (batch, length): float32,
-    (batch, length, V)."""
+    """Log-probabilities of the next tokens: float32, (batch, length, V)."""
     logits: Tensor = model(input_ids=inputs, use_cache=False).logits
     return logits.float().log_softmax(-1)

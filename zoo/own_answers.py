@@ -36,8 +36,7 @@ MARK = "@@"
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """The largest numbers of tokens: of a prompt in the chat template, of an answer, and of a
-    question that the LLM writes."""
+    """The most tokens of a prompt in the chat template, of an answer and of the LLM's question."""
 
     prompt: int = 224
     answer: int = 400
@@ -88,8 +87,7 @@ class Questions:
         return chat_tokens(self._models, [{"role": "user", "content": question}])
 
     def batch(self, count: int) -> list[tuple[int, tuple[int, ...]]]:
-        """The next prompts as (kind, token ids): at most `count`, since prompts that are too long
-        are left out."""
+        """The next prompts as (kind, ids): at most `count`, without prompts that are too long."""
         if len(self._own) < count // 2:
             self._own += self.own_questions(count)
         own, self._own = self._own[: count // 2], self._own[count // 2 :]
@@ -156,11 +154,10 @@ def own_answers(
     checkpoint: FamilyCheckpoint | None = None,
 ) -> TrainingTokens:
     """Generates answers, batch by batch, until the deadline of the generator's clock, but at least
-    one batch.
+    one batch. Raises ConfigError if no question of the first batch is short enough.
 
-    Each batch is stored in the `checkpoint`. Batches that it has already are loaded; then the
-    deadline is now plus the time that was left when the last stored batch was written. Raises
-    ConfigError if no question of the first batch is short enough.
+    Batches that the `checkpoint` has are loaded; then the deadline is now plus the time that was
+    left when the last stored batch was written.
     """
     parts: list[TrainingTokens] = []
     seconds_left = 0.0

@@ -1,7 +1,4 @@
-"""The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
-
-Texts are generated in batches of one shape; each batch is a file.
-"""
+"""The LLM's own continuations of corpus prefixes, in batches of one shape; each batch is a file."""
 
 from __future__ import annotations
 
@@ -87,8 +84,7 @@ class OwnTexts:
         return continue_prefixes(self.teacher, prefixes, form.length, temperature, seed)
 
     def _prefixes(self, row: np.ndarray, length: int, noise: np.random.Generator) -> np.ndarray:
-        """(texts, length); every other prefix is the beginning of a document, if the row has
-        separators."""
+        """(texts, length); every other prefix begins a document, if the row has separators."""
         last = len(row) - length
         if last < 1:
             raise ConfigError.of(

@@ -1,8 +1,8 @@
 """Computes the gradients of a training step; on a CPU in parts, with one thread per core if the
 windows can be divided evenly.
 
-Two threads that each take half of the windows are faster than one pass on two cores. Small parts
-are faster than one part, since their logits fit the cache. Both were measured on two cores.
+On two cores this was measured to be faster than one pass; small parts are faster than one part,
+since their logits fit the cache.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class ParallelGradients:
         self, total_of: Callable[[Tensor], Total], windows: Tensor, parameters: Sequence[Tensor]
     ) -> Tensor:
         """Sets `grad` of the `parameters` to the gradient of the mean loss over all positions of
-        `windows` (batch, n); returns that mean, a scalar. `total_of`: the summed cost and weight of
-        some of the windows. Parts are summed in a fixed order, so that rounding is the same in
-        every run."""
+        `windows` (batch, n); returns that mean. Parts are summed in a fixed order, so that rounding
+        is the same in every run."""
 
         def part_gradients(part: Tensor) -> tuple[Total, Gradients]:
             total = total_of(part)

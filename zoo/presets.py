@@ -69,8 +69,7 @@ def preset(name: str) -> Preset:
 
 
 def only(preset: Preset, names: Sequence[str]) -> Preset:
-    """The preset with only the models that have these `names`; with all its models if `names` is
-    empty. Raises ConfigError for a name that no model of the preset has."""
+    """The preset with these models only; with all models if none is named. Raises ConfigError."""
     all_names = tuple(recipe.name for recipe in preset.models)
     for name in names:
         checks.choice("only", name, all_names)

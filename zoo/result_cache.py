@@ -37,8 +37,7 @@ class ResultCache:
         return self._folder is not None and self._path(self._folder, name).is_file()
 
     def get_or_compute(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The result of that name, computed and stored if there is none yet. Raises ConfigError for
-        a file that is damaged or cannot be read."""
+        """The result, computed and stored once. Raises ConfigError for an unreadable file."""
         # Without a folder, results go through JSON too, so that tuples become lists as in stored
         # results.
         if self._folder is None:

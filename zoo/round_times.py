@@ -26,8 +26,7 @@ OTHERS = ("combine", "llm", "verify", "commit")  # lanes that do not belong to a
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The runs to measure: `tokens` new tokens after each prompt. `repeats`: how often each prompt
-    runs when all SSMs are compared."""
+    """The runs to measure. `repeats`: how often each prompt runs when all SSMs are compared."""
 
     prompts: Sequence[str]
     tokens: int = 48
@@ -90,8 +89,7 @@ def time_runs(
     repeats: int = 1,
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, RoundTimes]:
-    """The times of each configuration of the `contest`, by name. `repeats`: how often each prompt
-    runs, instead of `workload.repeats`."""
+    """Each configuration's times, by name. `repeats`: replaces `workload.repeats`."""
     times = {name: RoundTimes() for name in contest}
     runs = {
         f"{repeat}-{number}-{turn}": (name, _request(workload, repeat, number, speculation))

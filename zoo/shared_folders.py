@@ -35,8 +35,8 @@ def write_family(
     models: LoadedModels,
     figures: dict[str, Any],
 ) -> None:
-    """Replaces `folder` by a folder with the students under these names, in bfloat16, each with the
-    LLM's tokenizer, and with the `figures` as `training.json`."""
+    """Replaces `folder` by the students' folders, in bfloat16, each with the LLM's tokenizer, and
+    `training.json` with the `figures`."""
     in_bfloat16 = map_tensors(
         [students], lambda parts: parts[0].detach().to("cpu", torch.bfloat16).contiguous()
     )

@@ -45,8 +45,7 @@ CHUNK = 16_384
 
 @dataclass(frozen=True, slots=True)
 class StudentShape:
-    """The shape of each student. `head`: only the token ids below it have logits
-    (`narrow_head`)."""
+    """The shape of each student. `head`: only lower ids have logits (`narrow_head`)."""
 
     layers: int = 4
     hidden: int = 256
@@ -277,8 +276,7 @@ class SharedTrainer:
         return torch.stack(losses)
 
     def _next_windows(self) -> Tensor:
-        """Indices (windows, length) of tokens; the windows come in a new order in every epoch. The
-        last batch of an epoch may have fewer windows."""
+        """Indices (windows, length) of tokens; the last batch of an epoch may be smaller."""
         if not len(self._order):
             count, device = len(self._starts), self._starts.device
             order = torch.randperm(count, generator=self._noise, device=device)

@@ -61,8 +61,7 @@ class Speedup:
 def measure_speedups(
     engine: Engine, workload: Workload, say: Callable[[str], None], cache: ResultCache = NO_CACHE
 ) -> list[Speedup]:
-    """The speedup by each SSM of the engine, then by all SSMs together in the preset `best`.
-    `cache`: earlier results of the same work."""
+    """The speedup by each SSM of the engine, then by all SSMs together."""
     names = list(engine.models.ssms)
     if not names:
         raise ConfigError.of("ssm", 0, "one SSM or more")
@@ -154,8 +153,7 @@ def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfi
 
 
 def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterval:
-    """The median ratio of the rates of `own` and `alone`, over prompts and repeats, with its
-    interval."""
+    """The median ratio of the rates, over prompts and repeats, with its interval."""
     # Rates are ordered by repeat, then by prompt: every `num_prompts`-th rate is of the same
     # prompt.
     ratios = [a / max(b, 1e-9) for a, b in zip(own.rates, alone.rates, strict=True)]

@@ -1,7 +1,6 @@
-"""Caches the teacher's most probable tokens for texts.
+"""Caches the teacher's most probable tokens for windows of texts, in files of BLOCK windows.
 
-Texts are divided into windows at fixed positions, so that every epoch has the same windows. Each
-block of windows is a file.
+Windows have fixed positions, so that every epoch has the same windows.
 """
 
 from __future__ import annotations

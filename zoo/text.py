@@ -34,9 +34,7 @@ def ascii_punctuation(text: str) -> str:
 
 
 def _repair(run: re.Match[str]) -> str:
-    """The characters of UTF-8 bytes that were decoded as Windows-1252 or Latin-1; the match itself
-    if it is no such text.
-    """
+    """The characters of UTF-8 bytes that were decoded wrongly; else the match itself."""
     for wrong in ("cp1252", "latin-1"):
         try:
             return run[0].encode(wrong).decode("utf-8")

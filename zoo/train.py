@@ -77,8 +77,7 @@ class TrainingRun:
         return self.store.folder / "runs" / name
 
     def identity(self, recipe: ModelRecipe) -> dict[str, Any]:
-        """What a checkpoint and a run that resumes it must have in common; the minutes may
-        differ."""
+        """What a checkpoint and the run that resumes it must have in common."""
         return {
             "recipe": asdict(recipe),
             "schedule": asdict(self.preset.schedule),
@@ -106,9 +105,8 @@ class TrainedModel:
 def train_family(
     run: TrainingRun, starts: Mapping[str, InitialWeights] | None = None
 ) -> dict[str, TrainedModel]:
-    """Trains every model of the preset, or resumes it; `training.json` has the figures of finished
-    models. `starts`: initial weights by name.
-    """
+    """Trains every model of the preset, or resumes it. `starts`: initial weights by name.
+    `training.json` has the figures of finished models."""
     by_name: dict[str, TrainedModel] = {}
     for recipe in run.preset.models:
         by_name[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
@@ -170,8 +168,7 @@ def _spend_budget(
     curve: LearningCurve,
     evaluate: Evaluation,
 ) -> float:
-    """Trains from the checkpoint on until the model's seconds are spent; returns the seconds
-    spent."""
+    """Trains from the checkpoint on; returns the seconds spent."""
     schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
     spent, evaluation_due = checkpoint.load(trainer)
     progress = ProgressLine(trainer.recipe.name, budget, run.stream)
@@ -203,8 +200,7 @@ def _spend_budget(
 
 
 def _passes_mark(before: float, after: float, num_marks: int) -> bool:
-    """Whether one of `num_marks` marks, which divide the budget evenly, is between the fractions
-    `before` and `after`."""
+    """Whether `before` and `after` are on two sides of one of `num_marks` evenly spread marks."""
     spaces = num_marks + 1
     return after < 1.0 and int(after * spaces) > int(before * spaces)
 
@@ -219,8 +215,7 @@ def _short_evaluation(trainer: Trainer, run: TrainingRun) -> str:
 
 
 def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
-    """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; an existing folder is
-    replaced only once the new folder is complete."""
+    """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`."""
     # A copy, since training may continue in float32.
     saved: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
     saved.config.dtype = torch.bfloat16
