@@ -1,7 +1,4 @@
-"""The number that `max_tree_nodes=auto` resolves to in a study, the same for all its cells.
-
-An engine derives its node budget from measured times, and may derive another after a restart.
-"""
+"""The number that `max_tree_nodes=auto` resolves to in a study, the same for all its cells."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ __all__ = ["depends_on_timings", "stored_nodes", "resolved_nodes", "with_nodes"]
 
 
 def depends_on_timings(speculation: SpeculationConfig) -> bool:
-    """Whether `auto` is derived from measured times: only if the user sets the length."""
+    """Whether `auto` is used and derived from measured times."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
     return auto and length_policy(speculation.length).set_by_user
 

@@ -1,7 +1,4 @@
-"""Measuring a plan cell by cell: a resumable generator of events over a store.
-
-Stored cells are not measured again.
-"""
+"""Measures a plan cell by cell: a resumable generator of events over a store."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ __all__ = ["ResultStore", "always", "conduct"]
 T = TypeVar("T")
 Result = TypeVar("Result", contravariant=True)
 MAX_ATTEMPTS = 200
-"""Interruptions of one cell after which the study ends: otherwise a steady stream of other runs
-could restart the cell for ever."""
+"""Interruptions of one cell after which the study ends."""
 
 
 class ResultStore(Protocol[Result]):
@@ -42,9 +38,9 @@ def conduct(
 ) -> Generator[StudyEvent[T], None, None]:
     """Measures the cells that are not in `store`, in order.
 
-    `go` is called before each attempt to measure a cell. It may wait, and returns False to stop.
-    `measure` raises CellInterruptedError if the cell has to be measured again; after MAX_ATTEMPTS
-    interruptions of one cell the study ends. Other errors of `measure` propagate.
+    `go` is called before each attempt to measure a cell; it may wait, and returns False to stop.
+    `measure` raises CellInterruptedError if the cell has to be measured again, MAX_ATTEMPTS times
+    at most.
     """
     stored = set(store.cells())
     # In the plan's order, so that a resumed study is interleaved like an uninterrupted one.

@@ -1,7 +1,5 @@
-"""Measures studies one at a time, on its own thread.
-
-A visitor's run or a model load takes precedence: a cell that it overlaps is measured again.
-"""
+"""Measures studies one at a time, on its own thread. A cell that a visitor's run or a model load
+overlaps is measured again."""
 
 from __future__ import annotations
 
@@ -195,7 +193,7 @@ class Conductor:
 
     def _warm(self, study: Study) -> None:
         """Runs the first configurations briefly, without results: an engine's first passes are
-        slower, and a run resolves `auto`."""
+        slower."""
         warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
         # A run with `auto` fixes the study's node budget.
         with_auto = [one for one in others if depends_on_timings(one.speculation)]

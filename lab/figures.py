@@ -27,8 +27,7 @@ Statistic = Callable[[Rows], Rows]
 RESAMPLES = 2000
 LEVEL = 95.0
 FEW = 6
-"""With fewer groups than this, more than 2.5 % of the resampled medians equal the lowest
-group's."""
+"""With fewer groups than this, more than 2.5 % of the resampled medians are the lowest group's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,5 @@
-"""A grid: chosen values of chosen fields of SpeculationConfig, and temperatures. Every combination
-is a configuration.
-
-Combinations that cannot run are left out and listed.
-"""
+"""A grid: every combination of chosen values of SpeculationConfig's fields and of temperatures.
+Combinations that cannot run are left out and listed."""
 
 from __future__ import annotations
 
@@ -85,8 +82,7 @@ class Grid:
 
 
 def axis_from_text(field: str, typed: str) -> Axis:
-    """An axis from its values as typed: `4, 8, 12`, or `1,1,3 | 1,2,2` if values have commas.
-    Raises ConfigError, which names the field."""
+    """An axis from typed values: `4, 8, 12`, or `1,1,3 | 1,2,2`. Raises ConfigError."""
     _check_field(field)
     separator = "|" if "|" in typed or field in LISTS else ","
     parts = [part.strip() for part in typed.split(separator)]
@@ -94,8 +90,7 @@ def axis_from_text(field: str, typed: str) -> Axis:
 
 
 def axis_of(field: str, values: Sequence[Any]) -> Axis:
-    """An axis of plain values. Repeated values are dropped; a value that is a list becomes a tuple.
-    Raises ConfigError, which names the field."""
+    """An axis of plain values, without repetitions; lists become tuples. Raises ConfigError."""
     _check_field(field)
     try:
         each = _each_once(field, [_hashable(value) for value in values])
@@ -170,11 +165,8 @@ def baselines(axes: Sequence[Axis]) -> tuple[Configuration, ...]:
 
 
 def grid_of(study: Study) -> Grid:
-    """The grid from which a study was made; points that are not in the study are among the refused
-    points. Raises ConfigError for a study that was not made from a grid.
-
-    An axis of numbers is sorted.
-    """
+    """The grid from which a study was made, with numbers sorted; points that are not in the study
+    are among the refused points. Raises ConfigError for a study that was not made from a grid."""
     by_name = {one.name: one for one in study.configurations if not one.name.startswith(PLAIN)}
     axes = _axes_of(study, by_name)
     if not axes:
@@ -223,7 +215,7 @@ def _in_order(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def point_name(point: Mapping[str, Any]) -> str:
-    """A point's name, such as `speculation_length=4, expansion=1,1,3`."""
+    """A point's name: `speculation_length=4, expansion=1,1,3`."""
     return ", ".join(f"{field}={value_text(value)}" for field, value in point.items())
 
 

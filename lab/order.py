@@ -1,5 +1,4 @@
-"""The order of measuring: A B C A B C, block after block, so that a noisy moment affects all
-contestants alike."""
+"""The order of measuring: A B C A B C, so that a noisy moment affects all contestants alike."""
 
 from __future__ import annotations
 

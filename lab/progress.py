@@ -54,8 +54,8 @@ class CellTimes:
         self.seconds.setdefault(cell.contestant, []).append(seconds)
 
     def seconds_left(self, cells: Sequence[Cell]) -> float:
-        """The estimated seconds of these cells: the median time of each cell's contestant, or the
-        median of all times if its contestant has no time yet."""
+        """An estimate for these cells: each contestant's median time, else the median of all
+        times."""
         overall_median = median([seconds for times in self.seconds.values() for seconds in times])
         medians = {name: median(times) for name, times in self.seconds.items()}
         return sum(medians.get(cell.contestant, overall_median) for cell in cells)

@@ -1,8 +1,4 @@
-"""Study: configurations x prompts x repeats, as one frozen value that can be stored as JSON.
-
-The cells of a study have the same sampling, except for a configuration's temperature and a repeat's
-seed.
-"""
+"""Study: configurations x prompts x repeats, as one frozen value that can be stored as JSON."""
 
 from __future__ import annotations
 

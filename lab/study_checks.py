@@ -15,8 +15,7 @@ __all__ = ["check", "naming_cell"]
 
 
 def check(study: Study, runs: RunHost) -> None:
-    """Raises ConfigError if a cell cannot be run. Prompts and configurations are checked apart:
-    whether a prompt fits does not depend on the configuration."""
+    """Raises ConfigError if a cell cannot be run."""
     plain = SpeculationConfig.preset("autoregressive")
     for prompt in study.prompts:
         try:

@@ -130,8 +130,7 @@ def group_of(study: Study) -> str:
 
 
 def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:
-    """The configuration other than `plain` with the highest ratio, or with the highest speed if no
-    configuration has a ratio."""
+    """The configuration other than `plain` with the highest ratio; without ratios, the fastest."""
     others = [row for row in rows if row.name != plain and row.speed is not None]
     with_ratio = [row for row in others if row.ratio is not None]
     if with_ratio:

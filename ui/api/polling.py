@@ -43,8 +43,8 @@ async def wait_for_study(conductor: Conductor, study_id: str) -> None:
 async def in_thread(
     start: Callable[[], Started], undo: Callable[[Started], object] = lambda _: None
 ) -> Started:
-    """Calls `start`, which may take seconds, in a thread and returns its result. If the client
-    disconnects, calls `undo` with the result once `start` has returned."""
+    """Returns the result of `start`, called in a thread. If the client disconnects, calls `undo`
+    with this result once `start` has returned."""
     starting = asyncio.get_running_loop().run_in_executor(_start_threads(), start)
 
     def undo_result(started: asyncio.Future[Started]) -> None:

@@ -29,8 +29,8 @@ MOST_SKIPPED = 10**9
 
 
 async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
-    """Begins a study and waits for its end without holding a thread. Cancelling the wait stops the
-    study. Raises StudyError unless all runs of the study were measured."""
+    """Begins a study and waits for its end; cancelling the wait stops the study. Raises StudyError
+    unless all runs of the study were measured."""
     conductor = studies.context.conductor
     await start_study(lambda: studies.begin(study), conductor, study.study_id)
     return await _wait_for_results(studies, study.study_id)

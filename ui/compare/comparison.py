@@ -262,8 +262,8 @@ def _median_view(results: Results, name: str, events: Events) -> View | None:
 
 
 def _stages(view: View | None) -> dict[str, float]:
-    """Milliseconds per new token by stage. `other`: no stage ran; `wall`: all time after the
-    prefill. Stages that overlap may sum to more than `wall`."""
+    """Milliseconds per new token by stage, which may overlap. `other`: no stage ran; `wall`: all
+    time after the prefill."""
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)

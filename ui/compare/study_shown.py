@@ -1,5 +1,4 @@
-"""Selects the recorded runs of a comparison that are shown. The runs are of one repeat; a deleted
-run is replaced by the configuration's run of another repeat."""
+"""Selects the recorded runs of a comparison that are shown, of one repeat if possible."""
 
 from __future__ import annotations
 
@@ -89,8 +88,8 @@ def _order(study: Study, results: Results) -> list[int]:
 
 
 def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
-    """The first repeat in `order` for which the log has the runs of all `names`; else the first for
-    which the log has plain decoding's run; else the first in `order`."""
+    """The first repeat of `order` for which the log has the runs of all `names`; else the first
+    with plain decoding's run; else the first."""
     for repeat in order:
         if all(read(name, repeat) is not None for name in names):
             return repeat

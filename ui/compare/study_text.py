@@ -36,8 +36,8 @@ WORST_FIRST = ("bug", "differs", "tie")
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
-    """Whether all runs of `name` wrote what plain decoding wrote with the same seed. If several
-    differ, the worst of their answers is returned. The answer's `kind` is a key of ANSWERS."""
+    """Whether all runs of `name` wrote plain decoding's text; the worst answer if several
+    differ."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     own_cells = sorted(cell for cell in results if cell.contestant == name)

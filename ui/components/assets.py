@@ -1,8 +1,6 @@
-"""The JavaScript and CSS of the pictures, and plotly.js, served by this page.
-
-Each file has one route, `/specscope/<version>/<name>`; no other file on disk can be reached. The
-version is a digest of the files, and a browser may cache them for ever.
-"""
+"""The JavaScript and CSS of the pictures, and plotly.js, one route for each file:
+`/specscope/<version>/<name>`. The version is a digest of the files, and browsers may cache them for
+ever."""
 
 from __future__ import annotations
 
@@ -89,8 +87,7 @@ def _sender(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 def assets_head() -> str:
-    """For `launch(head=...)`: the stylesheets, preloads of all scripts except plotly.js, and the
-    script for large type."""
+    """For `launch(head=...)`: stylesheets, preloads of scripts except plotly.js, large type."""
     base = f"specscope/{version()}"
     scripts = [name for name in asset_texts() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(

@@ -1,8 +1,7 @@
 """Makes a picture's value cheap to send: nested dicts become a few strings.
 
-Gradio's page copies, compares and serialises every object of a value at each update, which is slow
-for many objects. Chunks of a large dict are separate strings, since an unchanged string is not sent
-again. The inverse is `assets/packing.js`.
+Gradio's page copies, compares and serialises every object of a value at each update. Chunks of a
+large dict are separate strings, since an unchanged string is not sent again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The pictures of the page as `gr.HTML` components, each drawn by a script of `assets/`.
 
-A picture is a callable that gives a plain `gr.HTML`. It is no subclass of `gr.HTML`, because Gradio
-writes a `.pyi` file for each component class at import. The HTML template is a fixed shell: no text
-of a model goes through a template.
+A picture is no subclass of `gr.HTML`, because Gradio writes a `.pyi` file for each component class.
+The HTML template is a fixed shell: no text of a model goes through a template.
 """
 
 from __future__ import annotations

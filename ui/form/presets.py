@@ -50,10 +50,8 @@ def has_preset_values(
 def menu_name(
     chosen: str, menu: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> str:
-    """The preset `chosen` if the fields have its values, else OWN.
-
-    If the menu shows another preset, that preset's fields are still being sent, so the menu stays.
-    """
+    """The preset `chosen` if the fields have its values, else OWN. If the menu shows another
+    preset, that preset's fields are still being sent, so the menu stays."""
     if not has_preset_values(chosen, own, names, shown):
         return OWN
     return chosen if menu == OWN else menu

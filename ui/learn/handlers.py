@@ -134,8 +134,7 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
 
 
 def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") -> Values:
-    """The table of runs, and a notice: why the lesson cannot run or which run is needed first, the
-    lesson's `outcome`, and how many runs left the table."""
+    """The table of runs, and a notice: why the lesson cannot run, its `outcome`, missing runs."""
     evidence = session.lecture.evidence(lesson.key)
     needed = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     first = Line("warn", reason) if reason else Line("info", needed)
@@ -166,8 +165,7 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
-    """The view of all requests that was kept for the selected round of an ended run, else None. At
-    the run's end also the number of its verified nodes."""
+    """The view of all requests in the selected round of an ended run, else None."""
     player = session.player
     if player is None or not player.source.is_done:
         return None
@@ -255,8 +253,8 @@ def judge_answer(
     answer: tuple[float | None, str | None],
     progress: Mapping[str, Any] | None,
 ) -> Values:
-    """Judges `answer`, a number and a name, of which the question needs one. Returns the verdict
-    and, if the answer is right, the visitor's progress and the lesson marked as finished."""
+    """Judges `answer`, a number and a name. Returns the verdict and, if right, the visitor's
+    progress and the lesson marked as finished."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     evidence = session.lecture.evidence(lesson.key)
@@ -273,8 +271,8 @@ def judge_answer(
 
 
 def request_on_board(learn: Learn, session: TabSession, number: float | None) -> Request:
-    """The request of the lesson's displayed run, or of the example's last run if none is displayed.
-    Raises ConfigError if the lesson cannot run."""
+    """The request of the lesson's displayed run, else of the example's last run. Raises
+    ConfigError."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names
     if reason := cannot_run(learn, lesson):

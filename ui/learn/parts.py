@@ -16,14 +16,13 @@ __all__ = ["lesson_value", "lesson_view", "runs_view"]
 
 
 def lesson_view(value: dict[str, Any]) -> gr.HTML:
-    """All lessons by number, and the open lesson's title and text. Triggers `select` with
-    {"lesson": number, "press": time of the click}."""
+    """All lessons, and the open lesson's title and text. Triggers `select` with {"lesson": number,
+    "press": time of the click}."""
     return part("lesson.js", "learn-lesson", value)
 
 
 def runs_view() -> gr.HTML:
-    """The table of a lesson's runs. Triggers `select` with {"label": the run's label, "press": time
-    of the click}."""
+    """The runs. Triggers `select` with {"label": the run's label, "press": time of the click}."""
     return part("measured.js", "learn-rows")
 
 

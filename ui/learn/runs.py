@@ -47,8 +47,7 @@ class _Table:
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Adds a completed run; returns whether the run was completed. A displayed run of the LLM
-        alone becomes the baseline if the table has speeds."""
+        """Adds a completed run; returns whether the run was completed."""
         source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
@@ -65,8 +64,7 @@ class _Table:
 
 
 def follow(learn: Learn, session: TabSession) -> Hashable:
-    """Uses the loaded models from now on; drops a baseline of other models. Returns a value that
-    identifies the models."""
+    """Uses the loaded models from now on; returns a value that identifies them."""
     model_host = learn.board.context.model_host
     models = (model_host.pair, model_host.infos)
     if session.lecture.follow(models):
@@ -214,8 +212,8 @@ def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Ite
 def _play(
     table: _Table, setup: Setup, player: Player, frames: Iterator[Frame]
 ) -> Generator[object, None, bool]:
-    """Shows a run; returns whether it was completed. The run is added to the table as soon as the
-    engine has finished it, even if the pictures still show an earlier round."""
+    """Shows a run and, once the engine has finished it, adds it to the table. Returns whether the
+    run was completed."""
     session, is_stored = table.session, False
     if length_policy(setup.speculation.length).predicts:
         session.doing = MEASURING

@@ -26,8 +26,7 @@ TIE = "none: the largest weights are level"
 
 
 def heaviest(evidence: Evidence) -> str | None:
-    """The SSM with the largest weight at the end of the displayed run; TIE for a tie; None without
-    a run or without weights."""
+    """The SSM with the largest weight at the run's end; TIE for a tie; None without weights."""
     if evidence.last is None or not evidence.last.weights:
         return None
     return leader(evidence.last.weights, TIE_DIFFERENCE) or TIE

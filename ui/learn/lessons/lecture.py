@@ -17,8 +17,8 @@ MOST_WATCHED = 4
 
 @dataclass(slots=True)
 class Runs:
-    """The rows of one lesson by label, all made with the same models. `latest`: the label of the
-    displayed run."""
+    """One lesson's rows by label, made with the same models. `latest`: the displayed run's
+    label."""
 
     rows: dict[str, Measured] = field(default_factory=dict)
     latest: str = ""

@@ -109,8 +109,7 @@ def _num_drafted(line: RoundView) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The rows of one lesson by label, in the order of their first run; `latest`: the label of the
-    displayed run."""
+    """The rows of one lesson by label; `latest`: the label of the displayed run."""
 
     rows: Mapping[str, Measured]
     latest: str = ""

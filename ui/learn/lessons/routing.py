@@ -27,8 +27,7 @@ TIE = "none: the highest scores are level"
 
 
 def highest(evidence: Evidence) -> str | None:
-    """The SSM with the highest score at the end of the displayed run; TIE for a tie; None without a
-    run or without scores."""
+    """The SSM with the highest score at the run's end; TIE for a tie; None without scores."""
     if evidence.last is None or not evidence.last.scores:
         return None
     scores = evidence.last.scores
