@@ -137,7 +137,6 @@ export function shareTicks(steps) {
   return { tickvals: shares, ticktext: shares.map((share) => percent(share)) };
 }
 
-// The selected round's column, from `x0` to `x1`.
 export const band = (look, x0, x1) => ({
   type: "rect", xref: "x", yref: "y domain", x0, x1, y0: 0, y1: 1, layer: "below", fillcolor: look.soft, line: { color: look.accent, width: 1.5 },
 });

@@ -46,7 +46,6 @@ export function createChoice(panel) {
   };
 }
 
-// For a length that never changes: the presets that adapt it, as buttons where the page can run them.
 function offer(panel, node, presets) {
   node.hidden = !presets.length;
   if (node.hidden || node.childElementCount) return;

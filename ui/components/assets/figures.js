@@ -207,7 +207,6 @@ function stop(view) {
   view.frame = 0;
 }
 
-// The same figure of the previous run; empty without one.
 function compared(spec, before) {
   const shown = before && Object.keys(before).length ? spec.show(before) : "–";
   return shown === "–" ? "" : `the previous run: ${shown}`;

@@ -70,7 +70,6 @@ function best(value) {
   return String(place === undefined ? 0 : Math.floor(Number(place) / layerSize(value)));
 }
 
-// The value with the cells of one layer alone, numbered from 0.
 function layer(value, at) {
   const count = layerSize(value);
   const first = Number(at) * count;

@@ -9,7 +9,6 @@ const QUANTITIES = { x: GLOSSARY.speedup, "tokens/s": GLOSSARY.tokens_per_second
 export const labelOf = (unit) => QUANTITIES[unit].label;
 export const format = (value, unit) => amount(QUANTITIES[unit], value);
 
-// A point's mark: a glyph and its meaning.
 export const markWords = (cell) => cell?.found ?? "";
 export const glyphOf = (cell) => markWords(cell).slice(0, 1);
 

@@ -205,7 +205,6 @@ function tallestOf(value) {
 
 const large = (look) => look.scale > 1.1;
 
-// The next of 1, 2, 5, 10, 20, 50, ...
 function nice(step) {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, step)));
   return power * ([1, 2, 5].find((factor) => factor * power >= step) ?? 10);

@@ -56,7 +56,6 @@ function draw(value, view) {
 // The key of the token under the pointer, else of the selected token.
 const pointed = ({ held, value }) => held ?? (value.node == null ? null : String(value.node));
 
-// Whether the board fits on one screen.
 const isOneScreen = (panel) => Boolean(panel.section.closest(".sp-board")) && matchMedia("(min-width: 1000px) and (min-height: 560px)").matches;
 
 // A token's name is right of the cell in which its row and its column meet: beyond it every row is empty.

@@ -163,7 +163,6 @@ function rates(panel) {
   });
 }
 
-// How many repeats the chart covers.
 function repeatsText({ repeats }, counts) {
   const [least, most] = [Math.min(...counts), Math.max(...counts)];
   if (least === repeats) return repeats === 1 ? "one repeat" : `all ${repeats} repeats`;

@@ -3,7 +3,6 @@
 
 const MARK = "~";
 
-// An unpacker keeps what it parsed last.
 export function unpacker() {
   let parsed = new Map();
   return (value) => {

@@ -12,7 +12,6 @@ const UNLESS = {
   credit: ", but one takes another's place only with a gain above the noise and, unless the text changes, 16 rounds after the last change",
 };
 
-// A row for each part of the text.
 export function createParts(panel) {
   const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
   const body = h("tbody");

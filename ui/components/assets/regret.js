@@ -7,7 +7,6 @@ import { prose } from "./text.js";
 const { num_rounds: PASSES, mean_acceptance_length: LENGTH } = GLOSSARY;
 const HEAD = ["SSMs that draft", PASSES.label, LENGTH.label, "regret"];
 
-// A sentence, and a row for each choice.
 export function createRegret() {
   const words = h("p", { class: "ss-regret-said" });
   const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));

@@ -59,7 +59,6 @@ export function create(panel) {
   };
 }
 
-// The chart's data: rows with their cells, in the order of the SSMs.
 function stripData(value) {
   const badges = byKey(value);
   const rounds = entries(value.rounds).map(([number, cells]) => [Number(number), cells]);

@@ -15,7 +15,6 @@ export async function saveAs(panel, format) {
   download(blob, name);
 }
 
-// The picture's caption for a file, else the panel's line of words.
 function captionOf(panel) {
   return panel.value ? (panel.picture.caption?.(panel.value) ?? panel.words.textContent) : "";
 }

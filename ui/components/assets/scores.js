@@ -18,7 +18,6 @@ export function createScores() {
   };
 }
 
-// CSS draws the words from data-text; a screen reader reads the label.
 function make({ name, letter, slot }) {
   return h("span", { class: "ss-score", role: "group", tabindex: 0 },
     h("span", { class: "ss-badge", "data-slot": slot % 8, "data-text": letter }), h("span", { class: "ss-score-name", "data-text": name }),

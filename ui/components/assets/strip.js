@@ -183,7 +183,6 @@ function mark(flow, state, { sel, done, pinned, whole, token }) {
   state.sel = name;
 }
 
-// Only this panel scrolls, never the page.
 function reveal(scroll, node) {
   const box = scroll.getBoundingClientRect();
   const rect = node.getBoundingClientRect();

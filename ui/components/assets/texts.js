@@ -28,7 +28,6 @@ export function create(panel) {
   };
 }
 
-// A text, or a sentence if its run was deleted.
 function column(key, one, text, repeat) {
   const isDeleted = typeof text === "string";
   const other = !isDeleted && text.repeat !== repeat ? ` (repeat ${text.repeat + 1})` : "";

@@ -3,7 +3,6 @@
 import { MARKS } from "./ahead.js";
 import { ms, prose } from "./text.js";
 
-// Names of the stages by their keys, in the order in which they are drawn.
 export const STAGES = new Map([
   ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
   ["combine", "combine"], ["verify", "verdict"], ["commit", "commit"], ["other", "between stages"],
