@@ -245,7 +245,6 @@ class Conductor:
             self._update(log_error=reason)
 
     def _why_models_differ(self, study: Study) -> str:
-        """The reason to end the study if its models are no longer loaded, else empty."""
         loaded = self._runs.models()
         if study.is_of(loaded):
             return ""
@@ -295,8 +294,8 @@ class Conductor:
             self._runs.forget(self._lost.pop())
 
     def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
-        """Runs a request to its end; cancels it if another run or a model load begins, or if the
-        study is stopped. The first run that resolves `auto` fixes the study's number."""
+        """Runs a request to its end; cancels it if another run or a model load begins, or on
+        stop."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
             # `busy` counts this run, too: above 1 there is another run, or a model load.

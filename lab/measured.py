@@ -113,7 +113,6 @@ class _Fold:
                 self._reason = event.length_reason or self._reason
 
     def _add_round(self, event: RoundCompleted) -> None:
-        """Counts accepted tokens by drafter, and a rejection if a recovered token was written."""
         tree, verdict = self._tree, self._verdict
         if tree is None or verdict is None:
             return
@@ -147,7 +146,6 @@ class _Fold:
         )
 
     def _idle(self, started: RunStarted) -> str:
-        """Why nothing was drafted although the run had drafters, else empty."""
         if any(self._drafted) or not self._requested or not started.drafters:
             return ""
         drafting_rounds = sum(length > 0 for length in self._requested)

@@ -146,7 +146,6 @@ def _blocks(lines: list[str]) -> list[str]:
 
 
 def _from_line(number: int, line: str) -> StudyPrompt:
-    """The prompt of a line of a `.jsonl`; `number`: the line's number, from 1."""
     allowed = 'an object like {"prompt": "...", "domain": "..."}'
     try:
         entry: Any = json.loads(line)

@@ -104,7 +104,6 @@ def as_good(
 
 
 def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
-    """Groups of points with the same drafts."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, measured in enumerate(by_point):
         drafts = tuple(

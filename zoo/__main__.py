@@ -185,7 +185,6 @@ def _chat_family(arguments: argparse.Namespace) -> None:
 
 
 def _chat_prompts(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
-    """Questions by kind, and the development prompts, which are not among the questions."""
     corpora = arguments.corpora
     domains = [] if corpora is None else read_corpora(corpora, standard_library(), (), 0)
     left_out = [row["prompt"] for row in rows_of(arguments.prompts, "prompt")]
@@ -252,7 +251,6 @@ def _folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Folder names if all differ, else the paths as given."""
     names = [folder.resolve().name for folder in folders]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 

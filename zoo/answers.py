@@ -59,7 +59,6 @@ def write_answers(
 def _files(
     prompts: Mapping[str, Sequence[str]], folder: Path
 ) -> Iterator[tuple[Path, list[tuple[int, str]]]]:
-    """Each file's path with its numbered prompts; the kinds take turns."""
     longest = max(map(len, prompts.values()))
     for start in range(0, longest, PROMPTS_OF_A_FILE):
         for kind, texts in prompts.items():
@@ -76,7 +75,6 @@ def _submit(worker: Worker, number: int, prompt: str, max_new_tokens: int) -> Ru
 
 
 def _write(engine: Engine, path: Path, runs: Sequence[Run]) -> str:
-    """Waits for the runs and writes their texts."""
     documents, count = [], 0
     for run in runs:
         outcome = Outcome()

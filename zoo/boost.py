@@ -126,7 +126,6 @@ class _Member:
 
 
 def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[str, float]:
-    """The `coverage` by all `members`, mean over the domains."""
     weights = {name: one.weights for name, one in members.items()}
     models = {name: one.model for name, one in members.items()}
     prefix, held_out = HELD_OUT_FORM.prefixes[0], teaching.held_out()

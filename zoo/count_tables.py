@@ -58,7 +58,6 @@ def count_texts(
 
 
 def _windows(texts: Mapping[str, np.ndarray], length: int) -> Iterator[np.ndarray]:
-    """The windows into which `TeacherCache` divides the texts."""
     for row in texts.values():
         for start in range(0, (len(row) - 1) // length * length, length):
             yield np.asarray(row[start : start + length], np.int64)

@@ -170,7 +170,6 @@ class Teaching:
 
     @property
     def _folder(self) -> Path:
-        """The folder for this LLM and these corpora."""
         tokens = json.dumps(self.run.store.manifest.identity(), sort_keys=True)
         name = f"{self.teacher_id[:12]}-{hashlib.sha256(tokens.encode()).hexdigest()[:8]}"
         return self.run.store.folder / "own" / name

@@ -120,7 +120,6 @@ def _request(
 
 
 def _run(engine: Engine, request: Request) -> dict[str, Any]:
-    """The run's RoundTimes as plain values."""
     times, previous_ms, left = RoundTimes(), None, request.sampling.max_new_tokens
     for event in engine.generate(request):
         if isinstance(event, RoundCompleted):

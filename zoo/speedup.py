@@ -145,7 +145,6 @@ def _best_length(engine: Engine, alone: RoundTimes, own: RoundTimes) -> tuple[in
 
 
 def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfig:
-    """`plain`, but one SSM drafts a chain of `length` tokens in every round."""
     return replace(
         plain, drafters=(name,), expansion=(1,), length="fixed", speculation_length=length,
         max_tree_nodes="uncut",

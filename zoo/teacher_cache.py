@@ -93,7 +93,6 @@ class TeacherCache:
             self._windows.append(windows)
 
     def _window_tokens(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and log-probabilities (length, count) for the window with this index."""
         block, number = divmod(index, BLOCK)
         if block not in self._blocks:
             with self._lock:

@@ -168,7 +168,6 @@ def _spend_budget(
     curve: LearningCurve,
     evaluate: Evaluation,
 ) -> float:
-    """Trains from the checkpoint on; returns the seconds spent."""
     schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
     spent, evaluation_due = checkpoint.load(trainer)
     progress = ProgressLine(trainer.recipe.name, budget, run.stream)

@@ -145,7 +145,6 @@ class Trainer:
 
 
 def _optimizer(model: PreTrainedModel, schedule: Schedule) -> torch.optim.AdamW:
-    """AdamW, with weight decay of matrices only."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     gains = [p for p in model.parameters() if p.ndim < 2]
     groups = [

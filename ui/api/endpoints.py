@@ -28,7 +28,6 @@ def add_endpoints(context: Context) -> None:
 
 
 def _with_gradio_errors(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """The endpoint, except that it raises a SpecScopeError as a gr.Error with the same text."""
 
     @contextmanager
     def gradio_errors() -> Iterator[None]:

@@ -89,7 +89,6 @@ def _regret(context: Context) -> Callable[..., Any]:
 
 
 def _ended_run(context: Context, request: gr.Request, run_id: str) -> Any:
-    """The run's summary. Raises StoreError if the run has not ended."""
     text("run_id", run_id)
     summary = allowed_run(context, rights_of(context, request, ""), run_id)
     if summary.status == "running":
@@ -100,7 +99,6 @@ def _ended_run(context: Context, request: gr.Request, run_id: str) -> Any:
 async def _run_question(
     context: Context, request: gr.Request, summary: Any, question: Question
 ) -> TabSession:
-    """A tab session with the answer to the question, or with `trouble` if there is none."""
     # A session for this call only, so that it disturbs no tab.
     session = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, summary.run_id)

@@ -84,7 +84,6 @@ def _runs(context: Context) -> Callable[..., Any]:
 
 
 def _moment(value: Any, name: str) -> str:
-    """`value`, if it is empty or a date or time. Raises ConfigError, which names the field."""
     try:
         if not isinstance(value, str):
             raise ValueError
@@ -197,7 +196,6 @@ def _set_retention(context: Context) -> Callable[..., Any]:
 
 
 def _check_owner(context: Context, request: gr.Request) -> None:
-    """Raises StoreError if the caller may not read and set the retention."""
     if not rights_of(context, request, "").paths:
         raise StoreError("retention can be read and set only by the server's owner")
 

@@ -37,7 +37,6 @@ async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
 
 
 async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
-    """Raises StudyError unless all runs of the study were measured."""
     await wait_for_study(studies.context.conductor, study_id)
     # In a thread: reading the log in the event loop would delay all other answers.
     opened = await asyncio.to_thread(studies.open, study_id)

@@ -120,7 +120,6 @@ def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
 
 
 def _slower(study: Study, row: ConfigurationRow, own_runs: Sequence[Measured]) -> str:
-    """Why a configuration is slower than plain decoding; empty if it is not."""
     if row.ratio is None or not is_slower(row.ratio):
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
@@ -237,7 +236,6 @@ def _ratio(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(view: View | None) -> dict[str, int]:
-    """Accepted tokens by round; empty without a view or drafters."""
     if view is None or not view.drafters:
         return {}
     return {str(line.number): line.accepted for line in view.rounds}
@@ -252,7 +250,6 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
 
 
 def _median_view(results: Results, name: str, events: Events) -> View | None:
-    """The view of the run nearest to the median speed that the log has, else None."""
     for result in _nearest_median_first(_runs_of(results, name)):
         try:
             return reduce_all(events(result.run_id))

@@ -288,7 +288,6 @@ def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
 
 
 def _seed(typed: Any) -> Any:
-    """The seed as a number, None if the box is empty; other text unchanged."""
     text = str(typed if typed is not None else "").strip()
     # A seed has at most 19 digits; for thousands of digits `int` raises an error of its own.
     return None if not text else int(text) if text.isdecimal() and len(text) < 20 else typed

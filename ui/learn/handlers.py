@@ -114,7 +114,6 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
 
 
 def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
-    """Shows the end of the displayed run with its baseline; no run if it was deleted."""
     row = session.lecture.evidence(lesson.key).last
     session.look_at(None)
     session.baseline = None

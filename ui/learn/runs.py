@@ -114,8 +114,8 @@ def runs(
 
 
 def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
-    """Measures all runs of the lesson so far in turns, unlogged, in at most BLOCKS blocks. The runs
-    just `played` count for the first block."""
+    """Measures all runs of the lesson so far in turns; those `played` just now are the first
+    block."""
     session, lesson, models = table.session, table.lesson, table.models
     rows = session.lecture.evidence(lesson.key).rows
     setups = [setup for setup in lesson.setups if setup.label in rows]
@@ -157,7 +157,6 @@ def _run_again(
 
 
 def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
-    """Stores the speeds measured in turns in the displayed run's baseline."""
     session = table.session
     evidence = session.lecture.evidence(table.lesson.key)
     plain = next((one.label for one in setups if one.drafters.kind == "none"), evidence.latest)
@@ -201,7 +200,6 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
 
 
 def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
-    """Plays a run, and keeps the view of all requests until the run has ended."""
     for frame in play(session):
         if not player.source.is_done:
             value = requests_value(learn.board.context, owner)

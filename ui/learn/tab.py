@@ -125,7 +125,6 @@ def _step_by(by: int) -> ChooseLesson:
 
 
 def _lesson_number(value: object) -> float:
-    """The value if it is the number of a lesson, else 0."""
     return float(value) if isinstance(value, (int, float)) and 1 <= value <= len(LESSONS) else 0
 
 

@@ -94,7 +94,6 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
 
 
 def _build_drawer(context: Context, command: Command) -> tuple[gr.Button, dict[str, Any]]:
-    """The settings' Close button, and components of `Live` by field name."""
     with gr.Column(elem_id="live-settings", elem_classes="sp-drawer"):
         close = gr.Button("Close ✕", size="sm", elem_id="live-drawer-close")
         on_change, rerun = build_rerun()

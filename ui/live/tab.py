@@ -105,7 +105,6 @@ def _run_settled_script() -> str:
 
 
 def _with_stops(button: str) -> str:
-    """A script that replaces the last value by the count of clicks on Stop."""
     return f"(...given) => [...given.slice(0, -1), window.specscopeStops('live-{button}')]"
 
 
@@ -270,7 +269,6 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 
 
 def _offer_handler(live: Live) -> Callable[..., list[Any]]:
-    """Shows an offered preset in the menu and sends the preset's values to the fields."""
     choose = _preset_handler(live)
 
     def take(

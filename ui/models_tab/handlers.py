@@ -104,7 +104,6 @@ def no_need() -> dict[str, Any]:
 
 
 def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
-    """The values of `state_values` after a refused click; `lines` say why it was refused."""
     if context.model_host.swap.is_loading or not may_load:
         return state_values(context, may_load, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(may_load, False)]

@@ -205,5 +205,4 @@ def _model_of(stage: Stage) -> str:
 
 
 def _step_of(stage: Stage) -> str:
-    """The step of a stage, for example `weights` of `SSM 1 of 3 name: weights`."""
     return stage.words.rpartition(": ")[2] if ": " in stage.words else ""

@@ -204,7 +204,6 @@ def _messages(values: Any) -> tuple[dict[str, str], ...]:
 
 
 def _message(value: Any) -> dict[str, str]:
-    """A message with a role and a text. Raises ApiError or ConfigError."""
     if not isinstance(value, dict) or value.get("role") not in ROLES:
         raise ConfigError.of("messages", value, f"messages with role ({ROLES_TEXT}) and content")
     for name in value.keys() - {"role", "content"}:

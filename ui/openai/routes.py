@@ -179,7 +179,6 @@ async def _json(http: HttpRequest) -> Any:
 
 
 async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]:
-    """The run's events as they come; ends early if the client disconnects."""
     seen = 0
     while True:
         done = source.is_done  # read first: if it is true, the events below include the last one

@@ -149,7 +149,6 @@ def _gain_text(line: PromptLine) -> str:
 
 
 def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
-    """A prompt's gain and the reason for it, or the number of other prompts with the same gain."""
     row, quoted = line.row, quote(" ".join(line.text.split()))
     ties = sum(_gain_text(other) == _gain_text(line) for other in lines) - 1
     if ties:  # the reasons of tied prompts differ

@@ -92,7 +92,6 @@ def _places() -> dict[str, str]:
 def _facts(
     view: View, recording: Recording, baseline: Baseline | None, regret: Regret | None
 ) -> Iterable[tuple[str, str]]:
-    """Name and value of each line of the head."""
     started = view.started
     assert started is not None
     for role, name in (("llm", "LLM"), ("ssm", "SSMs")):

@@ -92,7 +92,6 @@ BEGINNING = "the events of one run, RunStarted first"
 
 
 def _answer(events: Sequence[Event], baseline: Baseline | None) -> Answer | None:
-    """The answer that plain decoding wrote the same text; None unless the baseline says so."""
     return identical(reduce_all(events)) if baseline and baseline.same_text else None
 
 
@@ -231,7 +230,6 @@ def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tu
 
 
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:
-    """The notice above the pictures, without the settings, which are in the report's head."""
     return notice_value(run_lines(frame, baseline, frame.answer))
 
 

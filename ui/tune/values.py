@@ -214,7 +214,6 @@ def _axis_values(grid: Grid, point: Mapping[str, Any]) -> list[Any]:
 
 
 def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
-    """The caption of a saved picture of the table: what was measured, and how."""
     sampling = study.sampling
     count_words = (
         (len(tuned.rows), "point"),

@@ -213,7 +213,6 @@ def _elsewhere_words(study: Study, tuned: Tuned) -> str:
 
 
 def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
-    """Why points are within noise of the best point."""
     twins = {i for group in tuned.alike if best in group for i in group}
     unclear = "these measurements cannot tell which is faster"
     if twins.issuperset(good):
@@ -255,7 +254,6 @@ def _worth_lines(tuned: Tuned, best: int) -> list[Line]:
 
 
 def _temperature_lines(tuned: Tuned) -> list[Line]:
-    """How acceptance changed with the temperature, if the temperature is an axis."""
     rates: dict[float, list[float]] = {}
     for point, row in zip(tuned.grid.points, tuned.rows, strict=True):
         if TEMPERATURE in point and row.draft_acceptance_rate is not None:

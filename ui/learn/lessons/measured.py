@@ -224,7 +224,6 @@ def _times_note(evidence: Evidence, columns: Sequence[str], timed: bool, measuri
 
 
 def _ranges(row: Measured, columns: Sequence[str]) -> dict[str, str]:
-    """The lowest and the highest time by column number; empty for one repeat."""
     return {
         str(at): " to ".join(GLOSSARY[name].text(end) for end in (min(values), max(values)))
         for at, name in enumerate(columns)

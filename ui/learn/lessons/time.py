@@ -119,7 +119,6 @@ def needed_tokens(evidence: Evidence) -> float | None:
 
 
 def _tokens_a_round(evidence: Evidence) -> float:
-    """How many tokens a round with drafts of 12 wrote, on average."""
     stats = evidence.rows[LONG].stats
     return stats.num_new_tokens / stats.num_rounds
 
