@@ -43,7 +43,7 @@ class ProgressLine:
         print(f"{self._name} {text}", file=self._stream, flush=True)
 
     def end(self) -> None:
-        """Ends the line that is being rewritten; later output begins on a new one."""
+        """Ends the line that is being rewritten; later output begins on a new line."""
         if self._is_open:
             print(file=self._stream, flush=True)
         self._is_open = False

@@ -1,4 +1,4 @@
-"""Which preset the menu shows: the chosen one while the fields have its values."""
+"""Which preset the menu shows: the chosen preset while the fields have its values."""
 
 from __future__ import annotations
 

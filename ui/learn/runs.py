@@ -114,8 +114,7 @@ def runs(
 
 
 def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
-    """Measures all runs of the lesson so far in turns; those `played` just now are the first
-    block."""
+    """Measures the lesson's runs so far in turns; the first block has the runs just `played`."""
     session, lesson, models = table.session, table.lesson, table.models
     rows = session.lecture.evidence(lesson.key).rows
     setups = [setup for setup in lesson.setups if setup.label in rows]
