@@ -1,8 +1,4 @@
-"""Measuring a plan cell by cell: a resumable generator of events over a store.
-
-Stored cells are not measured again, so an interrupted study continues at the interrupted cell. The
-caller passes the function that measures a cell; nothing here depends on models or prompts.
-"""
+"""Measures a plan cell by cell: a resumable generator of events over a store."""
 
 from __future__ import annotations
 
@@ -19,8 +15,7 @@ __all__ = ["ResultStore", "always", "conduct"]
 T = TypeVar("T")
 Result = TypeVar("Result", contravariant=True)
 MAX_ATTEMPTS = 200
-"""Interruptions of one cell after which the study ends: otherwise a steady stream of other runs
-could restart the cell for ever."""
+"""Interruptions of one cell after which the study ends."""
 
 
 class ResultStore(Protocol[Result]):
@@ -43,10 +38,9 @@ def conduct(
 ) -> Generator[StudyEvent[T], None, None]:
     """Measures the cells that are not in `store`, in order.
 
-    `go` is called before each attempt to measure a cell. It may wait (for a visitor's run), and
-    returns False to stop. `measure` raises CellInterruptedError if the cell has to be measured
-    again; after MAX_ATTEMPTS interruptions of one cell the study ends. Other errors reach the
-    caller; stored results stay. Closing the generator stops between two cells.
+    `go` is called before each attempt to measure a cell; it may wait, and returns False to stop.
+    `measure` raises CellInterruptedError if the cell has to be measured again, MAX_ATTEMPTS times
+    at most.
     """
     stored = set(store.cells())
     # In the plan's order, so that a resumed study is interleaved like an uninterrupted one.
@@ -55,7 +49,6 @@ def conduct(
     num_done = total - len(todo)
     yield StudyBegun(num_done, total)
     for cell in todo:
-        # `go` is called before each attempt, since the cause of an interruption may persist.
         for attempt in range(MAX_ATTEMPTS):
             if not go():
                 yield StudyEnded(False, "stopped", num_done, total)
@@ -71,7 +64,7 @@ def conduct(
                     yield StudyEnded(False, reason, num_done, total)
                     return
                 continue
-            # Stored before it is reported: what a tab shows is on disk.
+            # Stored first: a reported result is on disk.
             store.keep(cell, result)
             num_done += 1
             yield CellMeasured(cell, result, time.perf_counter() - start, num_done, total)

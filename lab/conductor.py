@@ -1,9 +1,5 @@
-"""Measures studies one at a time, on its own thread.
-
-A study belongs to the store: it continues when every tab is closed, and any tab can show its
-progress. A visitor's run or a model load takes precedence: no cell starts during it, and a cell
-that it interrupts is measured again.
-"""
+"""Measures studies one at a time, on its own thread. A cell that a visitor's run or a model load
+overlaps is measured again."""
 
 from __future__ import annotations
 
@@ -33,13 +29,11 @@ __all__ = ["Conductor"]
 POLL_S = 0.02
 """Seconds between two checks for visitors' runs and model loads."""
 HEARTBEAT_S = 20.0
-"""Seconds between heartbeats in the log, by which other servers see that the study is still being
-measured."""
+"""Seconds between heartbeats in the log; they tell other servers that a study is being measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""Before the first cell, this many of the first configurations are run for at most WARMING_TOKENS
-tokens each; see `Conductor._warm`."""
+"""See `Conductor._warm`."""
 WARMING_TOKENS = 8
 
 
@@ -60,11 +54,8 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Stores a new study and starts to measure it. Raises ConfigError if a prompt or a
-        configuration cannot be run. Raises StudyError if the study's models are not loaded, or
-        while this server measures another study. In these cases nothing is stored. Raises
-        StudyError while another server measures a study, and StoreError if the log fails, for
-        example because it is locked; then the new study may be stored, as stopped."""
+        """Stores a new study and starts to measure it. Raises ConfigError or StudyError if it
+        cannot be measured, StoreError if the log fails."""
         # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():
@@ -74,8 +65,7 @@ class Conductor:
         self._start_thread(study, owner)
 
     def resume(self, study: Study, owner: str = "") -> None:
-        """Continues a stored study. Raises StudyError while another study is measured, or if the
-        models with which the study was begun are not loaded; ConfigError as `begin`."""
+        """Continues a stored study; raises as `begin`."""
         stored_cells = {Cell(*key) for key in self._store.cells(study.study_id)}
         self._reserve(study, owner, sum(cell in stored_cells for cell in study.cells()))
         with self._report_failure():
@@ -84,8 +74,7 @@ class Conductor:
         self._start_thread(study, owner)
 
     def stop(self, study_id: str = "") -> None:
-        """Stops the study with this id, or any study if `study_id` is empty. A running cell is
-        interrupted and has no result; stored results stay."""
+        """Stops the study with this id, or any study if `study_id` is empty."""
         with self._lock:
             if study_id in ("", self._progress.study_id) and self._progress.is_active:
                 self._progress = replace(self._progress, state="stopping")
@@ -97,8 +86,7 @@ class Conductor:
             return self._progress
 
     def unsaved_state(self, study_id: str) -> tuple[str, str] | None:
-        """Final state and reason of a study if they could not be written to the log yet, else
-        None."""
+        """Final state and reason of a study that are not in the log yet, else None."""
         return self._unsaved_states.state_of(study_id)
 
     def models(self) -> tuple[str, ...]:
@@ -113,7 +101,7 @@ class Conductor:
         return thread is None or not thread.is_alive()
 
     def close(self) -> None:
-        """Stops the study and waits for its thread; the next server can resume the study."""
+        """Stops the study and waits for its thread."""
         self.stop()
         if self._thread is not None:
             self._thread.join()
@@ -157,8 +145,6 @@ class Conductor:
             raise
 
     def _claim_in_log(self, study: Study) -> None:
-        """Claims the study in the log, which other servers may share; StudyError if one of them is
-        measuring a study."""
         with self._unsaved_states.discarding_state(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
@@ -181,7 +167,7 @@ class Conductor:
         try:
             store = StoredCells(self._store, study.study_id, self._report_log, self._stop)
             cells = study.cells()
-            # A resumed study keeps the node budget that `auto` resolved to: one for all cells.
+            # A resumed study keeps the node budget that `auto` resolved to.
             self._nodes = stored_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()
             self._warm(study)
@@ -206,11 +192,10 @@ class Conductor:
             self._end(study, state, reason)
 
     def _warm(self, study: Study) -> None:
-        """Makes an uncounted short run of each of the first configurations, and of one with `auto`:
-        an engine's first passes are slower, and only runs give a length policy measured times and
-        resolve `auto`."""
+        """Runs the first configurations briefly, without results: an engine's first passes are
+        slower."""
         warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
-        # One configuration with `auto` must run, since its run fixes the study's node budget.
+        # A run with `auto` fixes the study's node budget.
         with_auto = [one for one in others if depends_on_timings(one.speculation)]
         for one in (*warmed, *with_auto[:1]):
             if self._wait_for_turn() and not self._why_models_differ(study):
@@ -242,7 +227,7 @@ class Conductor:
             self._update(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
             self._cell_times.add(event.cell, event.seconds)
-            remaining = cells[cells.index(event.cell) + 1 :]  # measured in order
+            remaining = cells[cells.index(event.cell) + 1 :]
             self._update(done=event.done, remaining_s=self._cell_times.seconds_left(remaining))
 
     def _update(self, **changed: Any) -> None:
@@ -260,7 +245,6 @@ class Conductor:
             self._update(log_error=reason)
 
     def _why_models_differ(self, study: Study) -> str:
-        """Why the study cannot continue (its models are no longer loaded); empty if it can."""
         loaded = self._runs.models()
         if study.is_of(loaded):
             return ""
@@ -305,15 +289,13 @@ class Conductor:
             raise
 
     def _forget_lost(self) -> None:
-        """Deletes the runs of interrupted cells. Not called during a cell, since the log's thread
-        takes CPU time to delete them."""
+        """Deletes the runs of interrupted cells; not during a cell, since this takes CPU time."""
         while self._lost:
             self._runs.forget(self._lost.pop())
 
     def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
-        """Runs a request to its end, or cancels it if a visitor's run or a model load begins or the
-        study is stopped meanwhile. The first run that resolves `max_tree_nodes=auto` fixes the
-        number for the study."""
+        """Runs a request to its end; cancels it if another run or a model load begins, or on
+        stop."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
             # `busy` counts this run, too: above 1 there is another run, or a model load.

@@ -1,4 +1,4 @@
-"""The bundled prompts, by domain; the benchmarks use the same prompts."""
+"""The bundled prompts, by domain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.prompts import StudyPrompt, prompts_from_file
 
 __all__ = ["domains_of", "example_prompts", "of_domains"]
 
-# The benchmarks' file, so that a visitor tunes on the prompts of the benchmarks' tables.
+# The benchmarks' file: a visitor tunes on the benchmarks' prompts.
 PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts.jsonl"
 
 
@@ -28,8 +28,8 @@ def domains_of(prompts: Sequence[StudyPrompt]) -> tuple[str, ...]:
 def of_domains(
     prompts: Sequence[StudyPrompt], wanted_domains: Sequence[str], count: int
 ) -> tuple[StudyPrompt, ...]:
-    """The first `count` prompts of each chosen domain. Raises ConfigError for an unknown domain, if
-    no domain is chosen, or for a `count` out of range."""
+    """The first `count` prompts of each chosen domain. Raises ConfigError for an unknown domain,
+    without a domain, or for a `count` out of range."""
     integer("prompts of each domain", count, 1, len(prompts))
     domains = domains_of(prompts)
     unknown = [name for name in wanted_domains if name not in domains]

@@ -23,20 +23,17 @@ __all__ = [
 
 Rows = npt.NDArray[np.float64]
 Statistic = Callable[[Rows], Rows]
-"""Maps values (..., n, d) to figures (...). Each figure is computed from n rows of d numbers, so
-one call handles many resamples. Rows of NaN are skipped."""
+"""Maps values (..., n, d) to figures (...); rows of NaN are skipped."""
 RESAMPLES = 2000
 LEVEL = 95.0
 FEW = 6
-"""With fewer groups than this, more than 2.5 % of the resampled medians equal the lowest
-group's."""
+"""With fewer groups than this, more than 2.5 % of the resampled medians are the lowest group's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A figure with its bootstrap 95 % interval; `groups`: the number of resampled groups. `ends`:
-    whether the interval is the range from the lowest to the highest group's figure, which happens
-    with few groups."""
+    with fewer than FEW groups, whether the interval is the range of the groups' figures."""
 
     value: float
     low: float
@@ -58,17 +55,15 @@ def estimate(
     """`statistic` of all values, with the percentile interval of resampled groups; None without
     values.
 
-    Values of one group (a prompt, measured several times) are not independent: groups are drawn
-    with replacement, each with all its values. A value is a number or a row of numbers. The seed is
-    fixed, so that the same values always give the same interval.
+    Groups are drawn with replacement, each with all its values, since values of one group are not
+    independent. A value is a number or a row of numbers.
     """
     arrays = [_rows(group) for group in groups if len(group)]
     if not arrays:
         return None
     value = statistic(np.concatenate(arrays))
     picks = np.random.default_rng(seed).integers(len(arrays), size=(resamples, len(arrays)))
-    # All resamples in one gather, (resamples, groups x size, d); shorter groups are padded with
-    # rows of NaN, which a statistic skips.
+    # (resamples, groups x size, d); shorter groups are padded with rows of NaN.
     size = max(map(len, arrays))
     resampled_values = statistic(
         _padded_with_nan(arrays, size)[picks].reshape(resamples, -1, arrays[0].shape[1])
@@ -110,25 +105,19 @@ def middle(rows: Rows) -> Rows:
 
 
 def pooled_length(rows: Rows) -> Rows:
-    """Tokens per LLM pass of rows (accepted tokens, rounds): 1 + sum accepted / sum rounds.
-
-    The mean over all rounds, so that a prompt counts in proportion to its rounds. A mean of the
-    prompts' means would give prompts with few rounds too much weight.
-    """
+    """Tokens per LLM pass of rows (accepted tokens, rounds): 1 + sum accepted / sum rounds."""
     sums = np.nansum(rows, axis=-2)
     lengths: Rows = 1 + sums[..., 0] / sums[..., 1]
     return lengths
 
 
 def pooled_ratio(rows: Rows) -> Rows:
-    """`pooled_length` of columns 0 and 1, divided by `pooled_length` of columns 2 and 3. A row has
-    the figures of one prompt under two configurations."""
+    """`pooled_length` of columns 0 and 1 divided by `pooled_length` of columns 2 and 3."""
     return pooled_length(rows[..., :2]) / pooled_length(rows[..., 2:])
 
 
 def least_squares(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """(a, b) of the line a + b x through points (x, y); b is 0 if all x are equal."""
-    # b = cov(x, y) / var(x), a = mean y - b mean x.
     xs, ys = np.asarray(points, dtype=np.float64).T
     spread = float(((xs - xs.mean()) ** 2).sum())
     slope = float(((xs - xs.mean()) * (ys - ys.mean())).sum()) / spread if spread else 0.0

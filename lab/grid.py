@@ -1,9 +1,5 @@
-"""A grid: chosen values of chosen fields of SpeculationConfig, and temperatures. Every combination
-is a configuration.
-
-Combinations that cannot run (not lossless, a number out of range) are left out and listed, so that
-the rest can be measured.
-"""
+"""A grid: every combination of chosen values of SpeculationConfig's fields and of temperatures.
+Combinations that cannot run are left out and listed."""
 
 from __future__ import annotations
 
@@ -53,8 +49,7 @@ FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
 )
-# Finds the fields in a point's name, for older studies. In a name, values have no space after a
-# comma.
+# Finds the fields in a point's name; values have no space after a comma.
 _AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
 LEFT_OUT = "it was left out when the study began"
 
@@ -87,8 +82,7 @@ class Grid:
 
 
 def axis_from_text(field: str, typed: str) -> Axis:
-    """An axis from its values as typed: `4, 8, 12`, or `1,1,3 | 1,2,2` if values have commas.
-    Raises ConfigError, which names the field."""
+    """An axis from typed values: `4, 8, 12`, or `1,1,3 | 1,2,2`. Raises ConfigError."""
     _check_field(field)
     separator = "|" if "|" in typed or field in LISTS else ","
     parts = [part.strip() for part in typed.split(separator)]
@@ -96,8 +90,7 @@ def axis_from_text(field: str, typed: str) -> Axis:
 
 
 def axis_of(field: str, values: Sequence[Any]) -> Axis:
-    """An axis of plain values. Repeated values are dropped; a value that is a list becomes a tuple.
-    Raises ConfigError, which names the field."""
+    """An axis of plain values, without repetitions; lists become tuples. Raises ConfigError."""
     _check_field(field)
     try:
         each = _each_once(field, [_hashable(value) for value in values])
@@ -116,9 +109,9 @@ def grid(
 ) -> Grid:
     """Every combination of the axes' values, applied to `base`; the last axis varies fastest.
 
-    `drafters`: the loaded drafters (points that name others are refused); None: all are allowed.
-    Raises ConfigError if there is no axis, or if an axis occurs twice. It is also raised if no
-    combination can run, or if there are more than MAX_POINTS combinations.
+    `drafters`: the loaded drafters; None skips the check that a point's drafters are loaded. Raises
+    ConfigError without axes, for a repeated axis, for more than MAX_POINTS combinations, or if no
+    combination can run.
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):
@@ -146,7 +139,6 @@ def _combinations(
     sampling: SamplingParams,
     drafters: Collection[str] | None,
 ) -> Iterator[tuple[dict[str, Any], Configuration | Refused]]:
-    """Yields every combination with its configuration, or with the reason why it cannot run."""
     for values in itertools.product(*(axis.values for axis in axes)):
         point = {axis.field: value for axis, value in zip(axes, values, strict=True)}
         name = point_name(point)
@@ -173,11 +165,8 @@ def baselines(axes: Sequence[Axis]) -> tuple[Configuration, ...]:
 
 
 def grid_of(study: Study) -> Grid:
-    """The grid from which a study was made; points that are not in the study are among the refused
-    points. Raises ConfigError for a study that was not made from a grid.
-
-    Numbers on an axis are sorted; other values stay in their order.
-    """
+    """The grid from which a study was made, with numbers sorted; points that are not in the study
+    are among the refused points. Raises ConfigError for a study that was not made from a grid."""
     by_name = {one.name: one for one in study.configurations if not one.name.startswith(PLAIN)}
     axes = _axes_of(study, by_name)
     if not axes:
@@ -199,8 +188,7 @@ def grid_of(study: Study) -> Grid:
 
 
 def _axes_of(study: Study, by_name: Mapping[str, Configuration]) -> list[Axis]:
-    """The study's axes. For an older study, which has none, they are read from the names of its
-    configurations."""
+    """The study's axes; for an older study, read from the names of its configurations."""
     if study.axes and by_name:
         axes = [axis_of(field, values) for field, values in study.axes]
         return [Axis(axis.field, _in_order(axis.values)) for axis in axes]
@@ -227,7 +215,7 @@ def _in_order(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def point_name(point: Mapping[str, Any]) -> str:
-    """A point's name, such as `speculation_length=4, expansion=1,1,3`."""
+    """A point's name: `speculation_length=4, expansion=1,1,3`."""
     return ", ".join(f"{field}={value_text(value)}" for field, value in point.items())
 
 
@@ -242,11 +230,10 @@ def value_text(value: Any) -> str:
 
 
 def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    """The values without repetition: of equal values (2.0 and 2, true and 1), the first that the
-    field allows."""
+    """The values without repetition. Of equal values (2.0 and 2, true and 1) the first that the
+    field allows is kept."""
     by_key: dict[Any, Any] = {}
     for value in values:
-        # 2.0 and 2 are the same key, but an integer field would refuse 2.0.
         if value not in by_key or (_fits(field, value) and not _fits(field, by_key[value])):
             by_key[value] = value
     return tuple(by_key.values())

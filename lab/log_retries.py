@@ -1,5 +1,4 @@
-"""Writes measured cells and final states of studies to the log, with retries: another process may
-lock the log for a while."""
+"""Writes measured cells and final states of studies to the log, with retries."""
 
 from __future__ import annotations
 
@@ -16,14 +15,13 @@ from lab.runs import StudyStore
 __all__ = ["StoredCells", "UnsavedStates"]
 
 RETRY_TIMEOUT_S = 120.0
-"""Seconds for which writing a measured cell is retried: a lock is temporary, and measuring the cell
-again would take about as long."""
+"""Seconds for which writing a measured cell is retried."""
 RETRY_INTERVAL_S = 1.0
 
 
 class StoredCells:
-    """The cells of one study in the store. `on_busy` is called with a reason while the log cannot
-    be written, and with an empty text once it can; `stop` ends the retries."""
+    """The cells of one study in the store. `on_busy` gets a reason while the log cannot be written,
+    and an empty text after a write; `stop` ends the retries."""
 
     def __init__(
         self,
@@ -69,7 +67,7 @@ class UnsavedStates:
         self._thread: threading.Thread | None = None
 
     def state_of(self, study_id: str) -> tuple[str, str] | None:
-        """State and reason of a study, if they could not be written to the log yet; else None."""
+        """The state and reason that are not in the log yet, else None."""
         return self._unsaved.get(study_id)
 
     def record(self, study_id: str, state: str, reason: str) -> None:
@@ -85,15 +83,14 @@ class UnsavedStates:
 
     @contextmanager
     def discarding_state(self, study_id: str) -> Iterator[None]:
-        """No final state is written while the block claims the study; if the block succeeds, the
-        study's old state is discarded."""
+        """No final state is written while the block runs; if the block succeeds, the study's old
+        state is discarded."""
         with self._lock:
             yield
             self._unsaved.pop(study_id, None)
 
     def close(self) -> None:
-        """Ends the thread, then tries once more. States that cannot be written then are lost; the
-        next server marks studies whose process has ended as interrupted."""
+        """Ends the thread, then tries to write once more."""
         self._closing.set()
         thread = self._thread
         if thread is not None:

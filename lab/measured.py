@@ -1,8 +1,4 @@
-"""The result of a cell: figures and token ids of its run, computed from the run's events.
-
-The run itself is in the log under `run_id`. A study's tables are made from these values alone, so
-that a study of hundreds of runs opens without reading their events.
-"""
+"""The result of a cell: figures and token ids of its run, computed from the run's events."""
 
 from __future__ import annotations
 
@@ -34,15 +30,13 @@ class Measured:
     """One finished run of a cell.
 
     `accepted_by`: pairs (drafter, accepted tokens that it proposed), in drafter order. A token that
-    two drafters proposed counts for both. A token of a fused draft counts for the SSM that proposed
-    it. `rejected_at[d]`: the number of rounds whose path ended with a rejection after d accepted
-    tokens. `accepted_per_round`: in order of the rounds; `drafted_per_round`: the depth of each
-    round's tree. `auto_nodes`: the number that `max_tree_nodes=auto` resolved to; None if it was
-    not used or does not depend on measured times (lab.budgets). `idle`: why nothing was drafted
-    although there were drafters; empty if something was drafted or there were none. `schedule`: the
-    rule that scheduled the run's rounds (several rules are joined by `and`); empty if the run had
-    its own budget. `num_others`: the largest number of other requests that were served in a
-    scheduled round.
+    two drafters proposed counts for both. `rejected_at[d]`: the number of rounds that wrote d
+    accepted tokens and then a recovered token. `accepted_per_round`: in order of the rounds;
+    `drafted_per_round`: the depth of each round's tree. `auto_nodes`: the number that
+    `max_tree_nodes=auto` resolved to; None if it was not used or does not depend on measured times.
+    `idle`: why the run's drafters drafted nothing, else empty. `schedule`: the rules that scheduled
+    the run's rounds, joined by `and`; empty if no round was scheduled. `num_others`: the largest
+    number of other requests in a scheduled round.
     """
 
     run_id: str
@@ -65,17 +59,14 @@ class Measured:
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> Measured:
-        """The inverse of `to_plain`, also for values that were converted to JSON and back."""
+        """The inverse of `to_plain`, also after conversion to JSON and back."""
         measured: Measured = from_plain(cls, values)
         return measured
 
 
 def measure_run(events: Iterable[Event]) -> Measured:
-    """The result from a run's events.
-
-    Raises CellInterruptedError if the run did not end. Raises StudyError if the run failed, since
-    it would fail again.
-    """
+    """The result of a run. Raises CellInterruptedError if the run did not end, StudyError if it
+    failed."""
     fold = _Fold()
     for event in events:
         fold.observe(event)
@@ -83,13 +74,10 @@ def measure_run(events: Iterable[Event]) -> Measured:
 
 
 _LENGTH_CHANGE = re.compile(r"^\d+ (stays|-> \d+): ")
-"""The beginning of a length policy's reason, which names lengths. `_idle` removes it, since a run
-without drafts used no length."""
+"""The lengths at the beginning of a length policy's reason."""
 
 
 class _Fold:
-    """Collects the events of one run."""
-
     def __init__(self) -> None:
         self._started: RunStarted | None = None
         self._tokens: list[int] = []
@@ -120,13 +108,11 @@ class _Fold:
             self._accepted.append(event.num_accepted)
             self._requested.append(event.speculation_length)
             self._scheduled += [event.scheduled] if event.scheduled is not None else []
-            # The last reason for a length of 0, in case nothing is drafted.
+            # The last reason for a length of 0.
             if event.next_speculation_length == 0:
                 self._reason = event.length_reason or self._reason
 
     def _add_round(self, event: RoundCompleted) -> None:
-        """Counts accepted tokens by drafter, and a rejection if the LLM's recovered token follows.
-        If the text ends before this token, there is no rejection to count."""
         tree, verdict = self._tree, self._verdict
         if tree is None or verdict is None:
             return
@@ -160,8 +146,6 @@ class _Fold:
         )
 
     def _idle(self, started: RunStarted) -> str:
-        """Why nothing was drafted: the length policy's reason for 0, or that the drafters had no
-        token to propose."""
         if any(self._drafted) or not self._requested or not started.drafters:
             return ""
         drafting_rounds = sum(length > 0 for length in self._requested)

@@ -1,8 +1,4 @@
-"""The order of measuring: A B C A B C, block after block, so that a noisy moment affects all
-contestants alike.
-
-Ratios are taken within a block. Contestants and items are names.
-"""
+"""The order of measuring: A B C A B C, so that a noisy moment affects all contestants alike."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ __all__ = ["Block", "Cell", "blocks", "plan", "within_blocks"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Block:
-    """One item measured once by every contestant."""
+    """One item, measured once by every contestant."""
 
     item: str
     repeat: int
@@ -34,13 +30,12 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """As text, e.g. `specinfer, prompt 3, repeat 1`; repeats are counted from 1."""
+        """For example `specinfer, prompt 3, repeat 1`; repeats are counted from 1."""
         return f"{self.contestant}, prompt {self.item}, repeat {self.repeat + 1}"
 
 
 def blocks(items: Sequence[str], repeats: int) -> list[Block]:
-    """The blocks of all repeats. All items come before the next repeat, so that an interrupted
-    measurement has covered as many items as possible."""
+    """The blocks, repeat by repeat, so that an interrupted measurement covers most items."""
     return [Block(item, repeat) for repeat in range(repeats) for item in items]
 
 

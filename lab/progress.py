@@ -17,9 +17,8 @@ class Progress:
 
     `state`: empty (none yet), `running`, `waiting` (for a visitor's run or a model load),
     `stopping`, `stopped`, `completed`, `failed`. `is_warming_up`: before the first cell. `lost`:
-    how often a cell was interrupted, for example by a visitor's run. `remaining_s`: an estimate,
-    None before the first measured cell and after the end. `log_error`: why a result could not be
-    written to the log yet; empty if every result was written.
+    how often a cell was interrupted. `remaining_s`: an estimate, None before the first measured
+    cell and after the end. `log_error`: why a result is not in the log yet, else empty.
     """
 
     study_id: str = ""
@@ -55,8 +54,8 @@ class CellTimes:
         self.seconds.setdefault(cell.contestant, []).append(seconds)
 
     def seconds_left(self, cells: Sequence[Cell]) -> float:
-        """The estimated seconds of these cells. A cell counts with its contestant's median time, or
-        with the median of all times if its contestant has no time yet."""
+        """An estimate for these cells: each contestant's median time, else the median of all
+        times."""
         overall_median = median([seconds for times in self.seconds.values() for seconds in times])
         medians = {name: median(times) for name, times in self.seconds.items()}
         return sum(medians.get(cell.contestant, overall_median) for cell in cells)

@@ -1,4 +1,4 @@
-"""Prompts of a study, each with an id, from a text that is typed or pasted, or from a file.
+"""Prompts of a study, from a text or a file.
 
 A `.txt` has a prompt on each line, or prompts of several lines separated by lines of `---`; a
 `.jsonl` has an object on each line with `prompt` (or `text`) and optionally `domain` and `id`.
@@ -58,8 +58,7 @@ class StudyPrompt:
 
 
 def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
-    """Prompts as typed by a person; their ids are 1, 2, .... Raises ConfigError if there are none
-    or too many."""
+    """Prompts with the ids 1, 2, .... Raises ConfigError if there are none or too many."""
     lines = _lines(typed)
     texts = _blocks(lines) if _has_separator(lines) else [line for line in lines if line.strip()]
     return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(texts, start=1))
@@ -79,8 +78,8 @@ def _lines(typed: str) -> list[str]:
 
 
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
-    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError; if a line of a `.jsonl` is no
-    prompt, the message has the number of the line."""
+    """Prompts of a `.txt` or `.jsonl`. Raises ConfigError, for a `.jsonl` with the line's
+    number."""
     try:
         # With or without a byte order mark.
         decoded = content.decode("utf-8-sig")
@@ -135,8 +134,7 @@ def _numbered(prompt_id: str, number: int) -> str:
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """The texts between lines of SEPARATOR. Blank texts are left out, as are empty lines before and
-    after a text."""
+    """The texts between lines of SEPARATOR, without empty lines at both ends or blank texts."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == SEPARATOR:
@@ -148,7 +146,6 @@ def _blocks(lines: list[str]) -> list[str]:
 
 
 def _from_line(number: int, line: str) -> StudyPrompt:
-    """The prompt of a line of a `.jsonl`; `number`: the line's number, from 1."""
     allowed = 'an object like {"prompt": "...", "domain": "..."}'
     try:
         entry: Any = json.loads(line)

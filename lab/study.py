@@ -1,9 +1,4 @@
-"""Study: configurations x prompts x repeats, as one frozen value that can be stored as JSON.
-
-All cells of a study have the same sampling, so that their texts can be compared. Only the
-temperature may differ between configurations. Each repeat has its own seed, the same for every
-configuration and prompt.
-"""
+"""Study: configurations x prompts x repeats, as one frozen value that can be stored as JSON."""
 
 from __future__ import annotations
 
@@ -32,8 +27,7 @@ DEFAULT_SEED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A speculation configuration with a name. `temperature` replaces the temperature of the
-    study's sampling; None keeps it."""
+    """A named speculation configuration; `temperature` replaces the study's unless it is None."""
 
     name: str
     speculation: SpeculationConfig
@@ -41,18 +35,18 @@ class Configuration:
 
     @property
     def plain(self) -> bool:
-        """Whether the LLM decodes alone, as the baseline of speed-ups."""
+        """Whether the LLM decodes alone."""
         return self.speculation.never_drafts
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What to measure. `models`: names, each with number format, device and (except in older logs)
-    fingerprint in parentheses, the LLM first; cells run only on these models. `axes`: a grid's
-    fields, each with all requested values, even values with which no point can run.
+    """What to measure. `models`: the LLM first, each as `name (number format, device,
+    fingerprint)`; older studies lack the last parts. `axes`: a grid's fields, each with all
+    requested values.
 
-    Raises ConfigError if a part is missing, named twice or too large, or if a configuration would
-    not be lossless with this sampling.
+    Raises ConfigError for a part that is missing, repeated or too large, or for a configuration
+    that is not lossless with its sampling.
     """
 
     study_id: str
@@ -82,7 +76,7 @@ class Study:
             Request("x", self.sampling_of(one), one.speculation, self.chat)
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
-        """Whether the `loaded` models are the study's models, as far as the study recorded them."""
+        """Whether the `loaded` models are the study's models."""
         # Older studies recorded no fingerprint or no device: these parts are not compared.
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
@@ -124,8 +118,7 @@ class Study:
         return next((one.name for one in self.configurations if one.plain), "")
 
     def base_of(self, name: str) -> str:
-        """The baseline of one configuration: plain decoding at the same temperature, else
-        `base`."""
+        """Plain decoding at the configuration's temperature, else `base`."""
         temperature = self._configuration(name).temperature
         plain = (one for one in self.configurations if one.plain)
         return next((one.name for one in plain if one.temperature == temperature), self.base)
@@ -135,7 +128,7 @@ class Study:
         return self.sampling_of(self._configuration(name)).greedy
 
     def to_plain(self) -> dict[str, Any]:
-        """The study in JSON's own types only."""
+        """The study in JSON's own types."""
         return {
             "study_id": self.study_id,
             "kind": self.kind,
@@ -159,8 +152,7 @@ class Study:
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Study:
-        """The inverse of `to_plain`. Raises ConfigError for values that are no study of this
-        version."""
+        """The inverse of `to_plain`. Raises ConfigError for other values."""
         try:
             sampling = values["sampling"]
             return cls(

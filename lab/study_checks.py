@@ -1,5 +1,4 @@
-"""Checks before the first cell that every cell of a study can be run: a prompt that is too long, or
-a drafter that is not loaded, would otherwise end the study halfway."""
+"""Checks, before the first cell, that every cell of a study can be run."""
 
 from __future__ import annotations
 
@@ -16,12 +15,7 @@ __all__ = ["check", "naming_cell"]
 
 
 def check(study: Study, runs: RunHost) -> None:
-    """Raises ConfigError if a cell cannot be run. The message names the prompt or the
-    configuration, and what is allowed. Nothing is run.
-
-    Each prompt and each configuration is checked once, not each pair: whether a prompt fits does
-    not depend on the configuration, and whether drafters are loaded does not depend on the prompt.
-    """
+    """Raises ConfigError if a cell cannot be run."""
     plain = SpeculationConfig.preset("autoregressive")
     for prompt in study.prompts:
         try:
@@ -38,7 +32,7 @@ def check(study: Study, runs: RunHost) -> None:
 
 @contextmanager
 def naming_cell(cell: Cell) -> Iterator[None]:
-    """Turns a failure inside a cell into a StudyError that names the cell."""
+    """Turns an expected error inside a cell into a StudyError that names the cell."""
     try:
         yield
     except CellInterruptedError:

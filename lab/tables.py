@@ -1,9 +1,4 @@
-"""The results of a study: a row per configuration, a row per prompt and configuration, ratios
-within blocks.
-
-Pure functions: from a Study and the results so far to plain rows. A figure that was not measured is
-None.
-"""
+"""The results of a study in rows; a figure that was not measured is None."""
 
 from __future__ import annotations
 
@@ -76,8 +71,7 @@ class ConfigurationRow:
     draft_share: float | None
     same: Same
     drafted_per_pass: float | None = None
-    """The mean depth of verified trees, cut at the text's end. Rounds without drafts count as 0;
-    None if nothing was drafted."""
+    """`num_draft_tokens` per round; None if nothing was drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +93,7 @@ class PromptRow:
     """The most frequent number of accepted tokens before a rejection; None without rejections."""
     same: Same
     idle: str | None = None
-    """Why nothing was drafted although there were drafters, empty if unknown; None if something was
-    drafted, and for plain decoding."""
+    """Why nothing was drafted, empty if unknown; None if a run drafted or had no drafter."""
     ratios: tuple[float, ...] = ()
     """The speed-ups of the repeats that can be compared; `ratio` is their median."""
     drafted_per_pass: float | None = None
@@ -137,7 +130,7 @@ def group_of(study: Study) -> str:
 
 
 def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:
-    """The fastest configuration by its ratio to plain decoding; by speed if there is no ratio."""
+    """The configuration other than `plain` with the highest ratio; without ratios, the fastest."""
     others = [row for row in rows if row.name != plain and row.speed is not None]
     with_ratio = [row for row in others if row.ratio is not None]
     if with_ratio:
@@ -234,8 +227,6 @@ def _idle(measured: Sequence[Measured]) -> str | None:
 
 
 def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:
-    """Pairs of a cell's result and plain decoding's result in the same block, for cells that have
-    both."""
     pairs = [
         (result, results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat)))
         for cell, result in cells.items()
@@ -261,7 +252,6 @@ def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
 
 
 def _pooled_length(results: Iterable[Measured]) -> float | None:
-    """1 + accepted / rounds over all rounds: a prompt counts in proportion to its rounds."""
     all_stats = [result.stats for result in results]
     rounds = sum(stats.num_rounds for stats in all_stats)
     return 1 + sum(stats.num_accepted_tokens for stats in all_stats) / rounds if rounds else None

@@ -1,8 +1,4 @@
-"""The result of a grid: each point's figures with their spread, the best point, and the points that
-are as good as the best.
-
-Pure functions: from a Study of a grid and the results so far to plain values.
-"""
+"""The result of a grid: figures of each point, the best points, points as good as the best."""
 
 from __future__ import annotations
 
@@ -23,15 +19,14 @@ __all__ = ["Tuned", "as_good", "tuning_result"]
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Figures of a grid. `rows[i]` and `lengths[i]` (tokens per pass) belong to
-    `grid.configurations[i]`; the other fields refer to points by the same indices. `plains`: plain
-    decoding's rows by temperature; the only key is None if the temperature is no axis. `bests`: the
-    best point at each temperature (speeds at different temperatures are not compared, since the
-    texts differ); empty before anything is measured. `alike`: groups of points that drafted the
-    same in every run, so that they differ only by noise. `as_good`: points that are as good as the
-    best point at their temperature: their speed-up's interval overlaps the best point's interval,
-    or they are `alike` with the best point. `over`: the groups of the intervals, `prompt` or
-    `repeat`."""
+    """Figures of a grid; a point has the index of its configuration in `grid.configurations`.
+
+    `lengths`: tokens per pass. `plains`: plain decoding's rows by temperature; the only key is None
+    if the temperature is no axis. `bests`: the best point at each temperature; empty before
+    anything is measured. `alike`: groups of points that drafted the same in every run. `as_good`:
+    points that are as good as the best point at their temperature; see the function `as_good`.
+    `over`: the groups of the intervals, `prompt` or `repeat`.
+    """
 
     grid: Grid
     plains: Mapping[float | None, ConfigurationRow]
@@ -44,7 +39,7 @@ class Tuned:
 
     @property
     def temperatures(self) -> tuple[float | None, ...]:
-        """The temperatures of the points, each once; only None if the temperature is no axis."""
+        """The temperatures of the points, each once; (None,) if the temperature is no axis."""
         return tuple(dict.fromkeys(point.get(TEMPERATURE) for point in self.grid.points))
 
     def beside(self, point: int) -> tuple[int, ...]:
@@ -98,9 +93,8 @@ def _beside(grid: Grid, point: int) -> tuple[int, ...]:
 def as_good(
     rows: Sequence[ConfigurationRow], best: int, alike: Sequence[Sequence[int]] = ()
 ) -> tuple[int, ...]:
-    """Indices of the points that are as good as `best`, without `best` itself: their ratio's
-    interval overlaps the interval of `best`, or they are `alike` with `best`. With a single group
-    there are no intervals to compare."""
+    """Indices of the other points whose ratio's interval reaches the interval of `best`, or that
+    are `alike` with `best`. With a single group, intervals are not compared."""
     top = rows[best].ratio
     # Points with the same drafts are as good by definition, whatever their times.
     equal = {i for group in alike if best in group for i in group}
@@ -110,8 +104,6 @@ def as_good(
 
 
 def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
-    """Groups of points with the same drafts: a node budget can cut the trees of two settings to the
-    same tree."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, measured in enumerate(by_point):
         drafts = tuple(
@@ -130,8 +122,7 @@ def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...]
 
 
 def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
-    """Tokens per pass over all rounds; the interval is over the same groups as the ratio's
-    interval."""
+    """Tokens per pass over all rounds, with an interval over the ratio's groups."""
     groups: dict[str, list[tuple[float, float]]] = {}
     for cell, result in measured.items():
         if result.stats.num_rounds:

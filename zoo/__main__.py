@@ -1,8 +1,7 @@
 """The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|tables|
 chat-family|evaluate|samples`.
 
-Exit status 0: success. 2: an error, printed on one line. 130: interrupted; the same command, except
-`prepare`, then reuses what is stored under --out.
+Exit status 0: success. 2: an error, printed on one line. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -186,7 +185,6 @@ def _chat_family(arguments: argparse.Namespace) -> None:
 
 
 def _chat_prompts(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
-    """Questions by kind, and the development prompts, which are not among the questions."""
     corpora = arguments.corpora
     domains = [] if corpora is None else read_corpora(corpora, standard_library(), (), 0)
     left_out = [row["prompt"] for row in rows_of(arguments.prompts, "prompt")]
@@ -236,8 +234,7 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
 def _result_cache(
     arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
 ) -> ResultCache:
-    """The cache under --out of the results of `work` with these models and settings. An interrupted
-    command leaves its results there. NO_CACHE without --out."""
+    """The cache under --out for these models and settings; NO_CACHE without --out."""
     if arguments.out is None:
         return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]
@@ -254,7 +251,6 @@ def _folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Folder names if all differ, else the paths as given."""
     names = [folder.resolve().name for folder in folders]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 

@@ -1,8 +1,7 @@
 """`python -m zoo answers`: a chat LLM's answers to many questions, as corpora to distil from.
 
-A document is a conversation in the LLM's own chat template, so that `zoo prepare` with the LLM's
-tokenizer reads back the tokens that the LLM was fed and wrote. Documents are written file by file.
-If the process is killed, it loses only unfinished files, at most FILES_AT_ONCE + 1.
+A document is a conversation in the LLM's own chat template. A killed process loses unfinished
+files.
 """
 
 from __future__ import annotations
@@ -24,12 +23,10 @@ __all__ = ["CHAT_PROMPTS", "write_answers"]
 
 CHAT_PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts-chat.jsonl"
 
-# Successive prompts take these in turn, since drafters are used both for greedy and for sampled
-# texts.
+# Successive prompts take these in turn.
 TEMPERATURES = (0.0, 0.8, 0.0, 1.0)
 PROMPTS_OF_A_FILE = 64
-# The most requests in one LLM pass. While the last answers of a file are written, requests of the
-# next files fill the pass.
+# The most requests in one LLM pass.
 MAX_LIVE = 48
 FILES_AT_ONCE = 2
 
@@ -41,8 +38,8 @@ def write_answers(
     max_new_tokens: int,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Writes `folder/KIND/answers-NNNN.txt` for the prompts of each kind, the kinds in turn.
-    Existing files are kept. Raises ConfigError if the LLM has no chat template."""
+    """Writes `folder/KIND/answers-NNNN.txt`; keeps existing files. Raises ConfigError if the LLM
+    has no chat template."""
     checks.integer("tokens", max_new_tokens, 1, 4096)
     worker = Worker(engine, max_live=MAX_LIVE, threads=None)
     with closing(worker):
@@ -62,8 +59,6 @@ def write_answers(
 def _files(
     prompts: Mapping[str, Sequence[str]], folder: Path
 ) -> Iterator[tuple[Path, list[tuple[int, str]]]]:
-    """Each file's path with the file's numbered prompts. The kinds take turns as long as they have
-    prompts."""
     longest = max(map(len, prompts.values()))
     for start in range(0, longest, PROMPTS_OF_A_FILE):
         for kind, texts in prompts.items():
@@ -80,7 +75,6 @@ def _submit(worker: Worker, number: int, prompt: str, max_new_tokens: int) -> Ru
 
 
 def _write(engine: Engine, path: Path, runs: Sequence[Run]) -> str:
-    """Waits for the runs and writes their texts; returns a line about the file."""
     documents, count = [], 0
     for run in runs:
         outcome = Outcome()

@@ -1,4 +1,4 @@
-"""The command-line arguments of `python -m zoo`. Runs no command."""
+"""The command-line arguments of `python -m zoo`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Command = Callable[[argparse.Namespace], None]
 
 
 def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """The parser. In the arguments that it returns, `run` is the command to run."""
+    """The parser; it sets the argument `run` to the chosen command."""
     parser = Parser(prog="python -m zoo", description="How the bundled models are made.")
     subparsers = parser.add_subparsers(required=True, metavar="|".join(commands))
     for name, run in commands.items():

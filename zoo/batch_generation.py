@@ -1,10 +1,5 @@
-"""Generates a chat LLM's texts in large batches. One torch pass of `core.models` (`torch_forward`)
-gives the next token of all texts. The TOP largest probabilities of each token's distribution are
-kept.
-
-The engine serves requests that come and go; here all texts of a batch begin at once, and only the
-number of tokens per minute matters.
-"""
+"""Generates a chat LLM's texts in large batches, with the TOP largest probabilities of each
+token."""
 
 from __future__ import annotations
 
@@ -27,12 +22,10 @@ from core.models.machine import available_bytes, without_cudnn_attention
 __all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
-"""How many of the largest probabilities of each distribution are kept; tokens are sampled from
-these only."""
-# The most texts of a batch; its KV cache takes at most half of the free memory. Larger batches are
-# no faster.
+"""How many probabilities of each distribution are kept; only their tokens are sampled."""
+# The most texts of a batch; larger batches are no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
-PREFILL_TEXTS = 512  # texts in one pass over prompts, which is hundreds of tokens wide
+PREFILL_TEXTS = 512  # texts in one pass over prompts
 # The number of slots is rounded up to a multiple of this: attention kernels need aligned masks, and
 # memory is allocated in few sizes.
 EXTENT = 64
@@ -41,10 +34,9 @@ CHECKED_EVERY = 16  # tokens; each check for ended texts waits for the device
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a batch ends: after `max_new_tokens` of each text, at the `deadline` (by the generator's
-    clock), or once the share `ended_share` of its texts has reached an end token. With a share
-    below 1, the few longest texts do not keep all other texts waiting. Deadline and share are
-    checked every CHECKED_EVERY tokens."""
+    """When a batch ends: after `max_new_tokens` of each text, once the share `ended_share` of its
+    texts has an end token, or at the `deadline`, in seconds of the generator's clock. Share and
+    deadline are checked every CHECKED_EVERY tokens."""
 
     max_new_tokens: int
     ended_share: float = 1.0
@@ -56,9 +48,8 @@ class Generated(NamedTuple):
 
     `ids` (texts, columns): a text, with its end token if it has one, begins in the column `starts`
     and ends before the column `ends`, both (texts,). `top_ids` int32 and `top_probs` float16
-    (texts, new columns, TOP): for each new column, the most probable tokens and their
-    probabilities, descending. The distribution is the one that the column's token was drawn from,
-    but at temperature 1.
+    (texts, new columns, TOP): the most probable tokens for each new column and their probabilities
+    at temperature 1, descending.
     """
 
     ids: Tensor

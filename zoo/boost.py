@@ -5,7 +5,7 @@ LLM's tokens.
 
 There are two ways. `prompts`, as published: a text that an SSM continues exactly as the LLM does is
 dropped for the SSMs after it. `positions`: a position at which an SSM predicts the LLM's token gets
-a small weight for the SSMs after it (docs/family.md, "Boosting").
+a small weight for the SSMs after it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,9 @@ KINDS = MappingProxyType({"positions": "boosted", "prompts": "boosted-by-prompts
 @dataclass(frozen=True, slots=True)
 class Boosted:
     """The result for one SSM of the pool. `before`, `after`: the `coverage` by the complete pool
-    before and after this SSM's tuning, mean over the domains' held-out texts. SSMs that are not
-    tuned yet have their old weights. `texts`: the number of texts that were checked by the way
-    `prompts`, else 0. `dropped`: how many of these texts an earlier SSM continued like the LLM.
-    `kept`: whether the tuned SSM is used; if not, tuning ends.
-    """
+    before and after this SSM's tuning, mean over the domains' held-out texts. `texts`: the number
+    of texts that were checked by the way `prompts`, else 0. `dropped`: how many of these texts an
+    earlier SSM continued like the LLM. `kept`: whether the tuned SSM is used."""
 
     name: str
     distilled: Distilled
@@ -63,9 +61,8 @@ def boost(
     way: str,
     say: Callable[[str], None],
 ) -> list[Boosted]:
-    """Tunes the SSMs in order, each from its folder, until the tuning of an SSM lowers the pool's
-    held-out coverage. That SSM and all SSMs after it keep their old weights. All SSMs of the pool
-    are saved."""
+    """Tunes the SSMs in order, until the tuning of an SSM lowers the pool's held-out coverage: that
+    SSM and later ones keep their weights. All SSMs of the pool are saved."""
     checks.choice("by", way, WAYS)
     models = {recipe.name: _Member.of(folder, teaching) for recipe, folder in pool}
     members: list[_Member] = []
@@ -115,8 +112,7 @@ def line(one: Boosted) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """An SSM of the pool; `weights`: the hash of its weights. `continued`: cached answers to
-    whether the SSM continues a text like the LLM."""
+    """An SSM of the pool. `continued`: whether it continues a text like the LLM, cached."""
 
     model: nn.Module
     weights: str
@@ -130,7 +126,6 @@ class _Member:
 
 
 def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[str, float]:
-    """The `coverage` by all `members`, mean over the domains."""
     weights = {name: one.weights for name, one in members.items()}
     models = {name: one.model for name, one in members.items()}
     prefix, held_out = HELD_OUT_FORM.prefixes[0], teaching.held_out()
@@ -144,8 +139,8 @@ def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[s
 
 @dataclass
 class _Drops:
-    """Selects the texts that none of the `earlier` SSMs continues like the LLM. `seen`: the number
-    of all texts so far; `dropped`: the number of texts not selected."""
+    """Selects the texts that none of the `earlier` SSMs continues like the LLM, and counts all
+    texts and the dropped texts."""
 
     earlier: Sequence[_Member]
     seen: int = 0

@@ -1,10 +1,7 @@
 """`python -m zoo chat-family`: SSMs (small speculative models) for a chat LLM, in minutes on a GPU.
 
-The LLM writes conversations for a part of the time; then students of one shape with one shared
-embedding learn the LLM's distributions together, each with the most weight on its own kinds of
-question, if it has any. All students are measured and written several times during the training. An
-interrupted run can be resumed: it repeats the answers to the development prompts, and the
-unfinished batch of answers or the training steps since the last checkpoint.
+The LLM writes conversations for a part of the time. Then the students, SSMs of one shape that share
+an embedding, learn the LLM's distributions together. An interrupted run can be resumed.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ FAMILY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ssm-text": ("text",),
     }
 )
-"""The students, each with its own kinds of question. For a student that has none of its own, all
+"""The students, each with its own kinds of question. For a student without kinds of its own, all
 kinds have equal weight."""
 # For a student that has its own kinds: OTHER_KIND is the weight of questions of other kinds,
 # ANY_KIND the weight of questions that the LLM wrote, which may be of any kind.
@@ -67,7 +64,7 @@ CHAIN = 4  # tokens of a draft
 EVALUATIONS = 5
 MAX_MINUTES = 60.0 * 24
 TRAINING = "training"
-"""The name of the training's checkpoint; the answers' checkpoints have other names."""
+"""The name of the training's checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +94,7 @@ class FamilyPlan:
         checks.integer("layers", self.shape.layers, 1, 64)
 
     def identity(self, models: LoadedModels) -> dict[str, Any]:
-        """The values in which a run must equal an earlier run to resume from that run's
-        checkpoint."""
+        """What a run and the interrupted run that it resumes must have in common."""
         info, plain = models.llm.info, ("minutes", "generation_minutes", "seed")
         return {
             **{name: getattr(self, name) for name in plain},
@@ -134,8 +130,8 @@ def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
 
 
 def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, Any]:
-    """Makes the family of the LLM and writes it into the folder `out/models`, or resumes an
-    interrupted run of the same plan; returns the figures of its `training.json`."""
+    """Makes the LLM's family in `out/models`, or resumes an interrupted run of the same plan;
+    returns the figures of its `training.json`."""
     _check_folder(out / "models")
     generator = BatchGenerator(models, plan.seed, plan.clock)
     checkpoint = FamilyCheckpoint(out, plan.identity(models), generator.device)
@@ -165,7 +161,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
         before, spent = spent, plan.clock() - begin
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, losses.mean().item())
-        # EVALUATIONS times at equal intervals, the last time at the end of the budget.
+        # At equal intervals, the last time at the end of the budget.
         if int(spent / budget * EVALUATIONS) > int(before / budget * EVALUATIONS):
             measured = accuracy(trainer.weights, greedy)
             figures = _figures(models, tokens, trainer) | measured
@@ -190,8 +186,8 @@ def _check_folder(folder: Path) -> None:
 
 @torch.inference_mode()
 def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
-    """Two figures. `students`: the accuracy of each student by name; `union`: how often the LLM's
-    token is the most probable token of at least one student."""
+    """`students`: the accuracy of each student by name. `union`: how often the LLM's token is the
+    most probable token of at least one student."""
     hits = []  # of each text (students, tokens, 3)
     for ids, start, end in zip(texts.ids, texts.starts.tolist(), texts.ends.tolist(), strict=True):
         new = texts.first_new - start
@@ -213,8 +209,7 @@ def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
 
 
 def _rounds(hits: Sequence[bool]) -> int:
-    """The number of LLM passes over a text: each pass adds the hits of a draft of CHAIN tokens up
-    to the first miss, and one token of the LLM."""
+    """LLM passes over a text: each takes a draft's hits up to the first miss, and one token."""
     rounds = position = 0
     while position < len(hits):
         position += 1 + len(list(takewhile(bool, hits[position : position + CHAIN])))

@@ -1,4 +1,4 @@
-"""Questions of several kinds for a chat LLM. Its drafters are distilled from the answers.
+"""Questions of several kinds for a chat LLM.
 
 A question is a template filled in with one of its topics (`chat_prompts.json`), or with a passage
 of the corpora.
@@ -43,8 +43,8 @@ _PASSAGES_OF_A_TEMPLATE = 200
 def chat_prompts(
     domains: Sequence[Domain], left_out: Sequence[str], seed: int
 ) -> dict[str, list[str]]:
-    """By kind, in a random order: each template with each of its topics, or with passages of the
-    `domains`. The texts in `left_out` are left out. Raises ConfigError if no prompt remains."""
+    """By kind, in a random order: each template with each topic, or with passages of the `domains`;
+    without `left_out`. Raises ConfigError if no prompt remains."""
     texts_left_out = {text.casefold() for text in left_out}
     documents = {domain.name: domain.documents for domain in domains}
     by_kind = {}

@@ -1,6 +1,4 @@
-"""The saved state of one training run: replaced atomically, and loaded only by a run with the same
-identity.
-"""
+"""The saved state of one training run, replaced atomically."""
 
 from __future__ import annotations
 
@@ -22,19 +20,16 @@ FIELDS = frozenset(("identity", "spent", "trainer"))
 
 
 class TrainingCheckpoint:
-    """One file. `identity`: what the run was started with; a file with another identity is
-    refused."""
+    """One file. `identity`: what the run was started with."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self._path = path
         self._identity = dict(identity)
 
     def save(self, trainer: Trainer, spent: float, *, evaluation_due: bool = False) -> None:
-        """Replaces the file.
-
-        `spent`: seconds of the budget so far. `evaluation_due`: the model of this step is still to
-        be evaluated. Raises ModelError if the loss is not finite; the old file stays.
-        """
+        """Replaces the file. `spent`: seconds of the budget so far. `evaluation_due`: the model of
+        this step is still to be evaluated. Raises ModelError if the loss is not finite; the old
+        file stays."""
         loss = trainer.loss()
         if not math.isfinite(loss):
             raise ModelError(
@@ -50,9 +45,8 @@ class TrainingCheckpoint:
         replace_file(self._path, lambda file: torch.save(state, file))
 
     def load(self, trainer: Trainer) -> tuple[float, bool]:
-        """Loads the saved state into `trainer` and returns the saved (`spent`, `evaluation_due`);
-        (0.0, False) if there is no file. Raises ConfigError for an unreadable file or another
-        identity."""
+        """Loads the state into `trainer`; returns (`spent`, `evaluation_due`), (0.0, False) without
+        a file. Raises ConfigError for an unreadable file or another identity."""
         if not self._path.is_file():
             return 0.0, False
         state = self._read(trainer.device)

@@ -1,5 +1,4 @@
-"""Documents of each domain, read from folders of plain text and from the standard library of this
-interpreter.
+"""Documents of each domain, from folders of plain text and this interpreter's standard library.
 
 Texts of the folders are normalised. Duplicates within a domain and documents that quote a benchmark
 prompt are left out and counted.
@@ -102,11 +101,8 @@ def read_corpora(
 def library_corpora(
     library: Path, max_bytes: int, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """A small corpus that comes with every interpreter: `code` from `library`, and as `docs` the
-    docstrings of the same files.
-
-    Files are taken in a seeded order, as long as their total size is at most `max_bytes`.
-    """
+    """A small corpus: `code` from `library`, and as `docs` the docstrings of the same files. Files
+    are taken in a seeded order, up to `max_bytes` in all."""
     files = list(_up_to(max_bytes, _in_random_order(python_files(library), seed)))
     return [
         _shuffle_documents(_python_domain("docs", files, refused_lines, _docstrings), seed),
@@ -174,9 +170,7 @@ def _python_domain(
 
 
 def _python_text(path: Path) -> str:
-    """A source file decoded by its encoding cookie; empty if that fails (some files of the library
-    have a wrong encoding on purpose).
-    """
+    """A file decoded by its encoding cookie; empty if that fails, as for some library tests."""
     try:
         with tokenize.open(path) as file:
             return file.read()

@@ -2,7 +2,7 @@
 anew in every epoch.
 
 The order is a pure function of seed and position, so that a resumed run continues with the next
-batch. It is independent of models.
+batch.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ __all__ = ["DataOrder"]
 
 
 class DataOrder:
-    """Draws batches of windows; `state()` is enough to resume with the next batch. `shifts`:
-    whether the windows begin at different positions in each epoch; if not, every epoch has the same
-    windows."""
+    """Draws batches of windows. `shifts`: whether windows begin at other positions in each
+    epoch."""
 
     def __init__(
         self, tokens: Mapping[str, np.ndarray], mixture: Mixture, seed: int, *, shifts: bool = True
@@ -53,8 +52,7 @@ class DataOrder:
         return {"num_batches": self._num_batches, "num_drawn": dict(self._num_drawn)}
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Resumes at a position that `state` returned. It must be from an order of the same tokens,
-        mixture and seed."""
+        """Resumes at the `state` of an order of the same tokens, mixture and seed."""
         num_batches, num_drawn = state["num_batches"], state["num_drawn"]
         assert isinstance(num_batches, int) and isinstance(num_drawn, dict)
         self._num_batches, self._num_drawn = num_batches, dict(num_drawn)

@@ -1,8 +1,7 @@
 """`python -m zoo distil`: SSMs (small speculative models) tuned to their LLM.
 
 The loss is the divergence from the LLM's distribution, on corpus text and on texts that the LLM
-wrote. Each SSM trains for its share of the minutes, with checkpoints. Its accuracy on held-out text
-is measured several times. For pools of SSMs see `zoo.boost`.
+wrote.
 """
 
 from __future__ import annotations
@@ -42,16 +41,14 @@ from zoo.trainer import Trainer
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
 
 OWN = "own/"
-"""Prefix of a row's name: the row `own/DOMAIN` has the LLM's own continuations of the domain's
-text."""
+"""The prefix of a row of the LLM's own continuations: `own/DOMAIN`."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
 # When the engine measures: prompts of each domain, and new tokens after each prompt.
 _PROMPTS, _MEASURED_TOKENS = 6, 48
 
 Texts = Mapping[str, Sequence[np.ndarray]]
 TextFilter = Callable[[np.ndarray, int], np.ndarray]
-"""Selects texts of a batch (texts, length); the second argument is the length of the texts'
-prefixes."""
+"""Selects texts of a batch (texts, length), given the length of their prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +83,7 @@ class Teaching:
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
     def open_model(self, folder: Path, field: str = "ssm") -> Any:
-        """The model in this folder; it has logits of the tokenizer's tokens, or only of the tokens
-        of its narrow head."""
+        """The model in this folder, with its narrow head, if it has a narrow head."""
         model = open_model(folder, field, self.run.store.manifest.vocab_size)
         narrow_head(model)
         return model
@@ -102,7 +98,7 @@ class Teaching:
 
     def rows(self, keep: TextFilter | None = None) -> dict[str, np.ndarray]:
         """The corpora's training tokens by domain, and the tokens of the LLM's own texts that
-        `keep` selects (None: of all texts). Texts that are not stored yet are generated."""
+        `keep` selects (None: of all texts)."""
         rows = dict(self.run.store.train)
         if self.remembered:
             rows = {domain: row[: self.corpus_tokens] for domain, row in rows.items()}
@@ -115,9 +111,8 @@ class Teaching:
         return rows
 
     def memory(self, rows: Mapping[str, np.ndarray]) -> TeacherCache | None:
-        """The LLM's most probable tokens for these rows, stored next to the LLM's own texts; None
-        without `remembered`. Missing tokens are computed now, which does not count as training
-        time."""
+        """The LLM's most probable tokens for these rows, computed if they are not stored; None
+        without `remembered`."""
         if not self.remembered:
             return None
         length = self.of_one_length().preset.schedule.context
@@ -128,9 +123,8 @@ class Teaching:
         return memory
 
     def of_one_length(self) -> TrainingRun:
-        """The run. With `remembered`, all its windows have the length `late_context`, which other
-        runs use only at their end: cached windows cannot become longer later. Short windows alone
-        would not do, since an SSM predicts poorly at positions that it was never trained on."""
+        """The run; with `remembered`, all its windows have the length `late_context`, since cached
+        windows cannot become longer later."""
         if not self.remembered:
             return self.run
         schedule = self.run.preset.schedule
@@ -145,8 +139,7 @@ class Teaching:
         return corpora + texts
 
     def held_out(self) -> Texts:
-        """The LLM's own continuations of held-out prefixes: for each domain a greedy batch, then a
-        sampled batch."""
+        """The LLM's continuations of held-out prefixes: by domain, a greedy and a sampled batch."""
         rows, first = self.run.store.held_out, self.run.store.manifest.separator
         texts = OwnTexts(self.teacher, rows, self._folder / "held-out", HELD_OUT_FORM, 1, first)
         return {
@@ -177,7 +170,6 @@ class Teaching:
 
     @property
     def _folder(self) -> Path:
-        """The folder for this LLM and these corpora."""
         tokens = json.dumps(self.run.store.manifest.identity(), sort_keys=True)
         name = f"{self.teacher_id[:12]}-{hashlib.sha256(tokens.encode()).hexdigest()[:8]}"
         return self.run.store.folder / "own" / name
@@ -230,8 +222,8 @@ class Tuning:
 
 
 def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
-    """Tunes one SSM until its budget is spent, and saves it. Raises ConfigError if it would be
-    saved in the folder that it starts from."""
+    """Tunes one SSM and saves it. Raises ConfigError if it would be saved in the folder that it
+    starts from."""
     run, recipe = teaching.of_one_length(), tuning.recipe
     folder = run.store.folder / tuning.kind / recipe.name
     if tuning.start is not None and tuning.start.resolve() == folder.resolve():
@@ -293,8 +285,7 @@ def _to_plain(accuracies: Mapping[str, DraftAccuracy]) -> dict[str, Any]:
 
 
 def table(distilled: Mapping[str, Distilled]) -> list[str]:
-    """A row for each SSM: the tokens per pass computed from its distributions, before and after the
-    tuning, by domain."""
+    """A row for each SSM: tokens per pass from its distributions, before and after, by domain."""
     domains = list(dict.fromkeys(d for one in distilled.values() for d in one.after))
     width = max(len("model"), *map(len, distilled))
     lines = [f"{'model':{width}}" + "".join(f"  {name:>16}" for name in domains)]

@@ -1,8 +1,4 @@
-"""How well SSMs predict the LLM's next tokens, on held-out texts that the LLM wrote.
-
-The accuracy is computed from both models' distributions, token by token. `zoo.speedup` measures the
-engine's tokens per LLM pass instead.
-"""
+"""How well SSMs predict the LLM's next tokens, on held-out texts that the LLM wrote."""
 
 from __future__ import annotations
 
@@ -70,8 +66,7 @@ def coverage(
 
 
 def runs_of(agrees: torch.Tensor, longest: int) -> torch.Tensor:
-    """The number of agreements in a row from each position on, at most `longest`:
-    (n, length - longest + 1)."""
+    """Agreements in a row from each position, at most `longest`: (n, length - longest + 1)."""
     windows = agrees.unfold(1, longest, 1)
     return windows.int().cumprod(-1).sum(-1)
 
@@ -89,8 +84,7 @@ def _agreement_and_overlap(
 
 @torch.inference_mode()
 def _log_probabilities(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-    """`log_probabilities` (n, length, V), in passes over _AT_ONCE texts, to use less memory.
-    Restores the model's mode (training or evaluation)."""
+    """`log_probabilities` (n, length, V), in passes over _AT_ONCE texts to use less memory."""
     was_training = model.training
     model.train(False)
     starts = range(0, len(inputs), _AT_ONCE)

@@ -1,9 +1,7 @@
-"""`python -m zoo evaluate`: held-out loss and bits per byte of any model with the corpora's
-tokenizer, domain by domain.
+"""Held-out loss and bits per byte of a model with the corpora's tokenizer, domain by domain.
 
 Every held-out token but the first of each domain is predicted once, from the tokens before it in
-its window. Results of a folder's weights are cached next to the tokens, a few windows in each file.
-Independent of training.
+its window.
 """
 
 from __future__ import annotations
@@ -78,9 +76,7 @@ def measure(
     max_tokens: int | None = None,
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, HeldOut]:
-    """Held-out scores by domain, on the first `max_tokens` tokens of each domain, by default on all
-    tokens. `cache`: earlier results. Restores the model's mode (training or evaluation).
-    """
+    """Held-out scores on the first `max_tokens` tokens of each domain, None: on all tokens."""
     was_training = model.training
     model.eval()
     try:
@@ -100,7 +96,6 @@ def _score(
     max_tokens: int | None,
     cache: ResultCache,
 ) -> HeldOut:
-    """The scores on one domain."""
     ids = store.held_out[name][:max_tokens]
     num_tokens, num_bytes = len(ids) - 1, int(store.byte_lengths[ids[1:]].sum())
     if num_tokens < 1 or num_bytes < 1:
@@ -115,7 +110,7 @@ def _score(
 
 
 def _nats(model: nn.Module, ids: np.ndarray, context: int, cache: ResultCache) -> float:
-    """The summed cross entropy of a domain's tokens."""
+    """The summed cross entropy of a domain's tokens, in nats."""
     device = next(model.parameters()).device
     tokens = torch.from_numpy(ids.astype(np.int64)).to(device)
     nats: list[float] = [
@@ -146,7 +141,7 @@ def _windows(tokens: torch.Tensor, context: int) -> Iterator[tuple[torch.Tensor,
 
 
 def trained_models(out: Path) -> list[Path]:
-    """The model folders that `train` wrote under `out`."""
+    """The complete model folders in `out/models`."""
     folders = sorted(path.parent for path in (out / "models").glob("*/config.json"))
     return list(filter(is_whole, folders))
 
@@ -156,8 +151,7 @@ def _hash_of(ids: np.ndarray) -> str:
 
 
 def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> None:
-    """Raises VocabMismatchError if the folder's tokenizer is not the tokenizer of the token
-    files."""
+    """Raises VocabMismatchError if folder and token files have different tokenizers."""
     pair = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
     differs = first_differing_id(*pair)
     if differs is not None:

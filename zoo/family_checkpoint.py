@@ -19,8 +19,7 @@ __all__ = ["FamilyCheckpoint"]
 
 
 class FamilyCheckpoint:
-    """Files in a folder under `out`. The folder's name has a hash of `identity`, so that a run of
-    another family begins anew. `device`: where tensors are loaded."""
+    """Files of one `identity`, in a folder under `out`. Tensors are loaded on `device`."""
 
     def __init__(self, out: Path, identity: Mapping[str, Any], device: torch.device) -> None:
         description = json.dumps(identity, sort_keys=True)
@@ -32,8 +31,7 @@ class FamilyCheckpoint:
         replace_file(self._folder / f"{name}.pt", lambda file: torch.save(dict(state), file))
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """The state that was stored under this name, or None. Raises ConfigError for a damaged
-        file."""
+        """The stored state, or None. Raises ConfigError for a damaged file."""
         path = self._folder / f"{name}.pt"
         if not path.is_file():
             return None
@@ -47,5 +45,5 @@ class FamilyCheckpoint:
             raise ConfigError.of("out", str(path), allowed) from error
 
     def clear(self) -> None:
-        """Removes all files: the same command begins anew next time."""
+        """Removes all files."""
         remove_folder(self._folder)

@@ -40,11 +40,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def replace_folder(path: Path, fill: Callable[[Path], object]) -> None:
-    """Replaces the folder at `path` by a new one that `fill` fills.
-
-    If the process is killed between the last two steps, there is no folder, but never an incomplete
-    folder.
-    """
+    """Replaces the folder at `path` by a new one that `fill` fills."""
     partial = path.with_name(f"{path.name}{PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -1,8 +1,5 @@
-"""The weights that a training run starts from.
-
-Either the weights of a folder, with layers inserted if the recipe has more layers; or random
-weights, optionally with embeddings projected from the embeddings of a wider model.
-"""
+"""The weights that a training run starts from: a folder's weights, perhaps with more layers; or
+random weights, perhaps with embeddings projected from a wider model."""
 
 from __future__ import annotations
 
@@ -95,11 +92,10 @@ def narrow_embeddings(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def deepen(model: Any, num_layers: int) -> Any:
     """A model with `num_layers` layers and the same logits. If layers are added, `model` must be
-    Llama-like, and it is changed in place.
+    Llama-like, and it is changed in place. Raises ConfigError if `model` has more layers.
 
     A new layer is a copy of the layer before it, with output projections of zero, so that it adds
-    nothing to the residual stream. New layers are spread evenly. Raises ConfigError if `model` has
-    more layers than `num_layers`.
+    nothing to the residual stream. New layers are spread evenly.
     """
     num_old = model.config.num_hidden_layers
     if num_layers < num_old:

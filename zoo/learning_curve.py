@@ -1,5 +1,4 @@
-"""Figures measured during a training run, one JSON line for each measurement. They survive an
-interruption."""
+"""Figures measured during a training run, one JSON line for each measurement."""
 
 from __future__ import annotations
 
@@ -19,15 +18,14 @@ class LearningCurve:
         self._path = path
 
     def add(self, step: int, figures: dict[str, Any]) -> None:
-        """Adds a line. Lines of this step or of later steps are removed: they come from steps that
-        an interrupted run took after its last checkpoint."""
+        """Adds a line; removes an interrupted run's lines of this step and of later steps."""
         earlier = [line for line in self.lines() if line["step"] < step]
         # The file is replaced, since a kill could cut an appended line.
         text = "".join(json.dumps(line) + "\n" for line in [*earlier, {"step": step, **figures}])
         replace_file(self._path, lambda file: file.write(text.encode()))
 
     def begin(self) -> None:
-        """Removes the lines of an earlier run."""
+        """Removes all lines."""
         self._path.unlink(missing_ok=True)
 
     def lines(self) -> tuple[dict[str, Any], ...]:

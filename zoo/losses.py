@@ -19,8 +19,7 @@ __all__ = ["Distillation", "Loss", "Total", "next_token"]
 
 
 class Total(NamedTuple):
-    """The summed cost of positions in nats, and the sum of their weights, both scalars: the sums of
-    a step's parts add up to the sums of the step. `weight` needs no gradient."""
+    """The summed cost of positions in nats, and the sum of their weights, both scalars."""
 
     cost: Tensor
     weight: Tensor
@@ -36,10 +35,7 @@ Loss = Callable[[nn.Module, Tensor], Total]
 
 
 def next_token(model: nn.Module, windows: Tensor) -> Total:
-    """Cross entropy in nats of each token, given the tokens before it.
-
-    `windows`: int64, (batch, length + 1).
-    """
+    """Cross entropy of the next tokens in nats. `windows`: int64, (batch, length + 1)."""
     logits = model(input_ids=windows[:, :-1], use_cache=False).logits.flatten(0, 1).float()
     targets = windows[:, 1:].flatten()
     cost = functional.cross_entropy(logits, targets, reduction="sum")
@@ -51,8 +47,8 @@ class Distillation:
     """Forward KL, sum over v of p(v) (log p(v) - log q(v)) in nats, where p is the `teacher`'s and
     q the model's distribution of the next token (SpecInfer 3, learning-based speculator).
 
-    With `memory` (the teacher's cached most probable tokens), all other tokens count as one token:
-    that can only make the divergence smaller.
+    With `memory` (the teacher's cached most probable tokens), all other tokens count as one token,
+    which can only make the divergence smaller.
 
     If one of the `earlier` models has the same most probable token as the teacher at a position,
     the position has the weight `covered`. All other positions have the weight 1. This is collective
@@ -84,8 +80,7 @@ class Distillation:
         return Total((each * weights).sum(), weights.sum())
 
     def weights(self, inputs: Tensor, best: Tensor) -> Tensor:
-        """Weights of positions (batch, length); `best`: the teacher's most probable tokens
-        there."""
+        """Weights (batch, length); `best` (batch, length): the teacher's likeliest tokens."""
         weights = torch.ones_like(best, dtype=torch.float32)
         for model in self.earlier:
             agrees = log_probabilities(model, inputs).argmax(-1) == best
@@ -104,7 +99,6 @@ def _divergence_with_rest(top_tokens: TopTokens, student: Tensor) -> Tensor:
 
 
 def log_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Log-probabilities of the token after each of `inputs` (batch, length): float32,
-    (batch, length, V)."""
+    """Log-probabilities of the next tokens: float32, (batch, length, V)."""
     logits: Tensor = model(input_ids=inputs, use_cache=False).logits
     return logits.float().log_softmax(-1)

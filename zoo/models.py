@@ -19,9 +19,9 @@ __all__ = ["autocast", "model_folder", "named_id", "open_model", "weights_id"]
 
 
 def open_model(folder: Path, field: str = "models", vocab_size: int | None = None) -> Any:
-    """The model in `folder`, with at most `vocab_size` tokens: embeddings are often padded, to
-    sizes that differ between models. Raises ConfigError, which names `field`, if there is no model;
-    ModelLoadError if it cannot be loaded."""
+    """The model in `folder`, with at most `vocab_size` tokens: embeddings are often padded. Raises
+    ConfigError, which names `field`, if there is no model; ModelLoadError if it cannot be
+    loaded."""
     if not (folder / "config.json").is_file():
         raise ConfigError.of(field, str(folder), "a folder that holds config.json and weights")
     try:
@@ -36,8 +36,7 @@ def open_model(folder: Path, field: str = "models", vocab_size: int | None = Non
 
 
 def model_folder(path: Path) -> Path:
-    """The folder itself; for a GGUF file or `smollm2`, its folder in the cache. Raises
-    ModelError."""
+    """The folder, also of a GGUF file or `smollm2` in the cache. Raises ModelError."""
     return Path(find_folder(str(path)))
 
 
@@ -49,8 +48,7 @@ def weights_id(folder: Path) -> str:
 
 
 def named_id(name: str) -> str:
-    """The identity of a model by name: for a folder, the hash of its weights; for a hub id, the id
-    itself."""
+    """The identity of a model: of a folder, the hash of its weights; else its hub id."""
     name = find_folder(name)
     return weights_id(Path(name).expanduser()) if is_path(name) else name
 

@@ -25,7 +25,7 @@ __all__ = ["OWN_QUESTIONS", "Lengths", "Questions", "TrainingTokens", "own_answe
 
 OWN_QUESTIONS = "own"
 """The kind of the questions that the LLM writes itself."""
-# One is drawn for each answer, since drafters are used both for greedy and for sampled texts.
+# One is drawn for each answer.
 TEMPERATURES = (0.0, 0.0, 0.0, 0.6, 0.8, 0.8, 1.0)
 # A batch ends when this share of its texts has ended; the rest, its longest texts, are cut off.
 ENDED_ANSWERS, ENDED_QUESTIONS = 0.94, 0.9
@@ -36,8 +36,7 @@ MARK = "@@"
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """The largest numbers of tokens: of a prompt in the chat template, of an answer, and of a
-    question that the LLM writes."""
+    """The most tokens of a prompt in the chat template, of an answer and of the LLM's question."""
 
     prompt: int = 224
     answer: int = 400
@@ -58,10 +57,9 @@ class TrainingTokens(NamedTuple):
 
 
 class Questions:
-    """Prompts in the LLM's chat template, each with the index of its kind; the LLM writes at most
-    half of the questions. The LLM's own questions that are in `left_out` are skipped. Raises
-    ConfigError if the LLM has no template, or if the template fails or puts no text before the
-    user's."""
+    """Prompts in the LLM's chat template, each with the index of its kind. The LLM's own questions
+    that are in `left_out` are skipped. Raises ConfigError if the LLM has no template, or if the
+    template fails or puts no text before the user's."""
 
     def __init__(
         self,
@@ -89,8 +87,7 @@ class Questions:
         return chat_tokens(self._models, [{"role": "user", "content": question}])
 
     def batch(self, count: int) -> list[tuple[int, tuple[int, ...]]]:
-        """The next prompts as (kind, token ids): at most `count`, since prompts that are too long
-        are left out."""
+        """The next prompts as (kind, ids): at most `count`, without prompts that are too long."""
         if len(self._own) < count // 2:
             self._own += self.own_questions(count)
         own, self._own = self._own[: count // 2], self._own[count // 2 :]
@@ -117,7 +114,7 @@ class Questions:
         return results
 
     def state(self) -> dict[str, Any]:
-        """The state that, with the generator's, determines the next batches, as plain values."""
+        """The state of the questions, as plain values."""
         return {
             "taken": self._num_taken,
             "own": list(self._own),
@@ -125,8 +122,7 @@ class Questions:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned. If the generator's state is restored too, the next batch
-        is the batch that would have followed."""
+        """Restores what `state` returned."""
         self._num_taken, self._own = state["taken"], list(state["own"])
         self._noise.setstate(state["noise"])
 
@@ -157,11 +153,12 @@ def own_answers(
     say: Callable[[str], None],
     checkpoint: FamilyCheckpoint | None = None,
 ) -> TrainingTokens:
-    """Generates answers, batch by batch, until the deadline, but at least one batch.
+    """Generates answers, batch by batch, until the deadline of the generator's clock, but at least
+    one batch. Raises ConfigError if no question of the first batch is short enough.
 
-    Each batch is stored in the `checkpoint`. If it has batches already, they are loaded, and the
-    deadline is now plus the time that was left when the last of them was stored. Raises ConfigError
-    if no question of the first batch is short enough."""
+    Batches that the `checkpoint` has are loaded; then the deadline is now plus the time that was
+    left when the last stored batch was written.
+    """
     parts: list[TrainingTokens] = []
     seconds_left = 0.0
     while checkpoint is not None and (stored := checkpoint.load(_batch_name(parts))) is not None:
@@ -201,7 +198,6 @@ def own_answers(
 
 
 def _batch_name(parts: Sequence[TrainingTokens]) -> str:
-    """The name of the batch that follows these."""
     return f"answers-{len(parts):05}"
 
 

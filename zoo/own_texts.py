@@ -1,8 +1,4 @@
-"""The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
-
-Texts are generated in batches of one shape. Each batch is a file, so that an interruption loses at
-most one batch. The texts are a pure function of seed, teacher, tokens and the shape of a batch.
-"""
+"""The LLM's own continuations of corpus prefixes, in batches of one shape; each batch is a file."""
 
 from __future__ import annotations
 
@@ -88,8 +84,7 @@ class OwnTexts:
         return continue_prefixes(self.teacher, prefixes, form.length, temperature, seed)
 
     def _prefixes(self, row: np.ndarray, length: int, noise: np.random.Generator) -> np.ndarray:
-        """(texts, length); every other prefix is the beginning of a document, if the row has
-        separators."""
+        """(texts, length); every other prefix begins a document, if the row has separators."""
         last = len(row) - length
         if last < 1:
             raise ConfigError.of(
@@ -107,7 +102,7 @@ def continue_prefixes(
     model: PreTrainedModel, prefixes: np.ndarray, length: int, temperature: float, seed: int
 ) -> np.ndarray:
     """Continues prefixes (texts, n) int64 with a model; returns ids (texts, length). An end-of-text
-    token does not stop the generation: another text begins after it, as in the corpora."""
+    token does not stop the generation: another text begins after it."""
     was_training = model.training
     model.train(False)
     device = model.device

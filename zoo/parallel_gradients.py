@@ -1,11 +1,8 @@
 """Computes the gradients of a training step; on a CPU in parts, with one thread per core if the
 windows can be divided evenly.
 
-Two threads that each take half of the windows are faster than one pass that uses two cores: the LLM
-of the preset deep trains on 1.25 times as many tokens a second. Parts are small, so that their
-logits fit the cache. With parts of 1,024 positions instead of one part, an SSM trains on 1.4 times
-as many tokens a second. Both factors were measured ad hoc on two cores; other numbers of cores were
-not tried.
+On two cores this was measured to be faster than one pass; small parts are faster than one part,
+since their logits fit the cache.
 """
 
 from __future__ import annotations
@@ -25,9 +22,8 @@ Gradients = tuple[Tensor, ...]
 
 
 class ParallelGradients:
-    """There is one thread per worker. With one worker, the caller's thread computes, on all cores
-    that torch uses. `in_parts`: whether the windows are divided; if not, they are one part. `close`
-    ends the threads."""
+    """Uses one thread per worker; with one worker, the caller's thread. `in_parts`: whether the
+    windows are divided; if not, they are one part. `close` ends the threads."""
 
     def __init__(self, workers: int, *, in_parts: bool = True) -> None:
         self.workers = workers
@@ -39,9 +35,8 @@ class ParallelGradients:
         self, total_of: Callable[[Tensor], Total], windows: Tensor, parameters: Sequence[Tensor]
     ) -> Tensor:
         """Sets `grad` of the `parameters` to the gradient of the mean loss over all positions of
-        `windows` (batch, n); returns that mean, a scalar. `total_of`: the summed cost and weight of
-        some of the windows. Parts are summed in a fixed order, so that rounding is the same in
-        every run."""
+        `windows` (batch, n); returns that mean. Parts are summed in a fixed order, so that rounding
+        is the same in every run."""
 
         def part_gradients(part: Tensor) -> tuple[Total, Gradients]:
             total = total_of(part)
@@ -59,8 +54,7 @@ class ParallelGradients:
                 if sums
                 else list(gradients)
             )
-        # The sums are divided, since a mean of the parts' means would ignore that parts differ in
-        # weight.
+        # Not a mean of the parts' means: parts differ in weight.
         for parameter, gradient in zip(parameters, sums, strict=True):
             parameter.grad = gradient.div_(weight)
         return (cost / weight).float()

@@ -47,9 +47,8 @@ DEFAULT_PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts.js
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What `prepare` reads. If `corpora` is None, it reads the preset's own corpus from `stdlib`;
-    if `tokenizer` is None, it trains a new tokenizer. `prompts`: documents that quote these prompts
-    are left out."""
+    """What `prepare` reads. Without `corpora`, the preset's own corpus from `stdlib`; without
+    `tokenizer`, a new tokenizer is trained. Documents that quote `prompts` are left out."""
 
     corpora: Path | None = None
     tokenizer: Path | None = None
@@ -76,8 +75,7 @@ def prepare(preset: Preset, inputs: Inputs, out: Path, seed: int = 0) -> Manifes
 
 
 def report(manifest: Manifest) -> Iterator[str]:
-    """Lines to print: one for each source, with its refused documents; one for each domain; and one
-    with totals."""
+    """Lines to print: for each source, for each domain, and the totals."""
     for name, domain in manifest.domains.items():
         for source in domain.sources:
             yield (

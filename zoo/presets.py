@@ -44,7 +44,7 @@ class Schedule:
     final_rate: float = 0.05  # fraction of the peak learning rate at which the cosine ends
     weight_decay: float = 0.1
     max_gradient_norm: float = 1.0
-    checkpoint_seconds: float = 30.0  # a kill may cost at most a minute of training
+    checkpoint_seconds: float = 30.0
     evaluations: int = 5  # short held-out measurements during training
 
 
@@ -69,8 +69,7 @@ def preset(name: str) -> Preset:
 
 
 def only(preset: Preset, names: Sequence[str]) -> Preset:
-    """The preset with only the models that have these `names`; with all its models if `names` is
-    empty. Raises ConfigError for a name that no model of the preset has."""
+    """The preset with these models only; with all models if none is named. Raises ConfigError."""
     all_names = tuple(recipe.name for recipe in preset.models)
     for name in names:
         checks.choice("only", name, all_names)
@@ -138,8 +137,7 @@ _SMOKE = Preset(
     own_corpus_bytes=600_000,
 )  # fmt: skip
 
-# Two CPU cores train this family in two hours. The training of the bundled LLM began with this
-# family's LLM (see `deep`).
+# For two CPU cores.
 _CPU = Preset(
     name="cpu",
     models=(
@@ -154,8 +152,7 @@ _CPU = Preset(
     minutes=120.0,
 )  # fmt: skip
 
-# The family under bundled/. Its LLM is meant to start from an LLM of eight layers (`train --start
-# FOLDER/llm --only llm`), and its SSMs to be distilled.
+# The family under bundled/. Its LLM is meant to start from an LLM of eight layers.
 _DEEP = Preset(
     name="deep",
     models=(

@@ -10,7 +10,7 @@ _BAR_CELLS = 24
 
 
 class ProgressLine:
-    """Rewrites one line on a terminal once a second; elsewhere writes a line every
+    """Rewrites one line on a terminal at most once a second; elsewhere writes a line every
     `log_seconds`."""
 
     def __init__(self, name: str, budget: float, stream: TextIO, log_seconds: float = 15.0) -> None:
@@ -21,13 +21,11 @@ class ProgressLine:
         self._is_open = False  # whether the rewritten line still has to be ended
 
     def is_due(self, spent: float) -> bool:
-        """Whether the line should be shown now. Ask before `show`, which needs the loss: reading
-        the loss waits for the device."""
+        """Whether to show the line now. Ask before reading the loss, which waits for the device."""
         return spent - self._shown_at >= self._every or spent >= self._budget
 
     def show(self, spent: float, step: int, num_tokens: int, loss: float) -> None:
-        """Shows the line. `spent`: seconds of training so far; `num_tokens`: the tokens trained on
-        in this time."""
+        """Shows the line. `spent`: seconds of training, in which `num_tokens` tokens were used."""
         self._shown_at = spent
         fraction = min(spent / self._budget, 1.0)
         num_filled = round(fraction * _BAR_CELLS)
@@ -45,7 +43,7 @@ class ProgressLine:
         print(f"{self._name} {text}", file=self._stream, flush=True)
 
     def end(self) -> None:
-        """Ends the line that is being rewritten; later output begins on a new one."""
+        """Ends the line that is being rewritten; later output begins on a new line."""
         if self._is_open:
             print(file=self._stream, flush=True)
         self._is_open = False

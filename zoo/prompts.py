@@ -11,8 +11,7 @@ __all__ = ["rows_of"]
 
 
 def rows_of(path: Path, *fields: str) -> list[dict[str, str]]:
-    """The `fields` of every line, as text. Raises ConfigError if the file cannot be read or a line
-    lacks a field."""
+    """The `fields` of every line, as text. Raises ConfigError."""
     try:
         lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
         rows = [json.loads(line) for line in lines]

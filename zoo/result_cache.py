@@ -23,8 +23,7 @@ class ResultCache:
 
     @classmethod
     def for_inputs(cls, path: Path, inputs: Mapping[str, Any]) -> ResultCache:
-        """A cache next to `path`, in a folder whose name has a hash of `inputs`: results of other
-        inputs are never returned."""
+        """A cache next to `path`, in a folder whose name has a hash of `inputs`."""
         description = json.dumps(inputs, sort_keys=True)
         name = hashlib.sha256(description.encode()).hexdigest()[:16]
         return cls(path.with_name(f"{path.name}-{name}"))
@@ -38,8 +37,7 @@ class ResultCache:
         return self._folder is not None and self._path(self._folder, name).is_file()
 
     def get_or_compute(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The result of that name, computed and stored if there is none yet. Raises ConfigError for
-        a file that is damaged or cannot be read."""
+        """The result, computed and stored once. Raises ConfigError for an unreadable file."""
         # Without a folder, results go through JSON too, so that tuples become lists as in stored
         # results.
         if self._folder is None:
@@ -56,7 +54,7 @@ class ResultCache:
             raise ConfigError.of("out", str(path), allowed) from error
 
     def clear(self) -> None:
-        """Removes all results: the same computation begins anew next time."""
+        """Removes all results."""
         if self._folder is not None:
             remove_folder(self._folder)
 

@@ -1,6 +1,6 @@
 """Times the rounds of an engine's runs; on each prompt all configurations run in turn.
 
-Each run is one cached result; a resumed measurement is warmed up again.
+Each run is one cached result.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ OTHERS = ("combine", "llm", "verify", "commit")  # lanes that do not belong to a
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The runs to measure: each prompt is continued by `tokens` new tokens; `repeats` times where
-    all SSMs are compared (`measure_speedups`), elsewhere once."""
+    """The runs to measure. `repeats`: how often each prompt runs when all SSMs are compared."""
 
     prompts: Sequence[str]
     tokens: int = 48
@@ -56,8 +55,8 @@ class RoundMs:
 
 @dataclass(slots=True)
 class RoundTimes:
-    """Rounds of several runs, without each run's first round, which includes prefill, and without
-    rounds that had too few tokens left for a complete chain."""
+    """Rounds of several runs. Left out: a run's first round, which includes prefill, and rounds
+    with too few tokens left for a complete chain."""
 
     rounds: list[RoundMs] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)  # tokens per second of each run
@@ -90,8 +89,7 @@ def time_runs(
     repeats: int = 1,
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, RoundTimes]:
-    """The times of each configuration of the `contest`, by name. `repeats`: how often each prompt
-    runs, instead of `workload.repeats`. `cache`: earlier results of the same work."""
+    """Each configuration's times, by name. `repeats`: replaces `workload.repeats`."""
     times = {name: RoundTimes() for name in contest}
     runs = {
         f"{repeat}-{number}-{turn}": (name, _request(workload, repeat, number, speculation))
@@ -122,7 +120,6 @@ def _request(
 
 
 def _run(engine: Engine, request: Request) -> dict[str, Any]:
-    """The fields of this run's RoundTimes, as plain values."""
     times, previous_ms, left = RoundTimes(), None, request.sampling.max_new_tokens
     for event in engine.generate(request):
         if isinstance(event, RoundCompleted):

@@ -1,7 +1,4 @@
-"""`python -m zoo samples`: texts by an LLM for a person to read; for code, whether it parses.
-
-Each text is one cached result.
-"""
+"""`python -m zoo samples`: texts by an LLM for a person to read; for code, whether it parses."""
 
 from __future__ import annotations
 
@@ -64,8 +61,7 @@ class Sample:
 
 def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[SamplePrompt]:
     """The first `count` prompts of each of these domains, or of all if `domains` is empty, from a
-    file of JSON lines with `prompt` and `domain`. Raises ConfigError for a file of another kind or
-    an unknown domain."""
+    file of JSON lines. Raises ConfigError."""
     checks.integer("count", count, 1, 10_000)
     prompts = [
         SamplePrompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")
@@ -105,10 +101,10 @@ def _generate_sample(engine: Engine, prompt: str, sampling: SamplingParams) -> d
 
 
 def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
-    """Whether prompt and continuation together are Python: one of VERDICTS. If the token limit
-    `cut` the text, lines are removed from its end as long as the text is merely incomplete. At most
-    half of the continuation's lines are removed, since removed lines (within an open string or
-    bracket) have not been parsed.
+    """Whether prompt and continuation together are Python: one of VERDICTS.
+
+    If the token limit `cut` the text, lines at its end are removed while the text is merely
+    incomplete. At least half of the continuation's lines, rounded down, are kept.
     """
     num_prompt_lines = prompt.count("\n")
     lines = (prompt + continuation).split("\n")

@@ -1,7 +1,5 @@
-"""Writes models of one shape that share one embedding as ordinary folders for transformers. The
-embedding, which is most of their bytes, is stored once, in a file next to the folders; the index in
-each folder names that file.
-"""
+"""Writes models that share one embedding as folders for transformers. The embedding is stored once,
+in a file next to the folders; each folder's index names the file."""
 
 from __future__ import annotations
 
@@ -37,9 +35,8 @@ def write_family(
     models: LoadedModels,
     figures: dict[str, Any],
 ) -> None:
-    """Replaces `folder` (see `replace_folder`) by a folder with the students under these names, in
-    bfloat16, each with the LLM's tokenizer. The folder also has the `figures` as
-    `training.json`."""
+    """Replaces `folder` by the students' folders, in bfloat16, each with the LLM's tokenizer, and
+    `training.json` with the `figures`."""
     in_bfloat16 = map_tensors(
         [students], lambda parts: parts[0].detach().to("cpu", torch.bfloat16).contiguous()
     )

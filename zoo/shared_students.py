@@ -1,8 +1,8 @@
 """Several students of one shape that share one embedding, trained together on an LLM's answers.
 
 Each student learns from all texts, with a weight for each kind of question. The students'
-parameters are stacked along a leading dimension, as in `core.models.stacking`. One batched product
-for all students keeps a GPU busy; the products of one small model would not.
+parameters are stacked along a leading dimension. One batched product for all students keeps a GPU
+busy; the products of one small model would not.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ CHUNK = 16_384
 
 @dataclass(frozen=True, slots=True)
 class StudentShape:
-    """The shape of each student. `head`: only the token ids below it have logits
-    (`narrow_head`)."""
+    """The shape of each student. `head`: only lower ids have logits (`narrow_head`)."""
 
     layers: int = 4
     hidden: int = 256
@@ -239,7 +238,7 @@ class SharedTrainer:
         return losses.detach()
 
     def state(self) -> dict[str, Any]:
-        """Tensors and plain values from which training resumes exactly."""
+        """Tensors and plain values from which training resumes."""
         return {
             "parameters": [parameter.detach() for parameter in self._parameters],
             "optimizer": self._optimizer.state_dict(),
@@ -262,7 +261,7 @@ class SharedTrainer:
         tokens, w = self._tokens, self.weights
         index = self._next_windows()
         positions = index.flatten()
-        # Positions without a target, as in prompts, need no logits.
+        # Positions without a target need no logits.
         has_target = (tokens.top_probs[positions, 0] > 0).nonzero()[:, 0]
         self.num_tokens += len(positions)
         self.num_targets += len(has_target)
@@ -277,8 +276,7 @@ class SharedTrainer:
         return torch.stack(losses)
 
     def _next_windows(self) -> Tensor:
-        """Indices (windows, length) of tokens; the windows come in a new order in every epoch. The
-        last batch of an epoch may have fewer windows."""
+        """Indices (windows, length) of tokens; the last batch of an epoch may be smaller."""
         if not len(self._order):
             count, device = len(self._starts), self._starts.device
             order = torch.randperm(count, generator=self._noise, device=device)

@@ -61,8 +61,7 @@ class Speedup:
 def measure_speedups(
     engine: Engine, workload: Workload, say: Callable[[str], None], cache: ResultCache = NO_CACHE
 ) -> list[Speedup]:
-    """The speedup by each SSM of the engine, then by all SSMs together in the preset `best`.
-    `cache`: earlier results of the same work."""
+    """The speedup by each SSM of the engine, then by all SSMs together."""
     names = list(engine.models.ssms)
     if not names:
         raise ConfigError.of("ssm", 0, "one SSM or more")
@@ -134,7 +133,7 @@ def _best_length(engine: Engine, alone: RoundTimes, own: RoundTimes) -> tuple[in
         own.median_ms("first"),
         own.median_ms("rest"),
     )
-    # The LLM's pass by number of drafted tokens, as the engine has timed it.
+    # Times of an LLM pass by number of drafted tokens, measured by the engine.
     verify = engine.costs.verify.curve(LONGEST)
     gains = {}
     for length in range(1, LONGEST + 1):
@@ -146,7 +145,6 @@ def _best_length(engine: Engine, alone: RoundTimes, own: RoundTimes) -> tuple[in
 
 
 def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfig:
-    """`plain`, but one SSM drafts a chain of `length` tokens in every round."""
     return replace(
         plain, drafters=(name,), expansion=(1,), length="fixed", speculation_length=length,
         max_tree_nodes="uncut",
@@ -154,8 +152,7 @@ def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfi
 
 
 def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterval:
-    """The median, over prompts and repeats, of the ratio of the rates of `own` to the rates of
-    `alone`, with its interval."""
+    """The median ratio of the rates, over prompts and repeats, with its interval."""
     # Rates are ordered by repeat, then by prompt: every `num_prompts`-th rate is of the same
     # prompt.
     ratios = [a / max(b, 1e-9) for a, b in zip(own.rates, alone.rates, strict=True)]

@@ -32,9 +32,8 @@ class Student:
 def students(
     folders: Sequence[Path], preset: Preset, store: TokenStore, rate: float | None
 ) -> list[Student]:
-    """One student for each folder, or for each SSM of the preset if there is no folder. `rate`: the
-    learning rate, by default the recipe's. Raises ConfigError if two students have the same
-    name."""
+    """A student for each folder, or for each SSM of the preset if there is no folder. Raises
+    ConfigError if two students have the same name."""
     all_students = [Student(_recipe(folder, preset, store), folder) for folder in folders]
     if not folders:
         # models[0] is the LLM.
@@ -54,8 +53,7 @@ def tuning_preset(preset: Preset, to_tune: Sequence[Student]) -> Preset:
 
 
 def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
-    """A recipe with the sizes of the folder's model. Its mixture is the preset's mixture for a
-    model of this name; if there is none, `_mixture`. Raises ConfigError for a folder without a
+    """A recipe with the sizes of the folder's model. Raises ConfigError for a folder without a
     model."""
     if not (folder / "config.json").is_file():
         raise ConfigError.of("ssm", str(folder), "a folder that holds config.json and weights")

@@ -1,8 +1,6 @@
-"""Caches the teacher's most probable tokens for texts. On a CPU, the teacher's passes take most of
-the time of distilling.
+"""Caches the teacher's most probable tokens for windows of texts, in files of BLOCK windows.
 
-Texts are divided into windows at fixed positions, so that every epoch has the same windows. Each
-block of windows is a file, so that an interruption loses at most one block.
+Windows have fixed positions, so that every epoch has the same windows.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ class TeacherCache:
             self._add_windows(np.asarray(row), folder)
 
     def fill(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Computes all blocks that are not stored yet, so that no training step waits for one."""
+        """Computes all blocks that are not stored yet."""
         count = len(self._windows)
         for block in range(count):
             new = not self._files[block].is_file()
@@ -95,7 +93,6 @@ class TeacherCache:
             self._windows.append(windows)
 
     def _window_tokens(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and log-probabilities (length, count) for the window with this index."""
         block, number = divmod(index, BLOCK)
         if block not in self._blocks:
             with self._lock:
@@ -128,8 +125,7 @@ class TeacherCache:
         batches = []
         for start in range(0, len(windows), WINDOWS_A_PASS):
             part = torch.from_numpy(windows[start : start + WINDOWS_A_PASS].astype(np.int64))
-            # bfloat16 is precise enough for the teacher's probabilities, and faster if the device
-            # has it.
+            # bfloat16 is precise enough for the teacher's probabilities.
             with autocast(device):
                 logits = self._teacher(input_ids=part.to(device), use_cache=False).logits
             batches.append(logits.float().log_softmax(-1).topk(self._count, -1))

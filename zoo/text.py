@@ -1,7 +1,5 @@
-"""Normalises plain text before tokenizing: ASCII punctuation, joined lines. Detects quoted prompts.
-
-Pure functions on strings.
-"""
+"""Normalises plain text before tokenizing: ASCII punctuation, joined lines. Detects quoted
+prompts."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def ascii_punctuation(text: str) -> str:
 
 
 def _repair(run: re.Match[str]) -> str:
-    """The characters of UTF-8 bytes that were decoded as Windows-1252 or Latin-1; the match itself
-    if it is no such text.
-    """
+    """The characters of UTF-8 bytes that were decoded wrongly; else the match itself."""
     for wrong in ("cp1252", "latin-1"):
         try:
             return run[0].encode(wrong).decode("utf-8")
@@ -51,7 +47,7 @@ def join_wrapped_lines(text: str) -> str:
     """`text` with the lines of each hard-wrapped paragraph joined; verse keeps its lines.
 
     A paragraph counts as wrapped if a line after its first line begins with a small letter, since
-    the line break is then within a sentence. Verse begins each line with a capital.
+    the line break is then within a sentence.
     """
     return "\n\n".join(_join(block.split("\n")) for block in _BLANK_LINES.split(text.strip()))
 

@@ -33,9 +33,7 @@ __all__ = [
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, max_length: int
 ) -> PreTrainedTokenizerBase:
-    """A byte-level BPE of at most `vocab_size` tokens learnt from `texts`. It covers all bytes, so
-    any text can be encoded.
-    """
+    """A byte-level BPE of at most `vocab_size` tokens learnt from `texts`."""
     bpe = tokenizers.Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -62,8 +60,8 @@ def train_tokenizer(
 
 
 def open_tokenizer(folder: Path, field: str = "tokenizer") -> PreTrainedTokenizerBase:
-    """The tokenizer in `folder`. Raises ConfigError naming `field` unless it is byte-level (or has
-    byte fallback) and has a separator token."""
+    """The tokenizer in `folder`. Raises ConfigError, which names `field`, if it is missing, is
+    neither byte-level nor with byte fallback, or has no separator token."""
     if not (folder / "tokenizer.json").is_file():
         raise ConfigError.of(field, str(folder), "a folder that holds tokenizer.json")
     try:
@@ -89,8 +87,8 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def separator(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id that is prepended to each text: the token that the tokenizer adds itself, if it adds
-    one; else its end-of-text token."""
+    """The id before each text: the token that the tokenizer adds itself, else its end-of-text
+    token."""
     first = _separator_token(tokenizer)
     assert first is not None
     return first
@@ -102,8 +100,7 @@ def _separator_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 
 def _leading_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The id of the special token that the tokenizer itself adds before each text; None if there is
-    none."""
+    """The special token that the tokenizer itself adds before each text; None if it adds none."""
     first: int = tokenizer("a")["input_ids"][0]
     return first if first in tokenizer.all_special_ids else None
 
@@ -126,8 +123,7 @@ def _encode_documents(
     first, last, leading = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
     before = [] if leading is not None else [first]
     id_type = token_id_dtype(vocabulary_size(tokenizer))
-    # In batches, since an encoding also holds offsets and strings, a hundred times the size of its
-    # ids.
+    # In batches, since an encoding also holds offsets and strings.
     for start in range(0, len(documents), batch_size):
         batch = list(documents[start : start + batch_size])
         for encoding in tokenizer.backend_tokenizer.encode_batch(batch):

@@ -1,7 +1,5 @@
-"""Token files of a prepared folder, and their manifest.
-
-`manifest.json` is written last: if it exists, the folder is complete.
-"""
+"""Token files of a prepared folder. `manifest.json` is written last: with it, the folder is
+complete."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class DomainTokens:
-    """One domain in the manifest. Each of its `sources` has counts, a hash, a licence and an
-    origin."""
+    """A domain in the manifest; `sources` have counts, a hash, a licence and an origin."""
 
     num_tokens: int
     num_held_out_tokens: int
@@ -62,8 +59,7 @@ class Manifest:
     format: int = _FORMAT
 
     def identity(self) -> dict[str, str]:
-        """The hashes that must equal a checkpoint's hashes, so that it can be resumed: one for each
-        domain, and the tokenizer's."""
+        """Hashes of the domains and of the tokenizer; a resumed run must have the same hashes."""
         hashes = {name: domain.sha256 for name, domain in self.domains.items()}
         # A domain may be called `tokenizer`; no domain, being a folder, has a name with a slash.
         if "tokenizer" in hashes:
@@ -95,8 +91,7 @@ def held_out_start(num_tokens: int) -> int:
 
 
 def mark_incomplete(folder: Path) -> None:
-    """Creates `folder` if needed and removes its manifest, so that it counts as incomplete while
-    its files change."""
+    """Creates `folder` if needed and removes its manifest."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _manifest_path(folder).unlink(missing_ok=True)
@@ -117,8 +112,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def open_tokens(folder: Path) -> TokenStore:
-    """The token files in `folder`. Raises ConfigError if the folder was not prepared, or if its
-    files have changed."""
+    """Opens token files. Raises ConfigError if `folder` was not prepared, or files changed."""
     manifest = _read_manifest(folder)
     train, held_out = {}, {}
     for name, domain in manifest.domains.items():

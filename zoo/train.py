@@ -1,8 +1,6 @@
 """`python -m zoo train`: trains each model of a preset for its share of a time budget, resumable.
 
-The budget is seconds of training, including the evaluations meanwhile, summed over resumed runs. An
-interruption loses the steps after the last checkpoint; an interrupted evaluation is repeated on
-resuming, with the same weights.
+The budget counts the seconds of training and of evaluations during it, summed over resumed runs.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ __all__ = [
 _MAX_SHARD = "11MB"  # of tensors in a file; with its header, a file has at most 12 MB
 MODELS = "models"
 """The kind of run that trains a new model."""
-_SHORT_EVALUATION_TOKENS = 2048  # per domain: takes seconds, even on a slow CPU
+_SHORT_EVALUATION_TOKENS = 2048  # per domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,8 @@ class TrainingRun:
         return self.minutes * 60.0 * recipe.budget_share / shares
 
     def workers(self, recipe: ModelRecipe) -> int:
-        """The number of threads among which a step's windows are divided. On a CPU it is torch's
-        number of threads if all threads get the same number of windows. Otherwise it is one, and
-        this thread uses all of torch's threads."""
+        """Threads for a step: on a CPU torch's number of threads if the windows divide evenly among
+        them, else 1."""
         windows = max(1, recipe.tokens_per_step // self.preset.schedule.late_context)
         threads = torch.get_num_threads()
         return threads if self.device.type == "cpu" and windows % threads == 0 else 1
@@ -80,8 +77,7 @@ class TrainingRun:
         return self.store.folder / "runs" / name
 
     def identity(self, recipe: ModelRecipe) -> dict[str, Any]:
-        """What a checkpoint and a run that resumes it must have in common; the minutes may
-        differ."""
+        """What a checkpoint and the run that resumes it must have in common."""
         return {
             "recipe": asdict(recipe),
             "schedule": asdict(self.preset.schedule),
@@ -109,9 +105,8 @@ class TrainedModel:
 def train_family(
     run: TrainingRun, starts: Mapping[str, InitialWeights] | None = None
 ) -> dict[str, TrainedModel]:
-    """Trains every model of the preset, or resumes it; `training.json` has the figures of finished
-    models. `starts`: initial weights by name.
-    """
+    """Trains every model of the preset, or resumes it. `starts`: initial weights by name.
+    `training.json` has the figures of finished models."""
     by_name: dict[str, TrainedModel] = {}
     for recipe in run.preset.models:
         by_name[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
@@ -173,8 +168,6 @@ def _spend_budget(
     curve: LearningCurve,
     evaluate: Evaluation,
 ) -> float:
-    """Trains from the checkpoint on until the model's seconds are spent; returns the seconds spent.
-    The clock is read once a step."""
     schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
     spent, evaluation_due = checkpoint.load(trainer)
     progress = ProgressLine(trainer.recipe.name, budget, run.stream)
@@ -206,8 +199,7 @@ def _spend_budget(
 
 
 def _passes_mark(before: float, after: float, num_marks: int) -> bool:
-    """Whether one of `num_marks` marks, which divide the budget evenly, is between the fractions
-    `before` and `after`."""
+    """Whether `before` and `after` are on two sides of one of `num_marks` evenly spread marks."""
     spaces = num_marks + 1
     return after < 1.0 and int(after * spaces) > int(before * spaces)
 
@@ -222,8 +214,7 @@ def _short_evaluation(trainer: Trainer, run: TrainingRun) -> str:
 
 
 def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
-    """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; an existing folder is
-    replaced only once the new folder is complete."""
+    """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`."""
     # A copy, since training may continue in float32.
     saved: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
     saved.config.dtype = torch.bfloat16

@@ -1,9 +1,4 @@
-"""One model in training: weights, optimizer and data order, with all of its state in one dictionary
-for checkpoints.
-
-The learning rate and the window length of a step follow the fraction of the time budget that is
-spent.
-"""
+"""One model in training: weights, optimizer and data order, with all state for checkpoints."""
 
 from __future__ import annotations
 
@@ -49,9 +44,7 @@ def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -
 
 
 def learning_rate(schedule: Schedule, peak: float, fraction: float) -> float:
-    """Linear warm-up from a tenth of `peak` to `peak`, then a cosine down to `peak` x `final_rate`.
-    `fraction`: the part of the budget that is spent.
-    """
+    """Linear warm-up from `peak` / 10 to `peak`, then a cosine down to `peak` x `final_rate`."""
     warmup = schedule.warmup_fraction
     if fraction < warmup:
         return peak * (0.1 + 0.9 * fraction / warmup)
@@ -68,10 +61,7 @@ def window_length(schedule: Schedule, fraction: float) -> int:
 
 @dataclass(slots=True)
 class Trainer:
-    """The mutable state of one training run.
-
-    `running_loss` stays on the device, so that steps need not wait for it.
-    """
+    """The state of one training run. `running_loss` stays on the device: steps need not wait."""
 
     recipe: ModelRecipe
     schedule: Schedule
@@ -134,7 +124,7 @@ class Trainer:
     # -- saving --
 
     def state(self) -> dict[str, Any]:
-        """Tensors and plain values from which training resumes exactly."""
+        """Tensors and plain values from which training resumes."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -155,7 +145,6 @@ class Trainer:
 
 
 def _optimizer(model: PreTrainedModel, schedule: Schedule) -> torch.optim.AdamW:
-    """AdamW; weight decay on matrices only, never on the gains of norms."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     gains = [p for p in model.parameters() if p.ndim < 2]
     groups = [

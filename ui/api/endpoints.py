@@ -19,8 +19,7 @@ __all__ = ["add_endpoints"]
 
 
 def add_endpoints(context: Context) -> None:
-    """Registers the endpoints; must be called inside `gr.Blocks`. An endpoint has the name of its
-    function. docs/api.md lists all endpoints with their arguments and results."""
+    """Registers the endpoints by their functions' names; must be called inside `gr.Blocks`."""
     for module in (generate, studies, tune, prompts, runs, run_questions, models, requests):
         for build in module.ENDPOINTS:
             endpoint = build(context)
@@ -29,8 +28,6 @@ def add_endpoints(context: Context) -> None:
 
 
 def _with_gradio_errors(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """The endpoint, except that it raises a SpecScopeError as a gr.Error with the same text. Other
-    exceptions are bugs and pass through."""
 
     @contextmanager
     def gradio_errors() -> Iterator[None]:

@@ -1,8 +1,5 @@
-"""`/generate`: starts a run, waits for its end, and returns its outcome as plain values.
-
-`gr.api` checks no types, so every value is checked here or in core.config. The client gets the text
-of a SpecScopeError unchanged. The page's access rules apply.
-"""
+"""`/generate`: starts a run, waits for its end, and returns its outcome as plain values. `gr.api`
+checks no types, so every value is checked here or in core.config."""
 
 from __future__ import annotations
 

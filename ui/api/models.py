@@ -1,7 +1,4 @@
-"""The endpoints `/models`, which lists loaded and loadable models, and `/load_models`.
-
-Only visitors who may load models on the page may load models with the endpoint.
-"""
+"""The endpoints `/models`, which lists loaded and loadable models, and `/load_models`."""
 
 from __future__ import annotations
 
@@ -78,8 +75,7 @@ def _load_models(context: Context) -> Callable[..., Any]:
 
 
 async def wait_for_load(model_host: ModelHost) -> None:
-    """Returns once the models are loaded. Raises ConfigError, with the reason, if loading fails or
-    is cancelled. Cancelling the wait cancels the loading."""
+    """Waits for the models. Raises ConfigError if loading fails or is cancelled."""
     await poll(lambda: not model_host.swap.is_loading, model_host.cancel)
     swap = model_host.swap
     if swap.state == CANCELLED:

@@ -1,5 +1,4 @@
-"""Lets an endpoint wait for the end of a run, of a study or of a loading without holding a
-thread."""
+"""Lets an endpoint wait without holding a thread."""
 
 from __future__ import annotations
 
@@ -44,9 +43,8 @@ async def wait_for_study(conductor: Conductor, study_id: str) -> None:
 async def in_thread(
     start: Callable[[], Started], undo: Callable[[Started], object] = lambda _: None
 ) -> Started:
-    """Calls `start` in a thread and returns its result. `start` may take seconds to render a chat
-    template and to tokenize; meanwhile the event loop answers other clients. If this client
-    disconnects, calls `undo` with the result once `start` has returned."""
+    """Returns the result of `start`, called in a thread. If the client disconnects, calls `undo`
+    with this result once `start` has returned."""
     starting = asyncio.get_running_loop().run_in_executor(_start_threads(), start)
 
     def undo_result(started: asyncio.Future[Started]) -> None:
@@ -63,18 +61,15 @@ async def in_thread(
 
 @cache
 def _start_threads() -> ThreadPoolExecutor:
-    """The threads for slow starts. They are not in the event loop's default pool, whose threads
-    read events for streams, because a few slow starts would occupy all threads of that pool."""
+    """Not the event loop's default pool, whose threads slow starts would occupy."""
     return ThreadPoolExecutor(START_THREADS, thread_name_prefix="start")
 
 
 async def start_run(context: Context, request: Request, owner: str) -> LiveSource:
-    """Queues a run of the request in a thread and returns the run. If the client disconnects
-    meanwhile, stops the run."""
+    """Queues a run in a thread; stops the run if the client disconnects."""
     return await in_thread(lambda: context.hub.start(request, owner), LiveSource.cancel)
 
 
 async def start_study(begin: Callable[[], None], conductor: Conductor, study_id: str) -> None:
-    """Calls `begin`, which begins or resumes the study, in a thread. If the client disconnects
-    meanwhile, stops the study."""
+    """Calls `begin` in a thread; stops the study if the client disconnects."""
     await in_thread(begin, lambda _: conductor.stop(study_id))

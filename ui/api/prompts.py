@@ -1,5 +1,4 @@
-"""The endpoints of the Prompts tab: `/prompts` measures prompts in a study, and `/prompt_rows`
-lists the rows of a study or of past runs."""
+"""The endpoints of the Prompts tab: `/prompts` and `/prompt_rows`."""
 
 from __future__ import annotations
 
@@ -100,10 +99,8 @@ def _result(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 def _configurations(
     context: Context, entries: Any, temperature: float
 ) -> tuple[Configuration, ...]:
-    """Plain decoding, then the requested configurations that draft. As on the page, no alternatives
-    are recorded (`record_top_k` is 0). `entries`: a list of arguments for `configuration_from`, or
-    None for `Context.drafting_preset`. Raises ConfigError for other entries, and unless 1 to
-    MOST_CONFIGURATIONS of them draft."""
+    """Plain decoding and the requested configurations that draft, without recorded alternatives.
+    Raises ConfigError unless 1 to MOST_CONFIGURATIONS draft."""
     if entries is None:
         entries = [context.drafting_preset]
     if not isinstance(entries, list):
@@ -184,7 +181,6 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
 
 
 def _study_rows(opened: OpenedStudy, search: str) -> FoundPrompts:
-    """A study's rows whose prompts contain all words of `search`."""
     words = search.lower().split()
     lines = tuple(
         line

@@ -1,5 +1,4 @@
-"""The endpoints about all requests: `/requests` lists the requests that are decoded now, and
-`/schedule` reads or sets the schedule by which requests share the LLM."""
+"""The endpoints about all requests: `/requests` and `/schedule`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The endpoints that measure a finished run: its speed-up over plain decoding (`/baseline`),
-whether its text is plain decoding's (`/prove`), and what its choice of SSMs cost (`/regret`). The
-page's buttons call the same functions."""
+"""The endpoints that measure a finished run: `/baseline`, `/prove` and `/regret`."""
 
 from __future__ import annotations
 
@@ -91,7 +89,6 @@ def _regret(context: Context) -> Callable[..., Any]:
 
 
 def _ended_run(context: Context, request: gr.Request, run_id: str) -> Any:
-    """The run's summary. Raises StoreError if the run has not ended."""
     text("run_id", run_id)
     summary = allowed_run(context, rights_of(context, request, ""), run_id)
     if summary.status == "running":
@@ -102,8 +99,6 @@ def _ended_run(context: Context, request: gr.Request, run_id: str) -> Any:
 async def _run_question(
     context: Context, request: gr.Request, summary: Any, question: Question
 ) -> TabSession:
-    """A tab session with the answer to the question about an ended run, or with `trouble` if there
-    is none."""
     # A session for this call only, so that it disturbs no tab.
     session = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, summary.run_id)
@@ -120,8 +115,7 @@ async def _run_question(
 
 
 def _step(steps: Iterator[object]) -> bool:
-    """Advances by one frame; False at the end. `next` has a default, since a future cannot raise
-    StopIteration."""
+    """False at the end. `next` has a default, since a future cannot raise StopIteration."""
     end = object()
     return next(steps, end) is not end
 

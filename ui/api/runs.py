@@ -1,8 +1,5 @@
-"""The endpoints of past runs: list, read, export, annotate and delete runs, and set how many of the
-latest runs keep whole trees. The page's access rules apply.
-
-`gr.api` checks no types, so every value is checked here or by the function that takes it.
-"""
+"""The endpoints of past runs and of the retention of trees. `gr.api` checks no types, so every
+value is checked here or by the function that takes it."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from ui.sessions.retention import parse_retention
 __all__ = ["MAX_ROWS", "ENDPOINTS", "outcome"]
 
 MAX_ROWS = 1000
-"""The most rows in one answer of `/runs` or `/studies`; `offset` selects later rows."""
+"""The most rows in one answer of `/runs` or `/studies`."""
 
 
 def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
@@ -87,8 +84,6 @@ def _runs(context: Context) -> Callable[..., Any]:
 
 
 def _moment(value: Any, name: str) -> str:
-    """`value` unchanged, if it is empty or a date or time. Raises ConfigError, which names the
-    field `name`."""
     try:
         if not isinstance(value, str):
             raise ValueError
@@ -123,8 +118,7 @@ def _run(context: Context) -> Callable[..., Any]:
 
 
 def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without the owner's key and without fields that only the page
-    needs."""
+    """A RunSummary as plain values, without fields for the page alone."""
     plain = dataclasses.asdict(summary)
     for name in ("owner", "baseline", "elsewhere", "regret"):
         plain.pop(name, None)
@@ -202,7 +196,6 @@ def _set_retention(context: Context) -> Callable[..., Any]:
 
 
 def _check_owner(context: Context, request: gr.Request) -> None:
-    """Raises StoreError if the page does not show the retention control to this caller."""
     if not rights_of(context, request, "").paths:
         raise StoreError("retention can be read and set only by the server's owner")
 

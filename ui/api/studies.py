@@ -1,8 +1,4 @@
-"""The endpoints of studies: measure, list, read, stop, resume and delete them.
-
-As in ui/api/generate.py, core and lab check the values, and the client gets the text of an error
-unchanged. A client sees the studies that the same visitor sees on the page (ui/shared/studies.py).
-"""
+"""The endpoints of studies: measure, list, read, stop, resume and delete them."""
 
 from __future__ import annotations
 
@@ -33,16 +29,14 @@ MOST_SKIPPED = 10**9
 
 
 async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
-    """Begins a study and waits for its end without holding a thread. Cancelling the wait stops the
-    study. Raises StudyError unless all runs of the study were measured."""
+    """Begins a study and waits for its end; cancelling the wait stops the study. Raises StudyError
+    unless all runs of the study were measured."""
     conductor = studies.context.conductor
     await start_study(lambda: studies.begin(study), conductor, study.study_id)
     return await _wait_for_results(studies, study.study_id)
 
 
 async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
-    """Waits for the end of a study and opens the study. Raises StudyError unless all its runs were
-    measured; `/study` still returns the results so far."""
     await wait_for_study(studies.context.conductor, study_id)
     # In a thread: reading the log in the event loop would delay all other answers.
     opened = await asyncio.to_thread(studies.open, study_id)

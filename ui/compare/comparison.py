@@ -1,5 +1,4 @@
-"""The values of Compare's pictures of a study (table, charts, texts), as plain dicts. The functions
-are pure, except that they read recorded runs through the argument `events`."""
+"""The values of Compare's pictures of a study (table, charts, texts), as plain dicts."""
 
 from __future__ import annotations
 
@@ -56,9 +55,8 @@ STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
-    """Plain decoding and the chosen configurations, each with alternatives recorded. A chosen
-    configuration that never drafts is dropped, since it is plain decoding. Raises ConfigError
-    unless 1 to MOST_CONFIGURATIONS are left."""
+    """Plain decoding and the chosen configurations that draft, each with alternatives recorded.
+    Raises ConfigError unless 1 to MOST_CONFIGURATIONS draft."""
     drafting = [(name, one) for name, one in chosen if not one.never_drafts]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
         allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
@@ -70,14 +68,12 @@ def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[
 
 
 def _with_alternatives(speculation: SpeculationConfig) -> SpeculationConfig:
-    """The configuration with alternatives recorded and without state from earlier runs."""
     changed = {"record_top_k": RECORD_TOP_K, "carry_over": False}
     return SpeculationConfig.from_plain({**speculation.to_plain(), **changed})
 
 
 def comparison_rows(study: Study, results: Results, events: Events) -> list[dict[str, Any]]:
-    """A row of plain figures for each configuration, in the study's order. A figure is None if the
-    runs so far do not give it. `/compare` returns the rows, and the table shows them."""
+    """A row of plain figures for each configuration; a figure is None if no run gives it."""
     return [_row(study, results, row, events) for row in configuration_rows(study, results)]
 
 
@@ -116,8 +112,7 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 
 def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
-    """The runs, sorted by their distance from the median run in the order of speeds. The first is
-    the median run itself (the slower of two middle runs); a click on the table's row opens it."""
+    """The runs by distance from the median run; of two middle runs the slower is the median."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -125,8 +120,6 @@ def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
 
 
 def _slower(study: Study, row: ConfigurationRow, own_runs: Sequence[Measured]) -> str:
-    """Why a configuration is slower than plain decoding, judged by the figures of all its runs;
-    empty if it is not slower."""
     if row.ratio is None or not is_slower(row.ratio):
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
@@ -222,8 +215,7 @@ def _row_words(row: dict[str, Any], noun: str) -> dict[str, Any]:
 
 
 def _noise_sentence(row: dict[str, Any], noun: str) -> str:
-    """The sentence about noise in the row's speed-up; empty if there is none. `noun`: what the
-    interval's samples are called, repeat or prompt."""
+    """The sentence about noise in the row's speed-up, else empty. `noun`: repeat or prompt."""
     length, low, high = row["mean_acceptance_length"], row["ratio_low"], row["ratio_high"]
     if high is None:
         return ""
@@ -234,8 +226,7 @@ def _noise_sentence(row: dict[str, Any], noun: str) -> str:
 
 
 def _ratio(row: dict[str, Any]) -> dict[str, Any]:
-    """A speed-up with its interval. `limit`: the tokens per pass; a higher speed-up is noise, so
-    the axis need not reach further."""
+    """A speed-up with its interval. `limit`: the tokens per pass; a higher speed-up is noise."""
     return {
         "value": row["ratio"],
         "low": row["ratio_low"],
@@ -245,16 +236,13 @@ def _ratio(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(view: View | None) -> dict[str, int]:
-    """Accepted tokens by round; empty for plain decoding and for configurations without a run in
-    the log."""
     if view is None or not view.drafters:
         return {}
     return {str(line.number): line.accepted for line in view.rounds}
 
 
 def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
-    """Position in the draft (from 0) -> the fraction of rounds in which a token there was accepted,
-    over the repeats measured so far. Empty for plain decoding."""
+    """Position in the draft, from 0 -> share of rounds that accepted a token there."""
     if name == study.base:
         return {}
     row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
@@ -262,9 +250,6 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
 
 
 def _median_view(results: Results, name: str, events: Events) -> View | None:
-    """The view of a configuration's run that is nearest to the median speed among the runs in the
-    log; None if the log has no run. A fixed repeat's run is not shown, because it could contradict
-    the medians in the table if the machine was busy during that run."""
     for result in _nearest_median_first(_runs_of(results, name)):
         try:
             return reduce_all(events(result.run_id))
@@ -274,9 +259,8 @@ def _median_view(results: Results, name: str, events: Events) -> View | None:
 
 
 def _stages(view: View | None) -> dict[str, float]:
-    """Milliseconds per new token for each stage. `other`: the time in which no stage ran; `wall`:
-    the whole time after the prefill, 1000 / tokens per second. If stages overlap, their sum may
-    exceed `wall`."""
+    """Milliseconds per new token by stage, which may overlap. `other`: no stage ran; `wall`: all
+    time after the prefill."""
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
@@ -286,7 +270,6 @@ def _stages(view: View | None) -> dict[str, float]:
     # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
     sums["busy"] = sums.get("busy", 0.0) - prefill_ms
     sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in first_prefill)
-    # Times are per token, because runs of different lengths are compared.
     stage_ms = {name: sums[name] / count for name in (*STAGES, "ahead") if sums.get(name, 0) > 1e-6}
     wall = 1000 / view.stats.tokens_per_second
     return {**stage_ms, "other": max(0.0, wall - sums["busy"] / count), "wall": wall}
@@ -295,9 +278,7 @@ def _stages(view: View | None) -> dict[str, float]:
 def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
-    """The value of the picture `texts`. A text's key is its configuration's number, and each text
-    is compared with plain decoding's text of the same repeat. The study keeps the token ids of
-    plain decoding's text even if the run was deleted."""
+    """Texts by configuration number, each compared with plain decoding's in the same repeat."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

@@ -1,6 +1,4 @@
-"""Selects which recorded runs of a comparison are shown: the runs of one repeat. If a run of that
-repeat was deleted from the log, the same configuration's run in another repeat takes its place. The
-log is read through the argument `events`."""
+"""Selects the recorded runs of a comparison that are shown, of one repeat if possible."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ class ShownRuns:
 
     @property
     def note(self) -> str:
-        """Which runs are shown from another repeat or not at all, and why; empty if there are no
-        such runs."""
+        """Which runs are shown from another repeat or not at all, and why; else empty."""
         sentences = [
             f"{name}: of repeat {repeat + 1}, its run of this one is not in the log."
             for name, repeat in self.others.items()
@@ -50,13 +47,12 @@ class ShownRuns:
 
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
-    """The runs to show: the runs of the repeat that `_choose_repeat` selects. If a configuration's
-    run of that repeat is not in the log, its run of another repeat is shown."""
+    """The runs to show: the runs of the repeat that `_choose_repeat` selects."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
 
-    # Reading a run takes long, and the same run may be requested several times below.
+    # Reading a run takes long.
     @cache
     def read_view(name: str, repeat: int) -> View | None:
         result = results.get(Cell(name, prompt, repeat))
@@ -81,8 +77,7 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
 
 
 def _order(study: Study, results: Results) -> list[int]:
-    """The repeats in order, except that the first repeat in which the configurations' texts differ
-    comes first. Repeats that are not completely measured do not count as different."""
+    """The repeats; the first repeat in which the configurations' texts differ comes first."""
     prompt = study.prompts[0].id
     names = [one.name for one in study.configurations]
     for repeat in range(study.repeats):
@@ -93,9 +88,8 @@ def _order(study: Study, results: Results) -> list[int]:
 
 
 def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
-    """The first repeat in `order` for which the log has the runs of all `names`. If there is no
-    such repeat, the first for which the log has plain decoding's run, with which the others are
-    compared. If there is none either, the first in `order`."""
+    """The first repeat of `order` for which the log has the runs of all `names`; else the first
+    with plain decoding's run; else the first."""
     for repeat in order:
         if all(read(name, repeat) is not None for name in names):
             return repeat
@@ -128,8 +122,7 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
-    """The sentence above the texts. `texts`: the texts of the configurations that have a run in the
-    log."""
+    """The sentence above the texts. `texts`: of the configurations with a run in the log."""
     others = [text for name, text in texts.items() if name != study.base]
     differences = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"

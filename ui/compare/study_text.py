@@ -1,8 +1,4 @@
-"""Whether the configurations of a comparison wrote plain decoding's text.
-
-The study's token ids show whether two texts are equal. If they differ, the rules of ui/run/proof.py
-say why, from the recorded runs; the log is read through the argument `events`.
-"""
+"""Whether the configurations of a comparison wrote plain decoding's text, and if not, why."""
 
 from __future__ import annotations
 
@@ -36,13 +32,12 @@ ANSWERS = MappingProxyType(
 )
 """The table's words for each kind of answer."""
 WORST_FIRST = ("bug", "differs", "tie")
-"""The kinds of answers about texts that differ; `differs`: a run was deleted, or too little was
-recorded to say why."""
+"""`differs`: a run was deleted, or too little was recorded to say why."""
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
-    """Whether all runs of `name` wrote what plain decoding wrote with the same seed. If several
-    differ, this is the worst of their answers. The answer's `kind` is a key of ANSWERS."""
+    """Whether all runs of `name` wrote plain decoding's text; the worst answer if several
+    differ."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     own_cells = sorted(cell for cell in results if cell.contestant == name)
@@ -66,8 +61,6 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
 
 
 def _pairs(study: Study, results: Results, own_cells: list[Cell]) -> list[tuple[Cell, Measured]]:
-    """Each cell with plain decoding's result for the same prompt and repeat. Cells for which there
-    is no such result are left out."""
     bases = [(cell, results.get(Cell(study.base, cell.item, cell.repeat))) for cell in own_cells]
     return [(cell, base) for cell, base in bases if base is not None]
 

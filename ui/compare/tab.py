@@ -228,7 +228,7 @@ def wire_compare(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connects the tab's components. A configuration can be opened in Live, a run in Sessions."""
+    """Connects the tab's components."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
     study_pictures = StudyPictures(pictures, lambda opened: picture_values(context, opened))
@@ -248,8 +248,7 @@ def wire_compare(
 
 
 def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
-    """The choices when the tab opens. The selection is sent only if one of its presets was deleted,
-    because sending it would overwrite a selection that was made in the meantime."""
+    """The selection is sent only if a preset of it was deleted: it may have changed meanwhile."""
     choices = compare_choices(own)
     remaining = [name for name in chosen or () if name in choices]
     if remaining == list(chosen or ()):

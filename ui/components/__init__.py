@@ -1,8 +1,4 @@
-"""The pictures of the page, and the options that `demo.launch(**launch_options())` needs for them.
-
-`ui/run/values.py` makes and documents the values of a run's pictures. `pack` makes a value cheap to
-send.
-"""
+"""The pictures of the page, and the launch options that they need."""
 
 from __future__ import annotations
 

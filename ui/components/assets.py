@@ -1,9 +1,6 @@
-"""The JavaScript and CSS of the pictures, and plotly.js, served by this page.
-
-Each file has one route, `/specscope/<version>/<name>`. So no other file on disk can be reached,
-`allowed_paths` is not needed, and nothing comes from another host. The version is a digest of the
-files, so a browser may cache them for ever. `glossary.js` is generated from ui/words/glossary.py.
-"""
+"""The JavaScript and CSS of the pictures, and plotly.js, one route for each file:
+`/specscope/<version>/<name>`. The version is a digest of the files, and browsers may cache them for
+ever."""
 
 from __future__ import annotations
 
@@ -90,8 +87,7 @@ def _sender(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 def assets_head() -> str:
-    """For `launch(head=...)`: the stylesheets, preloads of all scripts except plotly.js, and the
-    script for large type."""
+    """For `launch(head=...)`: stylesheets, preloads of scripts except plotly.js, large type."""
     base = f"specscope/{version()}"
     scripts = [name for name in asset_texts() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(
@@ -102,8 +98,7 @@ def assets_head() -> str:
 
 
 def launch_options() -> dict[str, Any]:
-    """Options of `Blocks.launch` for the theme and the pictures; the caller merges them with its
-    own."""
+    """Options of `Blocks.launch` for the theme and the pictures."""
     return {
         "theme": page_theme(),
         "head": assets_head(),

@@ -1,10 +1,7 @@
 """Makes a picture's value cheap to send: nested dicts become a few strings.
 
-Gradio's page wraps every object of a value in a proxy and copies, compares and serialises the whole
-value at each update. With 110 kB of live values on two shared cores, Gradio's part of an update
-took about 90 ms, and about 7 ms if dicts are sent as text. So each dict inside a value is sent as
-JSON text, a large dict with number keys in chunks of neighbouring keys. An unchanged chunk is the
-same string, so the stream's diff sends changed chunks only. The inverse is `assets/packing.js`.
+Gradio's page copies, compares and serialises every object of a value at each update. Chunks of a
+large dict are separate strings, since an unchanged string is not sent again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """The pictures of the page as `gr.HTML` components, each drawn by a script of `assets/`.
 
-A picture is a callable: `TokenTree(elem_id="tree")` gives a plain `gr.HTML` whose value is a dict
-(`{}` before a run). It is not a subclass of `gr.HTML`, because Gradio writes a `.pyi` file for each
-component class at import, next to the file that defines the class. The HTML template is a fixed
-shell, so no text of a model goes through a template. The script in the browser builds the DOM with
-text nodes.
+A picture is no subclass of `gr.HTML`, because Gradio writes a `.pyi` file for each component class.
+The HTML template is a fixed shell: no text of a model goes through a template.
 """
 
 from __future__ import annotations
@@ -78,7 +75,7 @@ class Picture:
         **options: Any,
     ) -> gr.HTML:
         """The component; `options` are passed to `gr.HTML`. A click triggers the component's event
-        `select`, whose data, if the picture is a run's, has the clicked round and node."""
+        `select`."""
         asks = ", asks: 'submit'" if self.asks else ""
         return gr.HTML(
             value=value or {},

@@ -1,4 +1,4 @@
-"""The page's theme for Gradio. The drafters' colours are in `assets/base.css`."""
+"""The page's theme for Gradio."""
 
 from __future__ import annotations
 

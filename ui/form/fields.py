@@ -1,9 +1,4 @@
-"""A control for every field of SpeculationConfig, with the field's meaning in one line.
-
-A field that `_control` does not list gets a text box, so that a new mechanism's field appears on
-the page. Controls have plain values. `config_of` makes a SpeculationConfig of these values, and
-SpeculationConfig checks them.
-"""
+"""A control for every field of SpeculationConfig, a text box unless `_control` says otherwise."""
 
 from __future__ import annotations
 
@@ -69,8 +64,7 @@ MEANINGS = {
 def field_controls(
     config: SpeculationConfig, drafter_names: Sequence[str], own: Sequence[str] = ()
 ) -> dict[str, Component]:
-    """A control for each field, in the order of the dataclass; must be called inside a layout.
-    `own`: user-defined drafters."""
+    """A control for each field, in the order of the dataclass. `own`: user-defined drafters."""
     shown = dict(zip(FIELD_NAMES, values_of(config, drafter_names), strict=True))
     idle = idle_fields(shown)
     idle["pipeline"] = why_pipeline_is_idle(config.pipeline, config.combine, config.draft)
@@ -79,8 +73,7 @@ def field_controls(
 
 
 def _control(name: str, values: Mapping[str, Any], drafters: Sequence[str], idle: str) -> Component:
-    """The control of one field. `values`: the values of all fields; `idle`: why the field has no
-    effect when the page opens, empty if it has an effect."""
+    """`values`: of all fields; `idle`: why the field has no effect at first, else empty."""
     value, combine, draft = values[name], str(values["combine"]), str(values["draft"])
     integer_box = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
@@ -117,15 +110,13 @@ def _text(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """The number as a short text that parses to exactly the same number, since the form submits it
-    again."""
+    """A short text that parses to exactly the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
 
 def config_of(values: Sequence[Any]) -> SpeculationConfig:
-    """The SpeculationConfig of the controls' values, which are in the order of FIELD_NAMES. Raises
-    ConfigError, which names the field."""
+    """The controls' values, in the order of FIELD_NAMES, as a config. Raises ConfigError."""
     config = SpeculationConfig()
     plain: dict[str, Any] = {}
     for name, value in zip(FIELD_NAMES, values, strict=True):
@@ -137,14 +128,12 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
 
 
 def whole_number(value: Any) -> Any:
-    """A whole float, such as 8.0 of a number box, as an int. Other values are returned unchanged;
-    core.config checks them."""
+    """A whole float, 8.0 of a number box, as an int; other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def values_of(config: SpeculationConfig, drafter_names: Sequence[str]) -> list[Any]:
-    """The controls' values for a configuration, without names of SSMs that are not loaded.
-    `drafter_names`: the loaded SSMs."""
+    """The controls' values for a configuration, without SSMs that are not in `drafter_names`."""
     values: list[Any] = []
     for name in FIELD_NAMES:
         value = getattr(config, name)

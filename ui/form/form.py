@@ -1,9 +1,4 @@
-"""The request form: controls for prompt, examples, sampling, preset and every field, and their
-values as a Request.
-
-core.config makes all checks whenever a control changes. So a combination that would not be lossless
-is refused before Run is pressed.
-"""
+"""The request form: its controls, and their values as a Request."""
 
 from __future__ import annotations
 
@@ -67,8 +62,7 @@ __all__ = [
     "validity",
 ]
 
-# A prompt for each domain, chosen because its greedy text of 128 tokens reads well. The best of
-# these texts is first.
+# One prompt for each domain; its greedy text of 128 tokens reads well.
 EXAMPLES = (
     (
         "Dialogue",
@@ -107,21 +101,18 @@ SAMPLING_NAMES = (
 
 
 def examples(answers: bool) -> tuple[tuple[str, str], ...]:
-    """Names and prompts of the examples. `answers`: whether the LLM gets prompts as chat
-    messages."""
+    """Names and prompts of the examples. `answers`: whether prompts are chat messages."""
     return CHAT_EXAMPLES if answers else EXAMPLES
 
 
 def fill_prompt(place: int, answers: Callable[[], bool]) -> Callable[[], str]:
-    """The click handler of the button of example `place`, from 0. `answers` is called on each
-    click, because models may be exchanged while the page is open."""
+    """The click handler of example `place`, from 0; `answers` is called on each click."""
     return lambda: examples(answers())[place][1]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form's controls. `inputs` has them in the order in which `request_of` takes their
-    values."""
+    """The form's controls; `inputs`: in the order of `request_of`."""
 
     prompt: gr.Textbox
     examples: tuple[gr.Button, ...]
@@ -145,8 +136,7 @@ class Command:
 
 
 def build_command(preset: str, answers: bool = False) -> Command:
-    """Builds the prompt box, the buttons that run examples, the preset menu and the temperature.
-    `answers`: see `examples`."""
+    """Builds the prompt box, the example buttons, the preset menu and the temperature."""
     first = examples(answers)[0][1]
     prompt = gr.Textbox(
         value=first, label="Prompt", lines=2, max_lines=2, elem_id="prompt", scale=4
@@ -156,11 +146,10 @@ def build_command(preset: str, answers: bool = False) -> Command:
             gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
             for name, _ in EXAMPLES
         )
-    # Choosing a preset runs it if a finished run of the prompt is shown (ui/live/handlers.py).
     chosen = gr.Dropdown(
         choices=preset_choices(),
         value=preset,
-        label="Preset",  # live.css adds "(runs at once)" in that case
+        label="Preset",  # live.css may add "(runs at once)"
         elem_id="preset",
         min_width=150,
     )
@@ -168,8 +157,7 @@ def build_command(preset: str, answers: bool = False) -> Command:
 
 
 def preset_choices(own: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """The menu's entries as (label, name): the built-in presets, whose labels say what they do, the
-    visitor's `own` presets, and OWN."""
+    """(label, name) of the built-in presets, the visitor's `own` presets, and OWN."""
     built_in = [(f"{name} ({PRESET_WORDS[name]})", name) for name in PRESETS]
     return [*built_in, *((name, name) for name in (*own, OWN))]
 
@@ -205,8 +193,7 @@ def build_settings(
 
 def temperature_control() -> gr.Number:
     """The number box for the temperature, which is 0 at first."""
-    # A slider's box would replace an empty value or a value out of range. A number box keeps what
-    # was typed, so that core.config's error names the typed value.
+    # Not a slider, whose box would replace an empty value or a value out of range.
     return gr.Number(
         value=0,
         step=0.1,
@@ -237,8 +224,7 @@ def sampling_controls(
     chat: bool, page: str = "", ticked: bool = False, temperature: Component | None = None
 ) -> dict[str, Component]:
     """A control for each of SAMPLING_NAMES. `chat`: whether the LLM has a chat template; `ticked`:
-    whether the template is used at first; `temperature`: the temperature's control, if it exists
-    already. The element ids begin with `page`, or with `sampling` if `page` is empty (on Live)."""
+    whether the template is used at first. `page`: prefix of element ids, by default `sampling`."""
     controls: dict[str, Component] = {
         "max_new_tokens": gr.Number(
             value=128, step=1, label="Max new tokens", info="Tokens to write at most."
@@ -282,8 +268,7 @@ def request_of(values: Sequence[Any]) -> Request:
 
 @contextmanager
 def empty_box_errors() -> Iterator[None]:
-    """Changes the message of a ConfigError about an empty number box from "is None" to "is
-    empty"."""
+    """Changes "is None" to "is empty" in a ConfigError about a number box."""
     try:
         yield
     except ConfigError as error:
@@ -303,8 +288,6 @@ def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
 
 
 def _seed(typed: Any) -> Any:
-    """The typed seed as a number; None if the box is empty. Other text is returned unchanged, and
-    SamplingParams refuses it."""
     text = str(typed if typed is not None else "").strip()
     # A seed has at most 19 digits; for thousands of digits `int` raises an error of its own.
     return None if not text else int(text) if text.isdecimal() and len(text) < 20 else typed
@@ -313,8 +296,7 @@ def _seed(typed: Any) -> Any:
 def preset_config(
     name: str, temperature: float, own: dict[str, Any] | None = None
 ) -> SpeculationConfig:
-    """The visitor's `own` preset `name`, if there is one. Otherwise the built-in preset as the page
-    runs it, with alternatives recorded."""
+    """The visitor's `own` preset `name`, else the built-in preset with alternatives recorded."""
     if own and name in own:
         return SpeculationConfig.from_plain(own[name])
     plain = page_preset(name, temperature).to_plain()
@@ -329,14 +311,12 @@ def preset_values(
 
 
 def own_preset(values: Sequence[Any]) -> dict[str, Any]:
-    """Values of `Form.inputs` -> the fields as a visitor's preset stores them. Raises ConfigError,
-    which names the field."""
+    """Values of `Form.inputs` -> fields to store. Raises ConfigError, which names the field."""
     return config_of(values[1 + len(SAMPLING_NAMES) :]).to_plain()
 
 
 def validity(values: Sequence[Any]) -> str:
-    """Values of `Form.inputs` -> why core.config refuses these values; empty if it does not. The
-    prompt is not checked."""
+    """Why core.config refuses the values of `Form.inputs`, without the prompt; else empty."""
     try:
         request_of(["x", *values[1:]])
     except ConfigError as error:
@@ -345,11 +325,8 @@ def validity(values: Sequence[Any]) -> str:
 
 
 def control_updates(values: Sequence[Any]) -> dict[str, Component]:
-    """For values of `Form.inputs`: field in FOLLOWED -> the update of the field's control.
-
-    Menus mark choices that the other settings rule out. A control without effect shows the reason
-    in place of its meaning and, except for `pipeline`, is greyed.
-    """
+    """For values of `Form.inputs`: field in FOLLOWED -> the update of the field's control. A
+    control without effect shows the reason in place of its meaning."""
     by_name = dict(zip(SAMPLING_NAMES, values[1:], strict=False))
     fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
     temperature = float(by_name["temperature"] or 0.0)

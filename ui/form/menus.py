@@ -1,8 +1,4 @@
-"""How settings depend on each other: menus mark choices that would not be lossless, and some fields
-have no effect with the chosen rules.
-
-All functions return plain values, made from core's validity matrix, and no component.
-"""
+"""How settings depend on each other: marked choices in menus, and fields without effect."""
 
 from __future__ import annotations
 
@@ -65,8 +61,7 @@ def draft_choices(
     combine: str = DEFAULT_COMBINE,
     weights: str = WEIGHTS[0],
 ) -> Choices:
-    """(label, name) for each draft kind. The label marks a kind that is refused with these
-    settings, is not lossless with these rules, or drafts as another kind does."""
+    """(label, name) for each draft kind; the label marks refused, lossy and equivalent kinds."""
     return [
         (_draft_label(draft, verify, temperature, combine, weights), draft)
         for draft in choices_of("draft")
@@ -89,8 +84,7 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str, weig
 
 
 def verify_choices(draft: str, temperature: float, combine: str = DEFAULT_COMBINE) -> Choices:
-    """(label, name) for each verification rule. The label marks a rule that is not lossless with
-    these settings."""
+    """(label, name) for each verification rule; the label marks rules that are not lossless."""
     return [
         (_verify_label(rule, draft, temperature, combine), rule) for rule in choices_of("verify")
     ]
@@ -103,9 +97,7 @@ def _verify_label(rule: str, draft: str, temperature: float, combine: str) -> st
 
 
 def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
-    """(label, name) for each combine rule. The label marks a rule that is refused or not lossless.
-    Votes and pools change the distribution of drawn tokens, so verification rules that are made for
-    drawn tokens are not lossless with them."""
+    """(label, name) for each combine rule; the label marks refused and lossy rules."""
     return [
         (_combine_label(rule, draft, verify, temperature), rule) for rule in choices_of("combine")
     ]
@@ -124,8 +116,7 @@ def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> st
 
 
 def weights_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choices:
-    """(label, name) for each weight rule. The label of `paper` is marked if weights are read but
-    stay equal, because the combine rule has no winner to reward."""
+    """(label, name) for each weight rule; a rule is marked if its weights stay equal."""
     rule = combine_rule(combine)
     is_read = rule.weighted or draft_kind(draft).by_credit
     note = f" (stays even: {combine} has no winner to reward)"
@@ -146,8 +137,7 @@ def length_choices() -> Choices:
 
 
 def pipeline_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choices:
-    """(label, name) for each pipeline mode. The label of `ahead` is marked if it has no effect with
-    this combine rule and draft kind."""
+    """(label, name) for each pipeline mode; `ahead` is marked if it has no effect."""
     labels = {name: mode.label for name, mode in PIPELINE_MODES.items()}
     if not can_begin_ahead(draft, combine):
         labels["ahead"] = f"does nothing: {_starts_late(combine, draft)}"
@@ -155,11 +145,7 @@ def pipeline_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Cho
 
 
 def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
-    """Why this choice of `pipeline` has no effect (`auto`: none for a request by itself); empty if
-    it has an effect.
-
-    The control is not greyed, since another choice may have an effect.
-    """
+    """Why `pipeline` has no effect (`auto`: for a request by itself); else empty."""
     if can_begin_ahead(draft, combine) or pipeline not in ("ahead", "auto"):
         return ""
     condition = "" if pipeline == "ahead" else " for a request by itself"
@@ -173,7 +159,6 @@ def _starts_late(combine: str, draft: str) -> str:
 
 
 def _conditions(temperature: float, combine: str) -> str:
-    """The words for the combine rule, unless it is the default, and for the temperature."""
     rule = "" if combine == DEFAULT_COMBINE else f" and combine {combine}"
     return f"{rule} at temperature {temperature:g}"
 

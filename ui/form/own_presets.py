@@ -70,9 +70,7 @@ def wire_own_presets(
 
 
 def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> PresetUpdate:
-    """Stores the fields among `values`, the values of `Form.inputs`, under a name. An empty or
-    built-in name, a wrong field, and more than MAX_OWN presets are refused, with the reason in the
-    notice."""
+    """Stores the fields among the values of `Form.inputs` under a name, or says why not."""
     presets = dict(own or {})
     name = _name(name)
     try:
@@ -88,8 +86,7 @@ def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) ->
 
 
 def delete_preset(name: str, chosen: str, own: dict[str, Any] | None) -> PresetUpdate:
-    """Deletes the preset `name`, or the chosen preset if `name` is empty. The fields do not
-    change."""
+    """Deletes the preset `name`, or the chosen preset if `name` is empty."""
     presets = dict(own or {})
     name = _name(name) or chosen
     if name not in presets:

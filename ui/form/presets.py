@@ -1,4 +1,4 @@
-"""Which preset the menu shows: the chosen one while the fields have its values."""
+"""Which preset the menu shows: the chosen preset while the fields have its values."""
 
 from __future__ import annotations
 
@@ -24,12 +24,8 @@ def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Drop
 def fields_at_temperature(
     name: str, temperature: float | None, names: Sequence[str], shown: Sequence[Any]
 ) -> list[Any] | None:
-    """The fields' values after the temperature has changed; None if they do not change.
-
-    They change if `shown`, the present values, are the built-in preset's values either at
-    temperature 0 or above 0. A field that the visitor has edited is never replaced, whatever the
-    menu shows.
-    """
+    """The built-in preset's values at this temperature. None unless `shown` are the preset's values
+    at temperature 0 or above 0."""
     if name not in PRESETS or not has_preset_values(name, None, names, shown):
         return None
     return preset_values(name, temperature or 0.0, names)
@@ -38,8 +34,7 @@ def fields_at_temperature(
 def has_preset_values(
     name: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> bool:
-    """Whether `shown` are the values of the menu's entry `name`, either at temperature 0 or above
-    0. Always true for OWN."""
+    """Whether `shown` are the entry's values at temperature 0 or above; True for OWN."""
     if name == OWN:
         return True
     if name not in (*PRESETS, *(own or {})):
@@ -55,12 +50,8 @@ def has_preset_values(
 def menu_name(
     chosen: str, menu: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> str:
-    """The menu's entry for the fields `shown`: the preset `chosen` if they have its values (also
-    after an edit that was undone), else OWN.
-
-    If the menu shows another preset (`menu`) than `chosen`, the fields of `menu` are still being
-    sent, so the menu stays.
-    """
+    """The preset `chosen` if the fields have its values, else OWN. If the menu shows another
+    preset, that preset's fields are still being sent, so the menu stays."""
     if not has_preset_values(chosen, own, names, shown):
         return OWN
     return chosen if menu == OWN else menu

@@ -1,6 +1,4 @@
-"""Handlers of the Learn tab: open a lesson, run its example or its experiment, judge an answer.
-They are plain functions of the tab's components and the tab session; ui/learn/tab.py connects them.
-"""
+"""Handlers of the Learn tab: open a lesson, run its example or its experiment, judge an answer."""
 
 from __future__ import annotations
 
@@ -52,8 +50,7 @@ Values = list[Any]
 def open_lesson(
     learn: Learn, session: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
-    """Opens lesson `number`; returns values of `learn.lesson_outputs`. The board shows the lesson's
-    displayed run again (`Evidence.last`)."""
+    """Opens lesson `number` with its displayed run; returns values of `learn.lesson_outputs`."""
     lesson = lesson_of(number)
     session.lecture.at = at = LESSONS.index(lesson) + 1
     follow(learn, session)
@@ -80,10 +77,8 @@ def open_lesson(
 
 
 def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Values:
-    """Values of `learn.models_outputs`, which adapt the open lesson to the loaded models.
-
-    A run in progress stays on the board, because it ends with the models with which it began.
-    """
+    """Values of `learn.models_outputs` for the loaded models. A run in progress stays on the
+    board."""
     lesson = lesson_of(number)
     follow(learn, session)
     names = learn.board.context.drafter_names
@@ -109,8 +104,7 @@ def _attempt_words(lesson: Lesson, reason: str) -> str:
 
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
-    """The two controls for an answer, both empty: a number box, and radio buttons with names. The
-    control that the question does not need is hidden."""
+    """A number box and radio buttons, both empty; the control that is not needed is hidden."""
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
@@ -120,8 +114,6 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
 
 
 def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
-    """Shows the end of the run that the lesson's table marks as displayed, with the run's baseline.
-    Shows no run if none is marked, or if the marked run was deleted."""
     row = session.lecture.evidence(lesson.key).last
     session.look_at(None)
     session.baseline = None
@@ -141,9 +133,7 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
 
 
 def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") -> Values:
-    """The table of runs, and a notice. The notice says why the lesson cannot run (`reason`) or
-    which run the question needs first, then the lesson's `outcome`, then how many runs with other
-    models left the table."""
+    """The table of runs, and a notice: why the lesson cannot run, its `outcome`, missing runs."""
     evidence = session.lecture.evidence(lesson.key)
     needed = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     first = Line("warn", reason) if reason else Line("info", needed)
@@ -174,9 +164,7 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
-    """The view of all requests that was kept for the selected round of the displayed run, once that
-    run has ended. If the run is shown to its end, also how many of its drafted nodes were verified
-    in all. None while the run continues, or if no view was kept."""
+    """The view of all requests in the selected round of an ended run, else None."""
     player = session.player
     if player is None or not player.source.is_done:
         return None
@@ -199,7 +187,6 @@ def past_requests(session: TabSession) -> dict[str, Any] | None:
 
 
 def _hidden_words(rows: int) -> str:
-    """Why this many rows are no longer in the table; empty for none."""
     if not rows:
         return ""
     runs = "A run" if rows == 1 else f"{rows} runs"
@@ -269,8 +256,8 @@ def judge_answer(
     answer: tuple[float | None, str | None],
     progress: Mapping[str, Any] | None,
 ) -> Values:
-    """Judges `answer`, a number and a name, of which the question needs one. Returns the verdict
-    and, if the answer is right, the visitor's progress and the lesson marked as finished."""
+    """Judges `answer`, a number and a name. Returns the verdict and, if right, the visitor's
+    progress and the lesson marked as finished."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     evidence = session.lecture.evidence(lesson.key)
@@ -287,8 +274,8 @@ def judge_answer(
 
 
 def request_on_board(learn: Learn, session: TabSession, number: float | None) -> Request:
-    """The request of the lesson's displayed run, or of the example's last run if none is displayed.
-    Raises ConfigError if the lesson cannot run."""
+    """The request of the lesson's displayed run, else of the example's last run. Raises
+    ConfigError."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names
     if reason := cannot_run(learn, lesson):

@@ -1,4 +1,4 @@
-"""The Learn tab's layout: the lesson at the left, the board at the right. No handler, no wiring."""
+"""The Learn tab's layout: the lesson at the left, the board at the right."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ BELOW = {
     "timeline": "When shows how long each step of a round took",
     "requests": "Requests shows what shared a pass",
 }
-"""What a lesson's pictures show, in words. The pictures of ABOVE are on the board itself, the
-pictures of BELOW in the board's dock."""
+"""What pictures show, in words: ABOVE on the board, BELOW in its dock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,7 @@ class Learn:
 
 
 def build_learn(context: Context) -> Learn:
-    """One screen: at the left the lessons by title and the lesson's text, at the right the board
-    with the question below it."""
+    """At the left the lessons and the lesson's text, at the right the board and the question."""
     requests: list[gr.HTML] = []
     with gr.Row(equal_height=False, elem_id="learn-screen"):
         with gr.Column(elem_classes="sp-lesson", elem_id="learn-side"):
@@ -134,7 +132,6 @@ def question_words(words: str) -> str:
 
 
 def _side() -> dict[str, Any]:
-    """The left column, with the first lesson."""
     lesson = LESSONS[0]
     small: dict[str, Any] = {"size": "sm", "min_width": 60}
     parts: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}

@@ -1,9 +1,4 @@
-"""The Learn tab's own components: the list of lessons with the open lesson's text, and the table of
-that lesson's runs.
-
-Like the components of ui/shared/parts.py they are plain `gr.HTML`: their values are dicts, and
-their scripts write only text nodes.
-"""
+"""The Learn tab's own components: the lessons, and the table of a lesson's runs."""
 
 from __future__ import annotations
 
@@ -21,20 +16,18 @@ __all__ = ["lesson_value", "lesson_view", "runs_view"]
 
 
 def lesson_view(value: dict[str, Any]) -> gr.HTML:
-    """All lessons by number, and the open lesson's title and text. Triggers `select` with
-    {"lesson": number, "press": time of the click}."""
+    """All lessons, and the open lesson's title and text. Triggers `select` with {"lesson": number,
+    "press": time of the click}."""
     return part("lesson.js", "learn-lesson", value)
 
 
 def runs_view() -> gr.HTML:
-    """The table of a lesson's runs. Triggers `select` with {"label": the run's label, "press": time
-    of the click}."""
+    """The runs. Triggers `select` with {"label": the run's label, "press": time of the click}."""
     return part("measured.js", "learn-rows")
 
 
 def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of `lesson_view`: lesson `number`, and the titles of all lessons, of which the
-    finished lessons are marked."""
+    """The value of `lesson_view` for lesson `number`; finished lessons are marked."""
     lesson, finished = lesson_of(number), finished_lessons(progress)
     before = [word for one in LESSONS[: number - 1] for word in one.words]
     return {
@@ -54,15 +47,13 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dock_of(lesson: Lesson) -> str:
-    """The tab that the dock opens: the tab of the last of the lesson's pictures that are in the
-    dock. Empty, to close the dock, if no picture of the lesson is in the dock."""
+    """The dock's tab for the lesson's last picture there; empty without such a picture."""
     panes = {one.name: name for name, some in DOCK for one in some} | {"requests": "requests"}
     return next((panes[name] for name in reversed(lesson.pictures) if name in panes), "")
 
 
 def finished_lessons(progress: Mapping[str, Any]) -> tuple[str, ...]:
-    """Keys of the finished lessons, as the browser has stored them; values that are no texts are
-    ignored."""
+    """Keys of the finished lessons; stored values that are no texts are ignored."""
     finished = progress.get("done") if isinstance(progress, dict) else None
     return (
         tuple(key for key in finished if isinstance(key, str)) if isinstance(finished, list) else ()

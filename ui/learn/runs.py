@@ -1,5 +1,4 @@
-"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table.
-Repeats the runs of a `timed` lesson in turns."""
+"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class _Table:
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Adds the run if it was completed; returns whether it was completed. A displayed run of
-        the LLM alone becomes the baseline if the lesson's table has a column of speeds."""
+        """Adds a completed run; returns whether the run was completed."""
         source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
@@ -66,8 +64,7 @@ class _Table:
 
 
 def follow(learn: Learn, session: TabSession) -> Hashable:
-    """Uses the loaded models from now on, and drops a baseline that was measured with other models.
-    Returns a value that identifies the models."""
+    """Uses the loaded models from now on; returns a value that identifies them."""
     model_host = learn.board.context.model_host
     models = (model_host.pair, model_host.infos)
     if session.lecture.follow(models):
@@ -117,9 +114,7 @@ def runs(
 
 
 def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
-    """Measures in turns all runs of the lesson so far, in at most BLOCKS blocks, as far as `fits`
-    allows. The runs just `played` are not run again in the first block. The repeats are not
-    logged."""
+    """Measures the lesson's runs so far in turns; the first block has the runs just `played`."""
     session, lesson, models = table.session, table.lesson, table.models
     rows = session.lecture.evidence(lesson.key).rows
     setups = [setup for setup in lesson.setups if setup.label in rows]
@@ -147,8 +142,7 @@ def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) ->
 def _run_again(
     learn: Learn, session: TabSession, setup: Setup, owner: str
 ) -> Generator[None, None, Measured | None]:
-    """Runs `setup` without pictures. Returns None if the run does not complete, or if the visitor
-    opens another run."""
+    """Runs `setup` without pictures; None if it does not complete or another run is opened."""
     context, player = learn.board.context, session.player
     request = request_of(setup, context.drafter_names)
     with _environment(learn, session, setup, owner):
@@ -162,8 +156,6 @@ def _run_again(
 
 
 def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
-    """Stores the speeds of plain decoding and of the displayed run, measured in turns, in the
-    displayed run's baseline."""
     session = table.session
     evidence = session.lecture.evidence(table.lesson.key)
     plain = next((one.label for one in setups if one.drafters.kind == "none"), evidence.latest)
@@ -207,8 +199,6 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
 
 
 def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
-    """Plays a run. With each frame until the engine has finished the run, keeps the view of all
-    requests, which no log contains."""
     for frame in play(session):
         if not player.source.is_done:
             value = requests_value(learn.board.context, owner)
@@ -219,8 +209,8 @@ def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Ite
 def _play(
     table: _Table, setup: Setup, player: Player, frames: Iterator[Frame]
 ) -> Generator[object, None, bool]:
-    """Shows a run; returns whether it was completed. The run is added to the table as soon as the
-    engine has finished it, even if the pictures still show an earlier round."""
+    """Shows a run and, once the engine has finished it, adds it to the table. Returns whether the
+    run was completed."""
     session, is_stored = table.session, False
     if length_policy(setup.speculation.length).predicts:
         session.doing = MEASURING

@@ -43,7 +43,7 @@ COPY_LINK = "() => { window.specscopeLink?.copy('learn-copy'); }"
 def wire_learn(
     learn: Learn, visitor: gr.BrowserState, live: Live, tabs: gr.Tabs, blocks: gr.Blocks
 ) -> None:
-    """Connects the tab's components. A visitor's progress is stored in their browser."""
+    """Connects the tab's components."""
     progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
     wire_board(learn.board)
     _wire_runs(learn, visitor)
@@ -74,8 +74,7 @@ def wire_learn(
 
 
 def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
-    """At each of `triggers`, updates the open lesson if the models were swapped since the last
-    trigger; else changes nothing."""
+    """At each of `triggers`, updates the open lesson if the models were swapped."""
     loaded_version = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
         trigger(
@@ -114,8 +113,6 @@ ChooseLesson = Callable[[gr.Request, float, dict[str, Any]], float]
 
 
 def _wanted_lesson(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
-    """The lesson that the link names; else the lesson that the visitor had open last; else the
-    first."""
     number = wanted_lesson(request.query_params)
     return number or int(_lesson_number(progress.get("at"))) or 1
 
@@ -128,7 +125,6 @@ def _step_by(by: int) -> ChooseLesson:
 
 
 def _lesson_number(value: object) -> float:
-    """The value if it is the number of a lesson, else 0."""
     return float(value) if isinstance(value, (int, float)) and 1 <= value <= len(LESSONS) else 0
 
 
@@ -145,8 +141,7 @@ def _turn_handler(learn: Learn, choose: ChooseLesson) -> Callable[..., Values]:
 
 
 def _load_handler(learn: Learn) -> Callable[..., Values]:
-    """The handler that opens a lesson when the page loads. If the page's link names both a lesson
-    and a run, the handler shows that run at the place that the link names."""
+    """Opens a lesson when the page loads, with a run if the link names lesson and run."""
     open_lesson_of = _turn_handler(learn, _wanted_lesson)
     board_at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 

@@ -1,6 +1,4 @@
-"""Handlers of the Live tab: run, stop, run again, answer a question about a run. They are plain
-functions of the tab's components and the tab session; ui/live/tab.py connects them.
-"""
+"""Handlers of the Live tab: run, stop, run again, answer a question about a run."""
 
 from __future__ import annotations
 
@@ -61,8 +59,8 @@ LEFT_NOTICES = {
     "queued": "Your run was taken out of the queue when this page was left or loaded anew.",
 }
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
-"""(hub, session, the visitor's key) -> an iterator that yields once per frame. It measures the
-answer to a question about the session's run, and stores the answer in the session."""
+"""(hub, session, the visitor's key) -> an iterator that yields once per frame and stores the answer
+in the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +79,7 @@ class Press:
     stops: int | None = None
 
     def overtaken(self, session: TabSession) -> bool:
-        """Whether Stop was clicked after this click but arrived before it. If so, the new run must
-        end at once."""
+        """Whether Stop was clicked after this click but arrived before it."""
         return self.stops is not None and self.stops < session.stops
 
 
@@ -128,8 +125,8 @@ def _at_work(context: Context, state: str) -> dict[str, Any]:
     """What the engine does while this tab has no run of its own (`state` is `ready`).
 
     `at_work`: the work in words; empty if there is none. `measured`: how many runs a study has
-    measured, in words; the header omits this next to the study's own progress bar. `ask_ms`:
-    milliseconds until the header's next update."""
+    measured, in words. `ask_ms`: milliseconds until the header's next update.
+    """
     progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
@@ -168,7 +165,7 @@ def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
     session.look_at(Player(source, pace))
     started = source.events(0, 1)[0]
     assert isinstance(started, RunStarted)
-    # So that choosing a preset runs the preset, as after a visitor's own run.
+    # So that choosing a preset runs the preset.
     session.asked, session.doing = Request.from_plain(started.asked), OPENING_NOTICE
 
 
@@ -192,8 +189,7 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
 
 
 def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """Runs the form's request: checks it, queues it, plays it to its end. With `press.race`, plain
-    decoding follows a completed run."""
+    """Runs the form's request; with `press.race`, plain decoding follows a completed run."""
     context = live.board.context
 
     def frames() -> Iterator[object]:
@@ -224,7 +220,6 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
 
 
 def _is_finished(session: TabSession, player: Player) -> bool:
-    """Whether the session still shows the player and its run was completed."""
     return session.player is player and isinstance(last_event(player.source), RunCompleted)
 
 
@@ -233,8 +228,6 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
 
     With `press.compare` (Run on change) any difference suffices. Without it (a preset was chosen)
     the displayed run must be finished, and the requests must differ in the SpeculationConfig alone.
-
-    Settings that cannot run change nothing; the reason is shown next to Run.
     """
     differs = _differs if press.compare else _differs_in_preset
     if not validity(press.values) and differs(session, press.values):
@@ -244,16 +237,14 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
 
 
 def _differs(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the form differs from the displayed run's request. An empty prompt counts as
-    different, so that `start_run` refuses it."""
+    """Whether the form differs from the displayed run's request; True for an empty prompt."""
     prompt = values[0] or ""
     return not prompt.strip() or session.asked != request_of(values)
 
 
 def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the session shows a finished run, and the form differs from that run's request in the
-    SpeculationConfig alone. So choosing a preset does not run a prompt that was changed after the
-    run."""
+    """Whether a finished run is shown, and the form differs from its request in the
+    SpeculationConfig alone."""
     asked, player = session.asked, session.player
     if asked is None or player is None or not _is_finished(session, player):
         return False
@@ -264,11 +255,8 @@ def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
 
 
 def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
-    """Stops the session's runs and freezes the pictures; at full speed, shows the run's end
-    instead.
-
-    `stops`: clicks on Stop in this tab, including this one.
-    """
+    """Stops the session's runs and freezes the pictures; at full speed, shows the run's end.
+    `stops`: clicks on Stop in this tab, including this one."""
 
     def work() -> None:
         # First, because a Run that was clicked earlier may arrive at any moment.
@@ -305,9 +293,8 @@ def run_question(
 
 
 def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any:
-    """The board's notice after the form has changed to `values`. The last refusal is cleared unless
-    the form is still refused for the same reason, as when Run was clicked before the change
-    arrived."""
+    """The board's notice without the last refusal, unless `values` are refused for the same
+    reason."""
     if not session.trouble:
         return gr.skip()
     try:
@@ -320,8 +307,7 @@ def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any
 
 
 def header_for_form(live: Live, session: TabSession, values: Sequence[Any]) -> dict[str, Any]:
-    """The header's value after the form has sent its `values`. The header says whether these differ
-    from the displayed run's."""
+    """The header's value after the form has sent its `values`."""
     try:
         session.form = request_of(values)
     except ConfigError:  # the form, or Run once it is pressed, says why
@@ -362,8 +348,8 @@ def temperature_hint(live: Live, session: TabSession) -> Any:
 
 
 def check_form(values: Sequence[Any]) -> list[Any]:
-    """The results of checking the form: the reason why it cannot run, the Run button, and the
-    controls that depend on other controls."""
+    """The reason why the form cannot run, the Run button, and the controls that depend on other
+    controls."""
     reason = refusal_words(validity(values))
     lines = [Line("error", reason)] if reason else []
     return [

@@ -1,5 +1,4 @@
-"""The Live tab's layout: the command row, the board, the settings in a drawer. Only buttons that
-run a script of the page are connected here."""
+"""The Live tab's layout: the command row, the board, the settings in a drawer."""
 
 from __future__ import annotations
 
@@ -51,10 +50,7 @@ class Live:
 
 def build_live(context: Context, chips: gr.HTML) -> Live:
     """One screen: the command row above the board; the settings slide over the board from the
-    right.
-
-    `chips`: the page's header, which shows the state of this tab's run.
-    """
+    right. `chips`: the page's header."""
     requests: list[AllRequests] = []
     with gr.Column(elem_id="live-screen", elem_classes="sp-screen"):
         with gr.Row(elem_id="live-command", equal_height=True):
@@ -98,8 +94,6 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
 
 
 def _build_drawer(context: Context, command: Command) -> tuple[gr.Button, dict[str, Any]]:
-    """Builds the settings, which slide over the board. Returns their Close button, and components
-    of `Live` by field name."""
     with gr.Column(elem_id="live-settings", elem_classes="sp-drawer"):
         close = gr.Button("Close ✕", size="sm", elem_id="live-drawer-close")
         on_change, rerun = build_rerun()

@@ -1,9 +1,8 @@
 """Run on change: editing a control runs the request again, and the previous run stays as a pale
-line. A preset chosen after a finished run of the same prompt runs even if this is switched off,
-unless the settings are open.
+line.
 
-The browser waits until no control changes any more and all fields have their values
-(ui/shared/assets/changed.js), then clicks a hidden button, whose handler the caller sets.
+The browser waits until no control changes any more and all fields have their values, then clicks a
+hidden button.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ def settled_script() -> str:
 
 
 def after_settled_script() -> str:
-    """JavaScript for a button whose answer a check must not overwrite: waits until the check has
-    ended."""
+    """JavaScript for a button whose answer a check must not overwrite: waits for the check."""
     return _script("after_settled")
 
 
@@ -75,11 +73,8 @@ def _script(name: str) -> str:
 
 
 def wire_changes(form: Form, preset_chosen: Any) -> None:
-    """Runs the script `changed` at every change of a control. A text box changes with every key, so
-    the script runs only when the box is left or submitted.
-
-    `preset_chosen`: the event that fills in a preset's fields.
-    """
+    """Runs the script `changed` when a control has changed: a text box when it is left or
+    submitted. `preset_chosen`: the event that fills in a preset's fields."""
     changed = _script("changed")
     for control in form.inputs:
         if isinstance(control, gr.Textbox):
@@ -92,11 +87,9 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
 
 
 def before_of(session: TabSession) -> Before | None:
-    """The run to compare this session's next run with: the displayed run, if it was completed.
-
-    If it was cut short, it is used only if it has a round and the session has no other run to
-    compare with. Otherwise the session's previous run to compare with stays; None if there is none.
-    """
+    """The run to compare this session's next run with: the displayed run, if it was completed. A
+    run that was cut short replaces `session.before` only if that is None and the run has a
+    round."""
     player = session.player
     if player is None:
         return session.before

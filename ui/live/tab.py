@@ -48,8 +48,8 @@ __all__ = ["Live", "build_live", "wire_live"]
 RUN = "() => { document.querySelector('#live-run').click(); }"
 STOPS = "() => [window.specscopeStops('live-stop')]"
 """A click on Stop overtakes a click on Run that is still queued. So the browser counts clicks on
-Stop (ui/shared/assets/presses.js), and each click sends the count as its last value. A Run with a
-smaller count than the session has seen was clicked before the latest Stop."""
+Stop, and each click sends the count. A Run with a smaller count than the session has seen was
+clicked before the latest Stop."""
 
 
 # -- wiring --
@@ -101,12 +101,10 @@ def wire_live(
 
 
 def _run_settled_script() -> str:
-    """JavaScript that runs the form once all fields have the values that were sent to them."""
     return f"async () => {{ await ({after_settled_script()})(); ({RUN})(); }}"
 
 
 def _with_stops(button: str) -> str:
-    """A script that replaces the last value by the count of clicks on Stop."""
     return f"(...given) => [...given.slice(0, -1), window.specscopeStops('live-{button}')]"
 
 
@@ -223,8 +221,7 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
 
 
 def _notice_while_recording(live: Live, session: TabSession) -> Values:
-    """Values that change nothing; while the opening run is recorded, a notice makes the page
-    poll."""
+    """No changes; while the opening run is recorded, a notice that makes the page poll."""
     values: Values = [gr.skip() for _ in live.outputs]
     if live.board.awaits_opening(session):
         values[live.outputs.index(live.board.notice)] = live.board.current_notice(session)
@@ -272,8 +269,6 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 
 
 def _offer_handler(live: Live) -> Callable[..., list[Any]]:
-    """The handler for a preset that the Length card or the race offers. It shows the preset in the
-    menu and sends the preset's values to the fields."""
     choose = _preset_handler(live)
 
     def take(
@@ -327,8 +322,7 @@ def send_at_temperature(
 def _send(
     session: TabSession, preset: str, values_now: Sequence[Any], values: list[Any]
 ) -> list[Any]:
-    """Records that `values` are being sent to the fields for `preset`, and returns `values`. Until
-    they arrive, the fields show `values_now`."""
+    """Records that `values` are being sent to the fields for `preset`; returns `values`."""
     session.sent = PendingFields.of(preset, values_now, values, time.monotonic())
     return values
 

@@ -1,5 +1,4 @@
-"""Handlers of the Models tab: report what a pair needs, load it, cancel loading. They are plain
-functions; ui/models_tab/tab.py connects them."""
+"""Handlers of the Models tab: report what a pair needs, load it, cancel loading."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ Values = list[Any]
 
 
 def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
-    """The form's values as a pair; `ssms` has one SSM per line. Raises ConfigError, which names the
-    field."""
+    """The form's values as a pair. Raises ConfigError, which names the field."""
     lines = [line.strip() for line in str(ssms or "").splitlines()]
     return checked_pair(llm, [line for line in lines if line], dtype, device)
 
@@ -54,8 +52,8 @@ def state_values(
     context: Context, may_load: bool, *first: Line, swap: ModelSwap | None = None
 ) -> Values:
     """The notice, the stages, the buttons Load and Cancel. `may_load`: whether the visitor may load
-    models, and so sees names and reasons. `first`: the notice's first lines. `swap`: the swap to
-    show, None for the latest."""
+    models and see names and reasons. `first`: the notice's first lines. `swap`: the swap to show,
+    None for the latest."""
     swap = context.model_host.swap if swap is None else swap
     lines = [*first, *state_lines(context.model_host, swap, may_load)]
     if not may_load:
@@ -69,8 +67,7 @@ def state_values(
 
 
 def opened_values(context: Context, may_load: bool) -> Values:
-    """The values of `state_values` when the tab is selected. A completed swap is not reported
-    again, because the table shows its models."""
+    """The values of `state_values` when the tab is selected, without a completed swap."""
     swap = context.model_host.swap
     return state_values(context, may_load, swap=ModelSwap() if swap.state == "done" else swap)
 
@@ -81,8 +78,7 @@ def _buttons(may_load: bool, loading: bool) -> tuple[gr.Button, gr.Button]:
 
 
 def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
-    """The table of models that can be loaded, with the memory they need, and the notice about the
-    free memory."""
+    """The table of models that can be loaded, and the notice about the free memory."""
 
     def work() -> Values:
         all_offers, memory = offers(context.model_host, dtype, device, may_load)
@@ -92,8 +88,7 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
 
 
 def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
-    """The notice about the memory that the form's pair needs, or why that is unknown. The state of
-    a swap has a notice of its own; in this one it would overwrite the memory."""
+    """The notice about the memory that the form's pair needs, or why that is unknown."""
 
     def work() -> dict[str, Any]:
         _require_may_load(may_load)
@@ -104,13 +99,11 @@ def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
 
 
 def no_need() -> dict[str, Any]:
-    """An empty notice of the memory check, once another pair is loaded or chosen."""
+    """An empty notice of the memory check."""
     return notice_value([])
 
 
 def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
-    """The values of `state_values` after a refused click; `lines` say why it was refused. If the
-    visitor may load models and nothing is being loaded, `lines` replace the last swap's result."""
     if context.model_host.swap.is_loading or not may_load:
         return state_values(context, may_load, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(may_load, False)]
@@ -163,8 +156,7 @@ def pick_values(
 
 
 def quick_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values]:
-    """Loads the header's offer, SmolLM2 with all SSMs that come with it; yields as `pick_values`
-    does."""
+    """Loads the header's offer, SmolLM2 with all its SSMs; yields as `pick_values` does."""
     offer = {"llm": SMOLLM2, "ssms": {"0": BUNDLED}, "load": True}
     yield from pick_values(context, may_load, offer, form)
 

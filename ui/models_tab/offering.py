@@ -52,8 +52,7 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
 
 
 def _marks(offer: Offer) -> list[dict[str, Any]]:
-    """A dict for each model of the offer. It has a loaded SSM's letter and colour slot, which are
-    the same everywhere on the page; for other models it is empty."""
+    """For each model: letter and colour slot of a loaded SSM, empty for another model."""
     ssms = itertools.count()
     return [
         {"slot": (slot := next(ssms)), "letter": letter(slot)}
@@ -101,8 +100,7 @@ def free_line(memory: MemoryNeed) -> Line:
 
 
 def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
-    """Whether a pair fits, and the memory of each of its models. `listed`: whether the table has
-    the pair's models already; if so, they are left out."""
+    """Whether a pair fits and, unless the pair is `listed`, each model's memory."""
     counts = Counter(() if listed else need.parts)
     lines = [
         Line("info", f"{f'{count} x ' * (count > 1)}{part.role} {part.name}: {_part_words(part)}.")
@@ -120,7 +118,6 @@ def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
 
 
 def _alternative(need: MemoryNeed) -> str:
-    """What to choose instead of a pair that does not fit, and whether it would fit in bfloat16."""
     if need.smaller == need.bytes:
         return "Choose smaller models or another device."
     at_least = "" if all(part.bytes for part in need.parts) else "at least "
@@ -131,7 +128,6 @@ def _alternative(need: MemoryNeed) -> str:
 
 
 def _unknown_words(need: MemoryNeed) -> str:
-    """Why the size of some models is unknown."""
     without_weights = [part.name for part in need.parts if not part.bytes and part.place == HERE]
     if without_weights:
         return f"no weights of a known kind lie in {', '.join(without_weights)}"
@@ -186,8 +182,7 @@ def _pair_name(pair: ModelPair) -> str:
 
 
 def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
-    """A line for each model: the stages of its loading and their times; no lines for visitors who
-    are not allowed to load models."""
+    """Each model's loading stages with their times; no lines without `may_load`."""
     # A failure before the first model's stages is reported by its reason alone.
     failed_early = swap.state == "failed" and len(swap.stages) < 2
     if not may_load or swap.state == "none" or failed_early:
@@ -210,5 +205,4 @@ def _model_of(stage: Stage) -> str:
 
 
 def _step_of(stage: Stage) -> str:
-    """The step of a stage, for example `weights` of `SSM 1 of 3 name: weights`."""
     return stage.words.rpartition(": ")[2] if ": " in stage.words else ""

@@ -1,9 +1,7 @@
 """Models that can be loaded and the memory they need: the loaded models, the bundled models,
 SmolLM2, models in the local cache, known pairs.
 
-Everything is read anew at each call, since caches and free memory change. No network is used:
-models that are not downloaded yet have the catalog's figures, or none. torch is imported at the
-first call.
+Everything is read anew at each call, since caches and free memory change. No network is used.
 """
 
 from __future__ import annotations
@@ -105,8 +103,7 @@ class MemoryNeed:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the pair fits; None if that is unknown. If only some sizes are known and these
-        already exceed the free memory, the pair does not fit."""
+        """Whether the pair fits; None if that is unknown."""
         if self.free is None or not all(part.bytes for part in self.parts):
             return False if self.free is not None and self.bytes > self.free else None
         return self.bytes <= self.free
@@ -123,8 +120,7 @@ def auto_words() -> str:
 
 
 def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
-    """A pair from the values of the form or of an API call. Raises ConfigError, which names the
-    field."""
+    """A pair from values of a form or an API call. Raises ConfigError, which names the field."""
     from core.models.loading.placing import DEVICES, DTYPES
 
     text("llm", llm)
@@ -244,8 +240,7 @@ def _known_offer(
 
 
 def writes_text(hub_id: str) -> bool:
-    """Whether the configuration of a cached model names a causal language model; False if the
-    configuration cannot be read."""
+    """Whether a cached model is a causal language model by its readable configuration."""
     folder = snapshot(hub_id)
     if folder is None:
         return False

@@ -1,5 +1,4 @@
-"""The Models tab: shows the loaded models and the models that can be loaded, and loads another pair
-while runs continue."""
+"""The Models tab: the loaded models, the models that can be loaded, and a form to load a pair."""
 
 from __future__ import annotations
 
@@ -72,8 +71,7 @@ class Models:
 
 
 def build_models(context: Context) -> Models:
-    """The form at the left, the table at the right; on a narrow screen the table is below the
-    form."""
+    """The form at the left, the table at the right."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=2, min_width=320, elem_classes="sp-controls"):
             gr.Markdown(INTRO)
@@ -143,8 +141,7 @@ def wire_models(
     page_tabs: gr.Tabs,
     blocks: gr.Blocks,
 ) -> None:
-    """Connects the tab's components. After a swap the header, Live's form and the lessons are
-    updated."""
+    """Connects the tab's components."""
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     state, state_outputs = _handler(models, state_values), models.state_outputs
@@ -187,8 +184,6 @@ def _may_load(models: Models, request: gr.Request) -> bool:
 
 
 def _handler(models: Models, work: Callable[..., Value]) -> Callable[..., Value]:
-    """A handler that calls `work` with the context, whether the visitor may load models, and the
-    values of the event's inputs."""
 
     def handle(request: gr.Request, *values: Any) -> Value:
         return work(models.context, _may_load(models, request), *values)
@@ -199,7 +194,6 @@ def _handler(models: Models, work: Callable[..., Value]) -> Callable[..., Value]
 def _stream_handler(
     models: Models, work: Callable[..., Iterator[Values]]
 ) -> Callable[..., Iterator[Values]]:
-    """`_handler` for a `work` that yields."""
 
     def handle(request: gr.Request, *values: Any) -> Iterator[Values]:
         yield from work(models.context, _may_load(models, request), *values)

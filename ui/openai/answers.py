@@ -1,7 +1,6 @@
 """OpenAI's response and chunk objects for `/v1`, folded from a run's events.
 
-In a response and in the chunk with the usage, the field `metrics` has vLLM's per-request metrics,
-including `speculative_decoding`.
+The field `metrics` has vLLM's per-request metrics.
 """
 
 from __future__ import annotations
@@ -92,7 +91,6 @@ class StopCut:
 
     def _unsure(self, text: str) -> int:
         """The length of the longest suffix of the text that is a proper prefix of a stop string."""
-        # A proper prefix only: `push` would have found a complete stop string.
         longest = max(map(len, self._stops), default=1) - 1
         lengths = range(min(longest, len(text)), 0, -1)
         return next((n for n in lengths if any(s.startswith(text[-n:]) for s in self._stops)), 0)
@@ -225,8 +223,7 @@ class Completion:
         }
 
     def _speculative_decoding(self) -> Json | None:
-        """vLLM's figures of the run's drafts; None for plain decoding and before the run has
-        started."""
+        """vLLM's figures of the drafts; None for plain decoding and before the run's start."""
         if self._started is None:
             return None
         config = SpeculationConfig.from_plain(self._started.config["speculation"])

@@ -23,7 +23,7 @@ from ui.server.context import Context
 __all__ = ["ApiRequest", "chat_request", "completion_request"]
 
 COMPLETION_TOKENS = 16
-"""OpenAI's default of `max_tokens` for completions. A chat answer may fill the context."""
+"""OpenAI's default of `max_tokens` for completions."""
 
 MAX_TOKENS = 1_000_000
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -204,8 +204,6 @@ def _messages(values: Any) -> tuple[dict[str, str], ...]:
 
 
 def _message(value: Any) -> dict[str, str]:
-    """A message with a role and a text. Other fields must be empty, such as `refusal` in an answer
-    that a client sends back."""
     if not isinstance(value, dict) or value.get("role") not in ROLES:
         raise ConfigError.of("messages", value, f"messages with role ({ROLES_TEXT}) and content")
     for name in value.keys() - {"role", "content"}:

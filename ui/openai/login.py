@@ -28,7 +28,6 @@ def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
 
 
 def _sent_login(header: str) -> str:
-    """USER:PASSWORD of an Authorization header; empty if it has none."""
     scheme, _, value = header.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()

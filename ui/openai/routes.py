@@ -1,7 +1,6 @@
 """`/v1/completions`, `/v1/chat/completions`, `/v1/models` and `/metrics`: routes in Gradio's app.
 
-Runs are queued and recorded like the page's runs; MAX_WAITING limits how many wait. A handler holds
-no thread while it waits for its run.
+A handler holds no thread while it waits for its run.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ Parse = Callable[[Context, Any], ApiRequest]
 
 
 def openai_routes(context: Context, auth: tuple[str, str] | None = None) -> list[Route]:
-    """The routes for `Blocks.launch(app_kwargs={"routes": ...})`. `auth`: the page's login, if it
-    has one."""
+    """Routes for `Blocks.launch(app_kwargs={"routes": ...})`; `auth`: the page's login, if any."""
     created = int(time.time())
 
     async def models(_: HttpRequest, user: str) -> Response:
@@ -181,7 +179,6 @@ async def _json(http: HttpRequest) -> Any:
 
 
 async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]:
-    """The run's events as they come; ends early if the client disconnects."""
     seen = 0
     while True:
         done = source.is_done  # read first: if it is true, the events below include the last one
@@ -199,7 +196,6 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
 async def _sse(
     http: HttpRequest, source: LiveSource, answer: Completion, usage: bool
 ) -> AsyncIterator[str]:
-    """The answer as server-sent events."""
     if (first := answer.first_chunk()) is not None:
         yield _data(first)
     async for event in _follow(http, source):
@@ -219,8 +215,7 @@ def _data(value: dict[str, Any]) -> str:
 
 
 class _RunStream(StreamingResponse):
-    """A stream of a run's answer. Stops the run when the stream ends, even if the client
-    disconnected."""
+    """A stream of a run's answer. When the stream ends, the run is stopped."""
 
     def __init__(self, source: LiveSource, content: AsyncIterator[str]) -> None:
         # Without X-Accel-Buffering nginx would hold events back until its buffer is full.

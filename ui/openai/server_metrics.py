@@ -1,8 +1,5 @@
-"""Figures of the logged runs since the server's start, as text for Prometheus under vLLM's names.
-
-The Hub passes every event that it records to ServerMetrics. So the counters equal sums over these
-runs in the log, unless some of them were deleted.
-"""
+"""Figures of the logged runs since the server's start, as text for Prometheus under vLLM's
+names."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from ui.openai.steps import DraftCounts, RoundStep, StepFold
 __all__ = ["CONTENT_TYPE", "ServerMetrics", "finish_reason"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Upper bounds in seconds. A round of a tiny model takes milliseconds; requests may wait minutes.
+# Upper bounds in seconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 FINISH_REASONS = ("stop", "length", "abort", "error")
 

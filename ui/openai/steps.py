@@ -2,8 +2,7 @@
 token tree counts as one draft, and its depth as the draft's number of tokens.
 
 `num_drafted` of a step is the depth of the verified tree minus `num_cut`, the number of levels past
-the run's last token; `RunStats.num_draft_tokens` is counted in the same way. A round without a tree
-has no draft.
+the run's last token. A round without a tree has no draft.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ class DraftCounts:
         row[step.num_accepted] += 1
 
     def histogram(self, longest: int = 0) -> list[int]:
-        """Entry j: the number of drafts of which j tokens were accepted. At least `longest` + 1
-        entries."""
+        """`longest` + 1 entries or more; entry j: how many drafts had j tokens accepted."""
         size = max(longest, max(self.by_length, default=0)) + 1
         counts = [0] * size
         for row in self.by_length.values():

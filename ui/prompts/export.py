@@ -48,7 +48,6 @@ def rows_csv(
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with each list as the text of one cell."""
     return {name: _cell(value) for name, value in row.items()}
 
 

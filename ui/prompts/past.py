@@ -1,7 +1,4 @@
-"""Past runs prompt by prompt: which runs are read, their domains, their rows.
-
-The module reads the run log and uses no component. The Prompts tab and `/prompt_rows` use it.
-"""
+"""Past runs prompt by prompt: which runs are read, their domains, their rows."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from ui.server.context import Context, StoreApi
 __all__ = ["MOST_RUNS", "FoundPrompts", "PastSearch", "read_past_runs"]
 
 MOST_RUNS = 200
-"""How many runs a search reads at first, and how many `PastSearch.more` adds; reading a run takes
-milliseconds."""
+"""How many runs a search reads at first, and how many `PastSearch.more` adds."""
 MOST_PLAIN = 1000
 """The number of latest plain runs among which baselines are searched."""
 SHOWN_EVERY = 25
@@ -91,8 +87,7 @@ def _completed_runs(context: Context, owner: str | None, limit: int, **filters: 
 
 
 class _Domains:
-    """Finds the domain of a run's prompt: the domain in the run's study, else the domain known for
-    the prompt's text. Each stored study is read once."""
+    """The domain of a run's prompt in its study, else the domain known for the prompt's text."""
 
     def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store

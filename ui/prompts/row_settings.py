@@ -1,5 +1,5 @@
 """The settings of a past run except prompt and seed. They identify a row of the Prompts tab, give
-the row its name, and determine which plain runs are its baseline. All functions are pure."""
+the row its name, and determine which plain runs are its baseline."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ui.words.settings import OWN, Settings, settings_of
 __all__ = ["RowSettings", "labels_of", "settings_of_run"]
 
 MOST_DIFFERENCES = 3
-"""The most differences from the defaults in a name, unless more are needed to make the name
-unique."""
+"""The most differences in `RowSettings.short`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,7 @@ class RowSettings:
 
 
 def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RowSettings:
-    """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured; a run
-    that shared the LLM with other requests has another row and another baseline than a run that did
-    not."""
+    """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured."""
     request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]
@@ -86,8 +83,7 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
 
 def labels_of(settings: Iterable[RowSettings]) -> dict[RowSettings, str]:
     """A unique name for each of `settings`: the preset or the differences from the defaults, then
-    the parts in which settings with the same `short` differ. If the name is still not unique, a
-    number follows."""
+    the parts in which settings of the same `short` differ, then a number if still needed."""
     by_short: dict[str, list[RowSettings]] = {}
     for one in dict.fromkeys(settings):
         by_short.setdefault(one.short, []).append(one)
@@ -116,8 +112,7 @@ def _label(short: str, one: RowSettings, group: list[RowSettings]) -> str:
 
 
 def _auto_words(started: RunStarted) -> str:
-    """The node limit that `auto` resolved to, in words, if it depends on measured times; else
-    empty."""
+    """The node limit that `auto` resolved to, if it depends on measured times; else empty."""
     try:
         speculation = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
     except ConfigError:  # settings of another version

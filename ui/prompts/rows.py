@@ -1,7 +1,7 @@
 """Acceptance prompt by prompt: the rows of the Prompts tab, from a study or from past runs.
 
-The functions are pure: they make plain values of measurements. A row is one prompt with one kind of
-settings, and its figures cover all runs of that prompt with these settings.
+A row is one prompt with one kind of settings, and its figures cover all runs of that prompt with
+these settings.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
 
 
 def _time_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt gains most in time, or why the measurements do not show one; empty with fewer
-    than two speed-ups to compare."""
+    """Which prompt gains most in time, or why none is shown to; empty with fewer than two
+    speed-ups."""
     by_time = sorted(
         (line for line in lines if line.row.ratios), key=lambda line: -(line.row.ratio or 0.0)
     )
@@ -149,8 +149,6 @@ def _gain_text(line: PromptLine) -> str:
 
 
 def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
-    """A prompt's gain and the reason for it. If other prompts have the same gain, the gain and the
-    number of these prompts, without a reason."""
     row, quoted = line.row, quote(" ".join(line.text.split()))
     ties = sum(_gain_text(other) == _gain_text(line) for other in lines) - 1
     if ties:  # the reasons of tied prompts differ
@@ -212,9 +210,8 @@ def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
 
 
 def _speed_up_notes(row: PromptRow) -> dict[str, str]:
-    """`spread`: the lowest and the highest of the row's speed-ups, or that there is just one;
-    `noise`: which part of the speed-ups the row's tokens per pass cannot explain, or that the
-    speed-ups differ too much."""
+    """`spread`: the range of the row's speed-ups, or that there is just one. `noise`: why the
+    speed-up may be noise, or that the speed-ups differ too much."""
     if row.ratio is None:
         return {"spread": "", "noise": ""}
     ratio = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)
@@ -226,7 +223,6 @@ def _speed_up_notes(row: PromptRow) -> dict[str, str]:
 
 
 def _idle_words(idle: str | None) -> str:
-    """Why the figures of drafts are missing; empty if they are not missing."""
     if idle is None:
         return ""
     return f"did not draft: {idle}" if idle else "did not draft"

@@ -1,4 +1,4 @@
-"""Figures of past runs for the Prompts tab; those of the MOST_CACHED runs used last are cached."""
+"""Figures of past runs for the Prompts tab, with a cache of the MOST_CACHED runs used last."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Prompts:
 
     @property
     def pictures(self) -> StudyPictures:
-        """The outputs that show a study. Showing a study removes the notice about past runs."""
+        """The outputs that show a study."""
         outputs = (self.table, self.past.status, self.past.more_button)
         return StudyPictures(outputs, partial(study_updates, self.context))
 
@@ -167,8 +167,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
 
 
 def study_updates(context: Context, opened: OpenedStudy | None) -> list[Any]:
-    """The table of a study, or the text EMPTY if there is none; clears the notice about past
-    runs."""
+    """The table of a study, or EMPTY without one; clears the notice about past runs."""
     if opened is None:
         return [{"of": "", "empty": EMPTY}, *hide_past_message()]
     study, results, _ = opened
@@ -190,7 +189,7 @@ def _drafters(context: Context) -> tuple[str, ...]:
 def wire_prompts(
     prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab, tabs: gr.Tabs, sessions: Sessions
 ) -> None:
-    """Connects the tab's components; a prompt's run opens in Sessions."""
+    """Connects the tab's components."""
     context, board, pictures = prompts.context, prompts.board, prompts.pictures
     wire_prompt_source(prompts.source)
     wire_study_board(board, visitor, tab, pictures)

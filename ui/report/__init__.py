@@ -1,9 +1,5 @@
 """A run as one HTML file: it opens from disk, needs no network and replays the run with the page's
-pictures.
-
-`report_html(events)` returns the file's text. `python -m ui.report EVENTS.jsonl OUT.html` writes
-the file for the output of `python -m core --events`.
-"""
+pictures."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A delta is a list of up to three parts: a dict of new values, a dict of deltas for keys whose old
 and new values are both dicts (unless only the old one is empty), and a list of removed keys. Empty
-parts at the end are left out. `assets/deltas.js` applies deltas.
+parts at the end are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The HTML file itself: a head with facts about the run, elements for the pictures, encoded data.
-
-In the head, `_text` escapes texts of models and visitors. In the data these texts are encoded, and
-the pictures turn them into text nodes.
-"""
+"""The HTML file itself. In the head, `_text` escapes texts of models and visitors; the data is
+encoded."""
 
 from __future__ import annotations
 
@@ -45,9 +42,9 @@ def report_html(
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
     `baseline`: plain decoding of the same request, for the speed-up; None if it was not measured.
     `regret`: the regret of a routed run; None if it was not counted. `limits`: how much of a long
-    run is kept (ui/report/recording.py). `on_progress` is called with the fraction done, once per
-    stage. The same events, baseline, regret and limits give the same text. Raises ConfigError
-    unless `events` are the events of one run.
+    run is kept. `on_progress` is called with the fraction done, once per stage. The same events,
+    baseline, regret and limits give the same text. Raises ConfigError unless `events` are the
+    events of one run.
     """
     recording = record(events, baseline, limits, on_progress, regret)
     view = recording.view
@@ -76,7 +73,6 @@ def _text(text: str) -> str:
 
 
 def _places() -> dict[str, str]:
-    """The element of each picture, by the picture's name."""
     place = Template(
         '<div class="rp-picture" id="report-$name" data-label="$label" '
         'style="min-height:${height}px">'
@@ -96,7 +92,6 @@ def _places() -> dict[str, str]:
 def _facts(
     view: View, recording: Recording, baseline: Baseline | None, regret: Regret | None
 ) -> Iterable[tuple[str, str]]:
-    """Name and value of each line of the head."""
     started = view.started
     assert started is not None
     for role, name in (("llm", "LLM"), ("ssm", "SSMs")):
@@ -120,7 +115,6 @@ def _model(model: ModelInfo) -> str:
 
 
 def _figures_sentence(view: View, baseline: Baseline | None) -> str:
-    """The run's figures in a sentence."""
     stats = view.stats
     rounds = number_of(stats.num_rounds, "round")
     amount = f"{number_of(stats.num_new_tokens, 'token')} in {rounds}"

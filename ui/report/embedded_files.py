@@ -1,8 +1,8 @@
 """The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
 
 The page's scripts are modules that import each other by path. In the report, names replace these
-paths, and an import map has a module for each name. Of the page's modules only `place.js`, which
-locates files, is replaced by a module of the report.
+paths, and an import map has a module for each name. `place.js`, which locates files, is replaced by
+a module of the report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "seal", "s
 
 REPORT_ASSETS = Path(__file__).parent / "assets"
 FONTS = "templates/frontend/static/fonts"
-# Family, folder, file, weight of the page's fonts (ui/components/theme.py).
+# Family, folder, file, weight of the page's fonts.
 FACES = (
     ("IBM Plex Sans", "IBMPlexSans", "Regular", 400),
     ("IBM Plex Sans", "IBMPlexSans", "Bold", 700),
@@ -61,14 +61,13 @@ def scripts_data() -> str:
 
 
 def _mapped_imports(script: str) -> str:
-    """Replaces paths such as `./dom.js` by names in the import map, because a module without a URL
-    cannot resolve `./`."""
+    """Replaces paths by names in the import map: a module without a URL has no `./`."""
     return re.sub(IMPORTED, r'\1"specscope/\2"', script)
 
 
 @cache
 def plotly_data() -> str:
-    """plotly.js, which draws two of the charts, encoded by `seal`."""
+    """plotly.js, encoded by `seal`."""
     return seal(asset_texts()[PLOTLY])
 
 
@@ -82,8 +81,7 @@ def styles() -> str:
 
 @cache
 def fonts_css() -> str:
-    """The page's fonts as `@font-face` rules with data, so that texts are as wide as on the
-    page."""
+    """The page's fonts as `@font-face` rules, so that texts are as wide as on the page."""
     rules = []
     for family, folder, file, weight in FACES:
         path = files("gradio") / FONTS / folder / f"{folder}-{file}.woff2"

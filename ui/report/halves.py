@@ -18,8 +18,7 @@ __all__ = ["round_values", "inspector_values", "position_values"]
 
 Value = dict[str, Any]
 
-# Fields of these pictures that the half of the selected round leaves out. They depend on the
-# position in the run; `node` is set by `assets/recording.js`.
+# Fields of these pictures that the half of the selected round leaves out.
 BY_POSITION = {
     "tree": ("run", "drafters", "rest", "node"),
     "proposals": ("run", "drafters", "rule", "history", "helped"),
@@ -57,10 +56,8 @@ def round_values(frame: Frame) -> Value:
 def position_values(
     frame: Frame, baseline: Baseline | None, by_round: Value, cache: dict[int, Value] | None = None
 ) -> Value:
-    """The half that depends on the position in the run, as slow motion shows it.
-
-    `by_round`: the other half, whose fields are left out. `cache`: as in `picture_values`.
-    """
+    """The half that depends on the position in the run, without fields of `by_round`, the other
+    half. `cache`: as in `picture_values`."""
     values = picture_values(replace(frame, mode="slow"), baseline, cache=cache)
     return {
         name: {key: inner for key, inner in value.items() if key not in by_round.get(name, {})}

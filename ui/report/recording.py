@@ -11,8 +11,7 @@ Most of the data is in three parts:
 - `nodes`: for each node of each round, the inspector's values if the node is selected, as a delta
   for each recorded stage.
 
-`assets/recording.js` combines the three parts again. A long run is stored in part, with a note that
-says so.
+A long run is stored in part, with a note that says so.
 """
 
 from __future__ import annotations
@@ -68,11 +67,8 @@ def record(
     on_progress: Callable[[float], None] | None = None,
     regret: Regret | None = None,
 ) -> Recording:
-    """Steps through a run and stores its values. Raises ConfigError unless `events` are the events
-    of one run, RunStarted first.
-
-    `on_progress` is called with the fraction done, 0 to 1.
-    """
+    """Steps through a run and stores its values. `on_progress` gets the fraction done, 0 to 1.
+    Raises ConfigError unless `events` are the events of one run, RunStarted first."""
     if not events or not isinstance(events[0], RunStarted):
         raise ConfigError.of("events", type(events[0]).__name__ if events else "empty", BEGINNING)
     if len({event.run_id for event in events}) > 1:
@@ -96,13 +92,11 @@ BEGINNING = "the events of one run, RunStarted first"
 
 
 def _answer(events: Sequence[Event], baseline: Baseline | None) -> Answer | None:
-    """The answer that plain decoding wrote the same text; None unless the baseline says so."""
     return identical(reduce_all(events)) if baseline and baseline.same_text else None
 
 
 def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer | None) -> Value:
-    """What the report opens with: the number of the round that the page shows at a run's end, and
-    the notice that it shows then."""
+    """The number of the round and the notice that the page shows at a run's end."""
     player = Player(source)
     player.advance(0.0)
     frame = replace(player.frame(), answer=answer)
@@ -151,8 +145,6 @@ class _Tape:
         self.last = frame
 
     def _is_recorded(self, frame: Frame) -> bool:
-        """Whether the frame is recorded: at the end of every round; within a round only if `every`
-        is 1."""
         return self.every == 1 or frame.at_end or frame.detail is None or _is_complete(frame)
 
     def _add_stop(self, frame: Frame, by_round: Value) -> None:
@@ -214,9 +206,8 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """The numbers of the rounds whose trees are stored, and a note if some rounds are left out. The
-    rounds with the most accepted tokens are stored, as many as `limits.bytes` allows but at least
-    one."""
+    """Numbers of the rounds whose trees are stored, and a note if some are left out: the rounds
+    with the most accepted tokens, at least one, up to `limits.bytes`."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(
         tape.round_chains, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True
@@ -239,7 +230,6 @@ def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tu
 
 
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:
-    """The notice above the pictures, without the settings, which are in the report's head."""
     return notice_value(run_lines(frame, baseline, frame.answer))
 
 

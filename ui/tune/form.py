@@ -1,8 +1,5 @@
 """Tune's form: a base configuration, up to three axes that vary its fields, prompts, sampling,
-repeats.
-
-Makes the controls and, from their values, a study for the loaded models; measures nothing.
-"""
+repeats."""
 
 from __future__ import annotations
 
@@ -47,8 +44,7 @@ __all__ = [
 LIVE = "Live's settings"
 NO_FIELD = ""
 MENU_FIELDS = ("draft", "combine", "routing", "weights", "length", "verify", "pipeline")
-"""Fields that allow only a few values, which are picked from a menu. Values of other fields are
-typed."""
+"""Fields whose values are picked from a menu; values of other fields are typed."""
 INITIAL_VALUES = MappingProxyType(
     {
         "drafters": "first | all | all,ngram",
@@ -70,8 +66,8 @@ INITIAL_AXES = (
     (TEMPERATURE, "0, 0.8"),
     ("max_tree_nodes", "64"),
 )
-"""The axes of a new form, which measure how acceptance falls with length and temperature. A budget
-of 64 nodes cuts few drafts, so that different lengths give different trees."""
+"""The axes of a new form. A budget of 64 nodes cuts few drafts, so that different lengths give
+different trees."""
 INITIAL_TOKENS, INITIAL_REPEATS = 64, 1
 SEED_INFO = "Of the first repeat; each later repeat adds 1. Empty: one is drawn and recorded."
 
@@ -183,8 +179,7 @@ def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr
 
 
 def base_menu(own: dict[str, Any] | None) -> gr.Dropdown:
-    """An update of the possible bases: built-in presets that draft, the visitor's own presets, and
-    Live's form."""
+    """The possible bases: built-in presets that draft, the visitor's presets, Live's form."""
     return gr.Dropdown(choices=_bases(own))
 
 
@@ -203,7 +198,7 @@ def study_request(
     values: Sequence[Any],
 ) -> GridRequest:
     """Values of `TuneForm.inputs` -> the study. `own`: the visitor's own presets; `live`: the
-    values of Live's form. Raises ConfigError; it names the field that is wrong."""
+    values of Live's form. Raises ConfigError, which names the field."""
     # In the order of `TuneForm.inputs`: the base, 3 values of each axis, 5 of the prompts, the
     # sampling, the repeats.
     base, rest = values[0], list(values[1:])
@@ -222,8 +217,7 @@ def study_request(
 
 
 def axes_of_entries(entries: Sequence[Sequence[Any]]) -> list[Axis]:
-    """(field, typed, picked) of each axis -> the axes that have a field. ConfigError for wrong
-    values, or if no axis has a field."""
+    """Axes of (field, typed, picked). Raises ConfigError for wrong values or no field."""
     axes = []
     for field, typed, picked in entries:
         if field in MENU_FIELDS:
@@ -244,8 +238,8 @@ def grid_study(
     repeats: int,
     chat: bool,
 ) -> GridRequest:
-    """The study of a grid, plain decoding first. No run uses state of earlier runs (`carry_over`).
-    No run records alternatives, since recording would add to its times. Raises ConfigError."""
+    """The study of a grid, plain decoding first. No run uses `carry_over` or records alternatives.
+    Raises ConfigError."""
     if len(axes) > AXES:
         raise ConfigError.must_be("fields", [axis.field for axis in axes], f"at most {AXES} fields")
     base = replace(base, carry_over=False, record_top_k=0)
@@ -267,8 +261,7 @@ def grid_study(
 
 
 def _check_used(axis: Axis, configurations: Sequence[Configuration], temperature: float) -> None:
-    """ConfigError for a field that no configuration of the grid uses: only noise would distinguish
-    its values."""
+    """Raises ConfigError for a field that no configuration of the grid uses."""
     idle = [idle_fields(one.speculation.to_plain()).get(axis.field, "") for one in configurations]
     if not all(idle):
         return

@@ -1,7 +1,4 @@
-"""A grid as plain rows, for files and endpoints: a row for each point, or a row for each run. Pure.
-
-Values that were not measured are None; so is the interval of a single group, which has no spread.
-"""
+"""A grid as plain rows, for files and endpoints. Values that were not measured are None."""
 
 from __future__ import annotations
 
@@ -26,11 +23,7 @@ Row = dict[str, Any]
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Rows for plain decoding at each temperature, then for each point, then for the refused
-    points. `found` marks the best point at each temperature and the points within noise of it.
-
-    `refused`: all points that cannot run, if known. From a stored study only those refused
-    points are known each of whose values also occurs in a point that can run.
-    """
+    points. `refused`: all points that cannot run, if known."""
     rows = []
     for temperature, row in tuned.plains.items():
         figures = {**_fields(tuned, {TEMPERATURE: temperature}), **_figures(row, None, tuned.over)}
@@ -76,7 +69,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _fields(tuned: Tuned, point: Mapping[str, Any]) -> Row:
-    """The point's value on each axis; None on an axis without a value, as for plain decoding."""
+    """The point's value on each axis; None on an axis without a value."""
     values = {axis.field: point.get(axis.field) for axis in tuned.grid.axes}
     return {field: None if value is None else value_text(value) for field, value in values.items()}
 

@@ -1,8 +1,4 @@
-"""The Tune tab: measures a grid of settings on prompts and shows the best.
-
-The board (ui/shared/study_board.py) shows the progress; this module makes the study, and shows the
-results.
-"""
+"""The Tune tab: measures a grid of settings on prompts and shows the best."""
 
 from __future__ import annotations
 
@@ -138,8 +134,7 @@ def grid_request_of(
 def plan_values(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> list[Any]:
-    """The notice of what the button `start` would measure, and the button, which cannot be pressed
-    if the form has an error."""
+    """The notice of what would be measured, and the button `start`, inactive after an error."""
 
     def work() -> list[Any]:
         grid_request = grid_request_of(context, own, live, values)
@@ -169,8 +164,7 @@ def picture_values(opened: OpenedStudy | None) -> list[Any]:
 
 
 def _run_line(study: Study, results: Results) -> Line:
-    """The runs' token limit, Live's node budget if the node budget is an axis, and settings that
-    came from the server."""
+    """The runs' token limit, Live's node budget if this is an axis, the server's settings."""
     varies_nodes = any(field == "max_tree_nodes" for field, _ in study.axes)
     budget = f"Live's specinfer has {PAGE_NODES} nodes." if varies_nodes else ""
     words = (limit_words(study), budget, machine_words(results))
@@ -178,9 +172,8 @@ def _run_line(study: Study, results: Results) -> Line:
 
 
 def point_reset(opened: OpenedStudy | None) -> list[Any]:
-    """Updates of the chosen point's panel, the choice and the button that uses it. Without a study
-    they are emptied. With a study nothing changes, since the table's script then requests a point
-    (assets/points.js)."""
+    """Updates of a point's panel, the choice and the button that uses it: without a study empty,
+    else unchanged, since the table's script then requests a point."""
     if opened is not None:
         return [gr.skip(), gr.skip(), gr.skip()]
     return [gr.update(value={}), None, gr.Button(interactive=False)]

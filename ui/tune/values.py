@@ -1,8 +1,6 @@
 """What Tune shows of a grid: the values of two pictures, of the table and of a point's runs.
 
-Pure: a study with its results in, dicts out. `grid.js`, `points.js` (ui/components/assets) and
-`point.js` (ui/shared/assets) draw them. Two axes make a map (with a menu for the values of a
-third), one axis a line.
+Two axes make a map and one axis a line; a third axis has a menu.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ ACCEPTED = GLOSSARY["accepted_per_pass"]
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A point's figure and the ends of its interval, None if unknown; `spread`: what interval it
-    is, in words."""
+    """A figure and its interval, None if unknown; `spread`: the kind of interval, in words."""
 
     value: float | None
     low: float | None
@@ -170,8 +167,7 @@ def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
 
 
 def _with_interval(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
-    """The value with its interval. The interval of a single group is left out: it would be a point,
-    as if the value were certain."""
+    """The value with its interval; the interval of a single group, a point, is left out."""
     if estimate is None or estimate.groups < 2:
         return _Figure(value, None, None)
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
@@ -218,7 +214,6 @@ def _axis_values(grid: Grid, point: Mapping[str, Any]) -> list[Any]:
 
 
 def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
-    """The caption of a saved picture of the table: what was measured, and how."""
     sampling = study.sampling
     count_words = (
         (len(tuned.rows), "point"),
@@ -263,7 +258,6 @@ def _spread_cell(ratio: Estimate | None) -> dict[str, Any]:
 
 
 def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
-    """A point that cannot run: its values, and the reason in place of its figures."""
     values = _axis_values(grid, one.point)
     cells = [*(_cell(value_text(value), value) for value in values), _cell(one.reason)]
     return {
@@ -287,8 +281,7 @@ def _cell(text: str, value: Any = None) -> dict[str, Any]:
 
 
 def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dict[str, Any]:
-    """A point's figures and its runs so far, in the order of measuring; {} if there is no such
-    point."""
+    """A point's figures and its runs so far; {} if there is no such point."""
     if not 0 <= point < len(tuned.rows):
         return {}
     row = tuned.rows[point]

@@ -35,7 +35,7 @@ def wire_tune(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connect the tab's components. `own`: the visitor's own presets."""
+    """Connects the tab's components. `own`: the visitor's own presets."""
     context = tune.board.context
     _wire_form(tune, own, tab, live)
     wire_study_board(tune.board, visitor, tab, tune.pictures)
@@ -77,7 +77,6 @@ def _wire_results(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """The chosen point goes into Live, a run opens in Sessions, results are saved as CSV."""
     context = tune.board.context
 
     def use(request: gr.Request, key: str, chosen: dict[str, Any]) -> Request:

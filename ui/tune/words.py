@@ -1,8 +1,4 @@
-"""Sentences about a grid: the number of runs, what cannot run, the results.
-
-Pure. The sentences say so if a result is slower than plain decoding, or if noise hides a
-difference.
-"""
+"""Sentences about a grid: the number of runs, what cannot run, the results."""
 
 from __future__ import annotations
 
@@ -39,8 +35,7 @@ __all__ = [
 ]
 
 MAX_NAMED = 3
-"""The most points that a sentence names, and the most reasons and groups with a line of their
-own."""
+"""The most points in a sentence, and the most reasons or groups with a line of their own."""
 
 
 def grid_title(grid: Grid, prompts: int) -> str:
@@ -81,7 +76,7 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
 
 
 def run_count(study: Study) -> str:
-    """The number of the study's runs in words, such as `120 runs`."""
+    """The number of the study's runs in words."""
     return number_of(len(study), "run")
 
 
@@ -101,15 +96,13 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
 
 
 def sample_words(study: Study) -> str:
-    """Says that each speed is one sample, if each point ran once on each prompt; empty if there are
-    several repeats."""
+    """Says that each speed is one sample; empty if there are several repeats."""
     return f"On each prompt the speeds are {SINGLE}." if study.repeats == 1 else ""
 
 
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
-    """The best point at each temperature, the points within noise of it, whether the best point is
-    faster than plain decoding, points that drafted alike, acceptance by temperature, whether the
-    texts are the same, and points that cannot run."""
+    """The results: the best point at each temperature, and what the measurements say about the
+    others."""
     if not tuned.bests:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     lines: list[Line] = []
@@ -125,8 +118,7 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
 
 
 def no_gain_words(tuned: Tuned, best: int) -> str:
-    """Why the measurements do not show that the best point is faster than plain decoding; empty if
-    they do."""
+    """Why the best point is not shown to be faster than plain decoding; empty if it is."""
     row = tuned.rows[best]
     if row.ratio is not None and row.ratio.groups < 2:
         return SINGLE
@@ -138,10 +130,9 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
-    """The best point at its temperature. The line is `good` if the measurements show that this
-    point beats plain decoding. It is `warn` if several samples show that no point does, or leave
-    this open. Otherwise it is `info`, and so is the line of a point that is the only one at its
-    temperature."""
+    """The best point at its temperature. The line is `info` if this is the only point at its
+    temperature. Else it is `good` if the measurements show that the point beats plain decoding, and
+    `warn` if several samples show that no point does, or leave this open; otherwise `info`."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
     if at and len(tuned.beside(best)) == 1:
@@ -213,7 +204,6 @@ def _noise_lines(study: Study, tuned: Tuned, best: int) -> list[Line]:
 
 
 def _elsewhere_words(study: Study, tuned: Tuned) -> str:
-    """Why Live may disagree: what the interval does not cover."""
     over = "" if tuned.over == "repeat" else ", not over runs at other times"
     return (
         f"{sample_words(study)} The interval is over these {tuned.over}s{over}: a run in Live, of "
@@ -223,8 +213,6 @@ def _elsewhere_words(study: Study, tuned: Tuned) -> str:
 
 
 def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
-    """Why points are within noise of the best point: their intervals overlap the best point's
-    interval, or they drafted and accepted the same numbers of tokens as the best point."""
     twins = {i for group in tuned.alike if best in group for i in group}
     unclear = "these measurements cannot tell which is faster"
     if twins.issuperset(good):
@@ -234,8 +222,7 @@ def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
 
 
 def _alike_lines(tuned: Tuned) -> list[Line]:
-    """Points that drafted and accepted the same numbers of tokens in every round: a difference
-    between their speeds is noise, or the cost of the setting."""
+    """Points that drafted and accepted the same numbers of tokens in every round."""
     lines = []
     for group in sorted(tuned.alike, key=len, reverse=True)[:MAX_NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
@@ -256,7 +243,6 @@ def _alike_lines(tuned: Tuned) -> list[Line]:
 
 
 def _worth_lines(tuned: Tuned, best: int) -> list[Line]:
-    """A warning if the best point is not faster than plain decoding, or drafts nothing."""
     row = tuned.rows[best]
     if row.ratio is None:
         return []
@@ -268,7 +254,6 @@ def _worth_lines(tuned: Tuned, best: int) -> list[Line]:
 
 
 def _temperature_lines(tuned: Tuned) -> list[Line]:
-    """How acceptance changed with the temperature, if the temperature is an axis."""
     rates: dict[float, list[float]] = {}
     for point, row in zip(tuned.grid.points, tuned.rows, strict=True):
         if TEMPERATURE in point and row.draft_acceptance_rate is not None:
@@ -284,8 +269,6 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
 
 
 def _idle_words(tuned: Tuned, best: int) -> str:
-    """The sentences for a best point that is plain decoding in effect, as with speculation_length
-    0."""
     at = _at_words(tuned, best)
     words = (
         f"The best point{at} drafts nothing, so it is plain decoding: their speeds differ by "

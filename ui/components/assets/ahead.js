@@ -6,7 +6,6 @@ import { byKey } from "./palette.js";
 import { GLOSSARY } from "./quantities.js";
 import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
 
-// Marks in the bars of the lanes, besides colour.
 export const MARKS = { hit: "✔", miss: "✗" };
 
 const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["open", "not used"]];
@@ -97,7 +96,7 @@ function nothingAhead(value) {
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
 }
 
-// Whether rounds are faster with drafting ahead, if that was measured; else saved against wasted drafting time.
+// Whether rounds are faster with drafting ahead, if a trial measured it; else saved against wasted drafting time.
 function verdict(value) {
   const trial = last(entries(value.trials));
   if (trial) return ofTrial(trial);
@@ -122,14 +121,13 @@ function ofTrial([round, trial]) {
   return `${intro}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
 }
 
-// Faster rounds although no draft made ahead was used: chance, after six rounds (a trial) or more. Empty if one was used.
+// Words for faster rounds although no draft made ahead was used; else empty.
 function chanceText({ kind, on, asked: numAsked, used }) {
   if (kind !== "ahead" || !on || used !== 0) return "";
   return numAsked < 6 ? "though nothing drafted ahead had been used in this run"
     : "by chance: nothing drafted ahead had been used";
 }
 
-// The results of auto's trials, in the order of the rounds.
 function trials(value) {
   const descriptions = entries(value.trials).map(([round, { ms: withIt, without, on }]) => (
     `round ${Number(round) + 1}, ${ms(withIt)} a round with it and ${ms(without)} without: on ${on ? "with" : "without"} it`
@@ -199,10 +197,10 @@ function noPredictionText({ policy, pipeline, predicts, predicting }) {
   return expected && !predicts ? `Only length=${predicting} predicts how long a round will take.` : "";
 }
 
-// What the measured time has, where it differs from the time that the round "took", from its first stage to its last.
+// How the measured time `ms` differs from `all`, the time from the round's first stage to its last.
 const measuredWhat = ({ ms: took, all = 0 }) => (!all || ms(took) === ms(all) ? "" : took > all ? " with the pause before it" : " in its stages");
 
-// Why the measured time `ms`, which is the predicted quantity, differs from `all`, the time from the first stage to the last.
+// Why `ms` and `all` differ, in sentences.
 function leftOut(value, { ms: took, hid = 0, all = 0 }) {
   if (all && isNoticeable(took - all, all)) return ` From its first stage to its last it took ${ms(all)}. The measured time also has the host's work since the previous round, and sums overlapping stages.`;
   const parts = [];
@@ -231,7 +229,7 @@ function lines(value, rounds) {
   };
 }
 
-// The figures of both charts as a table, a row for each round that has any; null if none has.
+// The figures of both charts as a table; null if there are none.
 export function aheadTable(value) {
   const rounds = [...new Set([...Object.keys(value.hits ?? {}), ...Object.keys(value.rounds ?? {})])].map(Number);
   if (!rounds.length) return null;

@@ -1,5 +1,4 @@
-// Plotly for the charts. Its script is loaded once: when the first chart is drawn, or earlier if no picture was drawn for a while.
-// Every drawing is a Plotly.react.
+// Plotly for the charts. Its script is loaded when the first chart is drawn, or earlier if no picture was drawn for a while.
 
 import { h, set } from "./dom.js";
 import { sinceDrawing } from "./frame.js";
@@ -8,14 +7,12 @@ import { scaleOf, sizeOf } from "./measure.js";
 import { plotlyAddress } from "./place.js";
 import { percent } from "./text.js";
 
-// Least milliseconds between two drawings of one chart; a Plotly.react takes 10 to 40 ms. The two differ, so that both
-// charts are seldom drawn in one frame.
+// Least milliseconds between two drawings of one chart. The values differ, so that both charts are seldom drawn in one frame.
 export const CHART_PACE = { lengths: 430, timeline: 510 };
 
 let loading = null;
 
-// Our own reference, taken as soon as the script has loaded: another component may later put a different plotly.js under the
-// same global name.
+// Our own reference: another component may later put a different plotly.js under the same global name.
 function plotly() {
   loading ??= plotlyAddress().then(load).catch((error) => {
     loading = null;
@@ -135,13 +132,11 @@ export function axis(look, extra = {}) {
   };
 }
 
-// Percentages as everywhere on the page, with a space before the sign.
 export function shareTicks(steps) {
   const shares = Array.from({ length: steps + 1 }, (_, i) => i / steps);
   return { tickvals: shares, ticktext: shares.map((share) => percent(share)) };
 }
 
-// The selected round's column, from `x0` to `x1`.
 export const band = (look, x0, x1) => ({
   type: "rect", xref: "x", yref: "y domain", x0, x1, y0: 0, y1: 1, layer: "below", fillcolor: look.soft, line: { color: look.accent, width: 1.5 },
 });

@@ -1,5 +1,5 @@
-// The reasons for the selected round's length and for the next one, in the length policy's words; its estimates for each
-// candidate length, and what the node budget allowed.
+// The reasons for the selected and the next round's length, in the length policy's words; its estimates for each candidate
+// length; what the node budget allowed.
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
@@ -46,7 +46,6 @@ export function createChoice(panel) {
   };
 }
 
-// For a length that never changes: the presets that adapt it, as buttons where the page can run them.
 function offer(panel, node, presets) {
   node.hidden = !presets.length;
   if (node.hidden || node.childElementCount) return;
@@ -86,12 +85,12 @@ function candidates(value) {
   };
 }
 
-// The resolved node budget and what it prevents; `deep`: how deep drafts can be, if the round's own sentence does not say it.
+// The resolved node budget and what it prevents; `deep`: how deep drafts can be.
 const bounds = (value) => [value.budget, value.deep].filter(Boolean).join(" ");
 
 const lately = (value) => (value.lately ? `Recently measured: ${amount(TPS, value.lately)} ${SPEED}.` : "");
 
-// The reason and the estimates of each length in the selected round; null without drafters.
+// The reason and the estimates of each length in the selected round; null without a length policy.
 export function choiceTable(value) {
   if (!value.policy) return null;
   const rows = entries(value.estimates).map(([length, { n, t, ms: took, tps }]) => [

@@ -1,5 +1,4 @@
-// The configurations of a comparison, a row for each with its figures; below the table, in words, why one was slower. A click
-// on a name opens its run in Sessions.
+// The configurations of a comparison, a row for each with its figures; sentences below the table.
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";
@@ -8,7 +7,7 @@ import { fixed, prose } from "./text.js";
 
 const MEDIANS = "Figures are medians; the speed-up is the median of each repeat's own ratio, since load drifts.";
 
-// The most important first: on a phone the columns after the speed-up are out of sight until scrolled to.
+// The most important first: on a phone the last columns are out of sight.
 const COLUMNS = described([
   { key: "mean_acceptance_length" },
   { key: "ratio", of: "speedup", note: interval, noted: (row) => row.ratio_spread,
@@ -91,7 +90,6 @@ function same(row) {
     glyph && h("span", { "aria-hidden": "true" }, `${glyph} `), row.same);
 }
 
-// Why the text differs, why a configuration was slower, what is noise: whole sentences below the table.
 function sentences(row) {
   const notes = ["tie", "bug", "differs", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
   // The chart of the stages shows one run, whose times differ from these means.

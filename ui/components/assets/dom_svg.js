@@ -9,7 +9,7 @@ const MARGIN = 20;
 const TITLE = 34;
 const TITLE_TYPE = { "font-size": 17, "font-weight": 600 };
 const CAPTION = { size: 14, line: 20, least: 400 };
-// XML has no characters below U+0020 but tab and line ends, and neither U+FFFE, U+FFFF nor halves of surrogate pairs.
+// XML has no characters below U+0020 except tab and line ends, no U+FFFE or U+FFFF, and no halves of surrogate pairs.
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/;
 const HALVES = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 const NOT_XML = new RegExp(`${CONTROLS.source}|${HALVES.source}`, "g");

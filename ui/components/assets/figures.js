@@ -24,7 +24,6 @@ const CARDS = described([
   { key: "ttft_ms", more: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : "") },
 ]);
 
-// Reasons for the end of a run, short enough for their place.
 const ENDS = { length: "token limit", eos: "end of text", stop: "stop string", context: "context full" };
 
 export function create(panel) {
@@ -61,7 +60,7 @@ export function create(panel) {
   attach(end, ".ss-race-same", () => (panel.value?.text_why ? card("Why?", [prose(panel.value.text_why)]) : null));
   return {
     draw(value) {
-      // The dock of a run with routing or a vote opens on the pane of the drafters (dock.js).
+      // The dock of a run with routing or a vote opens on the pane of the drafters.
       const dock = panel.section.closest(".sp-board")?.querySelector(".sp-dock");
       if (view.value.run !== value.run) dock?.dispatchEvent(new CustomEvent("specscope-run", { detail: value.who ? "who" : "why" }));
       draw(value, view);
@@ -122,7 +121,7 @@ function drawOffer(button, preset) {
   setText(button, preset ? `Try preset: ${preset}` : "");
 }
 
-// The verdict with its number of passes in colour: fewer passes are what drafts bring.
+// The verdict with its number of passes in colour.
 function drawVerdict(node, words) {
   const said = words ? `${words}.` : "";
   if (node.textContent === said) return;
@@ -208,7 +207,6 @@ function stop(view) {
   view.frame = 0;
 }
 
-// The same figure of the previous run; empty without one.
 function compared(spec, before) {
   const shown = before && Object.keys(before).length ? spec.show(before) : "–";
   return shown === "–" ? "" : `the previous run: ${shown}`;

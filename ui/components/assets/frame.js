@@ -10,9 +10,8 @@ let flushedAt = -Infinity;
 // Milliseconds since a picture was drawn.
 export const sinceDrawing = () => performance.now() - flushedAt;
 
-// First all drawings, then the callbacks that read the layout, so that the page is laid out once a frame. Drawings that do
-// not fit into a frame are left for the next one, as at the end of a long run. A heavy picture has a frame of its own, so
-// that it delays no light one.
+// First all drawings, then the callbacks that read the layout, so that the page is laid out once a frame. Drawings that do not
+// fit into a frame are left for the next frame. A heavy picture has a frame of its own.
 function inFrame(drawing) {
   if (!queue) {
     queue = [];

@@ -65,13 +65,11 @@ function createLayers(panel) {
 
 const layerSize = (value) => entries(value.rows).length * Math.max(1, entries(value.columns).length);
 
-// The layer with the best point.
 function best(value) {
   const place = entries(value.cells).find(([, { point }]) => point >= 0 && point === value.best)?.[0];
   return String(place === undefined ? 0 : Math.floor(Number(place) / layerSize(value)));
 }
 
-// The value with the cells of one layer alone, numbered from 0.
 function layer(value, at) {
   const count = layerSize(value);
   const first = Number(at) * count;

@@ -9,16 +9,14 @@ const QUANTITIES = { x: GLOSSARY.speedup, "tokens/s": GLOSSARY.tokens_per_second
 export const labelOf = (unit) => QUANTITIES[unit].label;
 export const format = (value, unit) => amount(QUANTITIES[unit], value);
 
-// A point's mark: a glyph and its meaning. A point within noise of the best may be much slower than it, or faster.
 export const markWords = (cell) => cell?.found ?? "";
 export const glyphOf = (cell) => markWords(cell).slice(0, 1);
 
-// The ends of a cell's interval; its `spread` says what kind of interval it is.
+// The ends of a cell's interval.
 export function range(cell, unit) {
   return cell.low == null ? "" : [cell.low, cell.high].map((end) => fixed(end, QUANTITIES[unit].places)).join(" to ");
 }
 
-// What hovering or focusing a cell says.
 export function tipOf(cell, unit) {
   if (!cell) return null;
   if (cell.refused) return card(prose(cell.name), ["Cannot run.", prose(cell.refused)]);
@@ -28,7 +26,6 @@ export function tipOf(cell, unit) {
   return card(prose(cell.name), [markWords(cell)].filter(Boolean), rows.filter(Boolean));
 }
 
-// A cell in one sentence.
 export function spoken(cell, unit) {
   if (cell.refused) return prose(`${cell.name}: cannot run. ${cell.refused}`);
   if (cell.value == null) return prose(`${cell.name}: not measured yet`);

@@ -1,5 +1,4 @@
-// Horizontal bars in SVG: with a whisker for an interval, or of stacked parts. Each bar has its name above it. The figure of
-// a bar with a whisker is beside the name (at the whisker's end it would be read as the end's value), that of a stack at its end.
+// Horizontal bars in SVG: with a whisker for an interval, or of stacked parts. Each bar has its name above it.
 
 import { s, set } from "./dom.js";
 import { textWidth } from "./measure.js";
@@ -11,7 +10,6 @@ export const intervalBars = (panel) => tall(frame(panel, intervals));
 // draw({bars: [{key, name, parts: [{stage, name, value}], wall}], format, label}); ▴ at `wall`
 export const stackedBars = (panel) => tall(frame(panel, stacks));
 
-// The height follows the number of bars.
 function tall(chart) {
   const draw = chart.draw;
   chart.draw = (value) => {
@@ -41,7 +39,7 @@ function barName({ bar, name }, place, figure = "") {
   return text(`${bar.key}  ${bar.name}${figure}`, 0, name, place, { class: "ss-mini-end" });
 }
 
-// Ticks at `level`, the end, 0 and multiples of `level`, in this order; one too close to an earlier one is left out.
+// Ticks at `level`, the end, 0 and multiples of `step`; a tick too close to an earlier tick is left out.
 function ticks(most, { x, foot }, place, format, level = most / 2) {
   const step = level * Math.max(1, Math.ceil(most / (5 * level)));
   const between = Array.from({ length: Math.floor(most / step) }, (_, i) => (i + 1) * step);
@@ -56,7 +54,7 @@ function ticks(most, { x, foot }, place, format, level = most / 2) {
 }
 
 function intervals({ bars, level, format }, place) {
-  // An axis that holds a whisker far beyond the bar's `limit` would make all bars short: that whisker ends in an arrow.
+  // A whisker far beyond the bar's `limit` ends in an arrow, since it would make all bars short.
   const reach = ({ value, high, limit }) => Math.max(value, Math.min(high ?? 0, limit ?? Infinity));
   const most = niceCeiling(Math.max(level, ...bars.map(reach)), STEPS);
   const scale = rowsOf(bars, place, most);
@@ -96,7 +94,7 @@ function stacks({ bars, format }, place) {
       const wide = Math.max(0.5, x(at + value) - x(at) - 1);
       const look = { class: "ss-stage-part", "data-stage": stage, x: x(at), y: row.top, width: wide, height: row.high };
       parts.push(s("rect", look, title(`${row.bar.name}, ${name}: ${format(value)}`)));
-      // A part has its name where there is room; the order and the key identify the others.
+      // A part has its name if there is room.
       const room = wide > textWidth(name, `600 ${place.font}px 'IBM Plex Sans'`) + place.font;
       const looks = { class: "ss-in-stage", "data-stage": stage };
       if (room) parts.push(text(name, x(at) + 0.5 * place.font, row.top + row.high / 2, place, looks));

@@ -1,5 +1,4 @@
-// A map of two axes: a table whose cells are coloured, with the number in each. Arrow keys move,
-// Enter chooses.
+// A map of two axes: a table whose cells are coloured, with the number in each.
 
 import { h, entries, set, setText } from "./dom.js";
 import { format, glyphOf, markWords, range, spoken, tipOf } from "./grid_words.js";
@@ -7,7 +6,7 @@ import { shade, share, steps } from "./scale.js";
 import { attach } from "./tip.js";
 import { prose, spreads } from "./text.js";
 
-const SPREAD_COLUMNS = 7;  // with more there is no room for the spread in a cell
+const SPREAD_COLUMNS = 7;  // with more columns a cell has no room for its spread
 
 export function createHeat(panel, choose) {
   const columnField = h("th", { class: "ss-heat-field", scope: "colgroup" });
@@ -43,7 +42,7 @@ export function createHeat(panel, choose) {
     event.stopPropagation();
   });
 
-  // Only one cell is in the tab order; arrow keys move from it to the others.
+  // Only one cell is in the tab order.
   function moveTo(place) {
     state.at = String(place);
     for (const [name, cell] of state.cells) set(cell, "tabindex", name === state.at ? 0 : -1);
@@ -127,7 +126,6 @@ function fill(node, cell, value, chosen) {
   setText(spread, measured && cell.low != null ? range(cell, value.unit) : "");
 }
 
-// The meaning of the marks that occur.
 function fillKey(key, value) {
   const cells = Object.values(value.cells);
   const found = (kind) => [...new Set(cells.filter(({ mark }) => mark === kind).map(markWords))].join("; ");

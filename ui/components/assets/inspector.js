@@ -28,10 +28,10 @@ function draw(value, view) {
   note.hidden = hasRound && (shown.some((source) => source.rows.length) || !value.token);
   const pending = value.outcome === "pending";
   setText(note, !hasRound ? ASK : pending ? "No SSM drafted anything at this place." : "No other probabilities were recorded at this place.");
-  // `meant` explains the LLM's bars beside the SSMs'; before the LLM's pass the sentence explains the bars.
+  // `meant` explains the LLM's bars beside the SSMs'.
   meant.hidden = !note.hidden || !value.meant || !shown[0].rows.length;
   setText(meant, value.meant ?? "");
-  // Tokens of probability 0, such as the alternatives of a certain token, are only in the table.
+  // Tokens of probability 0 are only in the table.
   const probable = ({ rows, ...source }) => ({ ...source, rows: rows.filter(([, row]) => row.p !== 0 || isHit(row, value)) });
   const listed = hasRound ? shown.map(probable).filter((source) => source.rows.length) : [];
   // One scale for all models, so that a bar of one compares with a bar of another.

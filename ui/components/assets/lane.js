@@ -4,10 +4,10 @@ import { h, s, set, setText } from "./dom.js";
 import { prose } from "./text.js";
 
 const GAP = 0.14;  // between two blocks, in tokens
-const SHOWN = 24;  // letters at the head: as many as fit on every board, so that a run has the same ones in Live, Sessions and a report
-const LETTER = 8.2;  // pixels, of the mono font; a lane that was never measured shows SHOWN letters
+const SHOWN = 24;  // letters at the head: as many as fit on every board
+const LETTER = 8.2;  // pixels of a letter of the mono font
 
-// `choose` is called with a pass, from 0, that was pressed.
+// `choose` is called with the pass, from 0, that was pressed.
 export function createLane(name, label, choose = null) {
   const blocks = s("path", { class: "ss-lane-blocks" });
   const svg = s("svg", { class: "ss-lane-svg", preserveAspectRatio: "none", "aria-hidden": "true" }, blocks);
@@ -34,7 +34,7 @@ export function createLane(name, label, choose = null) {
   }).observe(track);
   return {
     node,
-    // `end`: when this lane wrote its last token, if that was after `clock`, when the other lane wrote its own.
+    // `end`: the milliseconds at which this lane wrote its last token, if the other lane ended before; else null.
     draw({ steps, total, words: text, tokens, passes, clock, waits, repeat, end = null }) {
       Object.assign(state, { steps, total, text, tokens });
       set(svg, "viewBox", `0 0 ${total} 1`);
@@ -62,7 +62,7 @@ function sayRepeat(node, repeat) {
     : "The run itself; the speed-up beside it is the median of all repeats");
 }
 
-// The text ends below the end of the blocks, or with the last known word; a short text begins at the lane's left end.
+// The text ends below the end of the blocks; a short text begins at the lane's left end.
 function writeHead(words, { text, tokens: written, total, width }) {
   const tokens = Math.min(written, text.length);
   const head = wholeWords(text, tokens, Math.min(SHOWN, Math.floor(width / LETTER)));
@@ -72,8 +72,8 @@ function writeHead(words, { text, tokens: written, total, width }) {
 
 const LETTERS = /[\p{L}\p{N}]/u;
 
-// The last words of the first tokens, at most `most` letters: whole ones, with an ellipsis where some are left out at the
-// left. A word longer than that, as in texts without blanks, is cut.
+// The last whole words of the first tokens, at most `most` letters, with an ellipsis at the left if words are left out. A longer
+// word is cut.
 function wholeWords(text, tokens, most) {
   const written = prose(text.slice(0, tokens).join("").replace(/\s+/g, " ")).trim();
   const goesOn = LETTERS.test(written.at(-1) ?? "") && LETTERS.test((text[tokens] ?? "")[0] ?? "");

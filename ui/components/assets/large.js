@@ -21,7 +21,6 @@ function storedChoice() {
   }
 }
 
-// A link turns large type on with `?large=1`.
 const inAddress = () => new URLSearchParams(location.search).get("large") === "1";
 
 window.specscopeLargeType = largeType;

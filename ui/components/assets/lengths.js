@@ -72,7 +72,7 @@ function figure(value, look) {
   return { data, layout: look.narrow ? onTop(value, look) : sideBySide(value, look) };
 }
 
-// Low and narrow, as beside the chart of estimates: there is no room for the histogram.
+// Low and narrow: no room for the histogram.
 const isShort = (look) => look.narrow && look.low && look.width > 360 * look.scale;
 
 function beside(value, look) {
@@ -121,7 +121,7 @@ function schedulerMarks(value, look) {
   }];
 }
 
-// The words in lines short enough for a hover label in a small window.
+// The most characters in a line of a hover label.
 const LINE = 60;
 function inLines(words) {
   const lines = [""];
@@ -145,7 +145,7 @@ function onTop(value, look) {
   // The gap between the lower charts has room for the percentages.
   const [first, second] = large(look) ? [0.38, 0.62] : [0.44, 0.58];
   const all = axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]);
-  // Round labels hidden: lower titles would cover them, and the scrubber shows them.
+  // Hidden, since lower titles would cover them.
   if (look.low) all.xaxis.showticklabels = false;
   return {
     ...all,
@@ -159,7 +159,7 @@ function titles(value, look, places) {
   const names = look.narrow
     ? [`<b>Accepted</b>, ${isCut(value) ? "allowed" : "length"} dotted`, "<b>How often</b>"]
     : [`<b>Accepted</b> (bars) and ${dotted} (dotted)`, "<b>How often</b> that many"];
-  // One name at every width, since texts call the chart by it.
+  // The same name at every width, since texts use it.
   names.push(RATE.replace(/^\w+/, "<b>$&</b>").replace("by ", look.narrow && large(look) ? "by<br>" : "by "));
   const shown = names.map((name, i) => ({ ...heading(look, name, ...places[i]), align: "left" }));
   return noRates(value) ? [...shown, noRatesNote(look)] : shown;
@@ -205,19 +205,16 @@ function tallestOf(value) {
 
 const large = (look) => look.scale > 1.1;
 
-// The next of 1, 2, 5, 10, 20, 50, ...
 function nice(step) {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, step)));
   return power * ([1, 2, 5].find((factor) => factor * power >= step) ?? 10);
 }
 
-// The selected round, as a band behind its bar.
 function selection(value, look) {
   if (value.sel == null || value.sel < 0) return [];
   return [band(look, value.sel + 0.5, value.sel + 1.5)];
 }
 
-// A table for each chart; the long one is last, so that the short ones need no scrolling.
 function table(value) {
   return [rateTable(value), oftenTable(value), roundTable(value), choiceTable(value)];
 }
@@ -234,7 +231,7 @@ function oftenTable(value) {
   return { caption: "How often that many", head: ["accepted", "rounds"], rows: entries(value.histogram).map(([j, n]) => [Number(j), n]) };
 }
 
-// "Depth allowed" is what the chart draws dotted; a column of its own only where it is another number.
+// "Depth allowed" has a column if it differs from the speculation length in a round.
 function roundTable(value) {
   const isLess = isCut(value);
   const allowed = (figures) => (isLess ? [depthAllowed(figures)] : []);

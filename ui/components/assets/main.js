@@ -1,5 +1,5 @@
 // What a component's loader calls: mount(kind, host) draws the picture `kind` into host.element, and again for each new
-// host.props.value. Of the scripts only this one depends on Gradio.
+// host.props.value.
 
 import { set } from "./dom.js";
 import { scheduler } from "./frame.js";
@@ -47,7 +47,7 @@ export async function mount(kind, host) {
   panel.tell = (data) => host.trigger(host.event, data);
   const mark = markBlock(host.element.closest(".block"), kind, panel);
   const unpack = unpacker();
-  // Answers may overtake each other: a value with a smaller number is older (ui/shared/click_order.py).
+  // Answers may overtake each other: a value with a smaller number is older.
   let packed = null;
   const takeNewest = () => {
     const { value } = host.props;
@@ -70,8 +70,8 @@ export async function mount(kind, host) {
   draw();
 }
 
-// Attributes of Gradio's block around a picture, for style sheets: its kind, and whether it is drawn or has a placeholder.
-// A selector with `:has` instead would restyle the page with each change of the picture (tests/ui/test_style_sheets.py).
+// Attributes of Gradio's block around a picture, for style sheets: its kind, and whether it is drawn or has a placeholder. A
+// selector with `:has` instead would restyle the page with each change of the picture.
 function markBlock(block, kind, panel) {
   const mark = () => {
     if (!block) return;

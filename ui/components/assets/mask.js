@@ -53,10 +53,9 @@ function draw(value, view) {
   point(view, pointed(view));
 }
 
-// The token under the pointer, else the selected one.
+// The key of the token under the pointer, else of the selected token.
 const pointed = ({ held, value }) => held ?? (value.node == null ? null : String(value.node));
 
-// Whether the board fits on one screen: then the drawing has the height of its pane, else MOST for each row.
 const isOneScreen = (panel) => Boolean(panel.section.closest(".sp-board")) && matchMedia("(min-width: 1000px) and (min-height: 560px)").matches;
 
 // A token's name is right of the cell in which its row and its column meet: beyond it every row is empty.

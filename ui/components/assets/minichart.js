@@ -1,4 +1,4 @@
-// Small SVG charts (lines, diverging columns, selectable columns) for pictures with other content; large ones are Plotly's.
+// Small SVG charts: lines, diverging columns, selectable columns.
 
 import { h, s, set } from "./dom.js";
 import { scaleOf, sizeOf, textWidth } from "./measure.js";
@@ -119,7 +119,6 @@ function peak({ name, color, value, round, x }, { top, font }, format) {
   return mark;
 }
 
-// The x of a round, and the inverse.
 function xScale(first, last, { left, right }) {
   return (round) => left + (last > first ? (round - first) / (last - first) : 0.5) * (right - left);
 }
@@ -221,7 +220,7 @@ function axes(place, values, y, format) {
   ]);
 }
 
-// Numbers below the x axis, from 1; the first one has `of`, the axis' name, before it.
+// Numbers below the x axis, from 1; the first has the axis' name `of` before it.
 export function roundTicks(first, last, x, place, of = "") {
   const most = Math.min(6, (place.right - place.left) / (2.6 * place.font));  // numbers stay apart
   const step = niceCeiling(Math.max(1, (last - first) / most), WHOLE_STEPS);
@@ -232,7 +231,6 @@ export function roundTicks(first, last, x, place, of = "") {
   return ticks.map((tick, i) => text(`${i ? "" : of} ${tick + 1}`.trim(), x(tick), place.bottom + place.font * 0.95, place, looks));
 }
 
-// The longest of the titles that fits.
 function titleText(titles, place) {
   const fits = (title) => textWidth(title, `600 ${place.font}px 'IBM Plex Sans'`) < place.width;
   const title = titles.find(fits) ?? titles[titles.length - 1];

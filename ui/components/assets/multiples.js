@@ -1,5 +1,4 @@
-// The same columns for each of several series, one below the other over one axis: where lines would cross too often to
-// be followed.
+// The same columns for each of several series, one below the other over one axis.
 
 import { s, set } from "./dom.js";
 import { frame, niceCeiling, roundTicks, text } from "./minichart.js";

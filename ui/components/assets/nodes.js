@@ -62,7 +62,6 @@ function pays(wire) {
   return wire > 0 ? `${ms(wire)} (predicted)` : "none (predicted)";
 }
 
-// A row's texts in the order of HEAD; `time` and `limit` show milliseconds.
 function cells(node, time, limit) {
   const counts = [node.in_time, node.ahead, node.late, node.absent, node.starts].map(String);
   const times = [node.trip, node.wire, node.deadline].map(time);

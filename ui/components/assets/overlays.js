@@ -11,7 +11,7 @@ import { STAGES } from "./timeline_bars.js";
 
 const { speedup: SPEED_UP, acceptance_rate_per_position: RATE } = GLOSSARY;
 const number = (key) => String(Number(key) + 1);
-// Plain decoding is drawn in ink, the others in the colours of configurations, by their order; none is a drafter's colour.
+// Plain decoding is drawn in ink, the others in the colours of configurations.
 const CONFIGS = 5;
 const config = (key) => (Number(key) + CONFIGS - 1) % CONFIGS;
 const paint = (key, one) => (one?.plain ? "var(--ss-ink)" : `var(--ss-config-${config(key)})`);
@@ -26,8 +26,8 @@ export function create(panel) {
   return { ratios, portions: stages, rounds, rates }[panel.kind](panel);
 }
 
-// A chart with its key, its table form, and saving. drawing(value) returns the chart's value, or null if there is nothing
-// to draw. `ofRepeat`: it draws recorded runs of one repeat, some of which may have been deleted.
+// A chart with its key, its table form, and saving. drawing(value) returns the chart's value, or null if there is nothing to
+// draw. `ofRepeat`: it draws recorded runs of one repeat.
 function createChart(panel, chart, { drawing, table, empty, ofRepeat = false }) {
   const none = h("p", { class: "ss-placeholder" }, empty);
   const key = h("div", { class: "ss-overlay-key" });
@@ -52,7 +52,6 @@ const whoKey = (value, keys) => names(value).filter(([key]) => keys.includes(key
   h("span", {}, sample(key, one), mark(key, one), name)
 ));
 
-// A sample of a configuration's line, for the key.
 function sample(key, one) {
   const line = s("line", { x1: 0, x2: 30, y1: 4, y2: 4, "stroke-width": 3, "stroke-dasharray": dash(Number(key) - 1) || null });
   line.style.stroke = paint(key, one);
@@ -164,7 +163,6 @@ function rates(panel) {
   });
 }
 
-// How many repeats the chart covers: while the study runs fewer than all, and not equally many for all configurations.
 function repeatsText({ repeats }, counts) {
   const [least, most] = [Math.min(...counts), Math.max(...counts)];
   if (least === repeats) return repeats === 1 ? "one repeat" : `all ${repeats} repeats`;

@@ -3,7 +3,6 @@
 
 const MARK = "~";
 
-// An unpacker keeps what it parsed last; each picture has one of its own.
 export function unpacker() {
   let parsed = new Map();
   return (value) => {

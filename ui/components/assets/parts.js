@@ -1,4 +1,4 @@
-// Which drafter served which part of a text, and why: shown in the routing picture once the run has ended.
+// Which drafter served which part of a text, and why.
 
 import { h, entries, setText } from "./dom.js";
 import { byKey, badge } from "./palette.js";
@@ -12,7 +12,6 @@ const UNLESS = {
   credit: ", but one takes another's place only with a gain above the noise and, unless the text changes, 16 rounds after the last change",
 };
 
-// A row for each part; a click shows its first round everywhere.
 export function createParts(panel) {
   const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
   const body = h("tbody");

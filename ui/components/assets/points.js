@@ -8,7 +8,7 @@ import { prose } from "./text.js";
 
 const PRESS = "Press a column's name to sort by it, a row to see its runs.";
 const FIGURES = 7;  // columns after those of the axes
-const meaning = ({ found }) => found.slice(2);  // after its glyph
+const meaning = ({ found }) => found.slice(2);  // without its glyph
 
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "A row for each point, as they are measured.");
@@ -76,8 +76,7 @@ export function create(panel) {
   };
 }
 
-// The page shows the runs of the chosen point: they are requested whenever its row has changed, as more of it is
-// measured.
+// Requests the runs of the chosen point whenever its row has changed.
 function pointRequest(panel) {
   let last = "";
   return (value, point) => {

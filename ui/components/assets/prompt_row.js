@@ -21,7 +21,7 @@ export const COLUMNS = described([
 ]);
 
 const MEANS = ["mean", "rate", "speed", "ratio"];
-// For columns of times: the field with the number of measurements whose median is shown. Counts are pooled over the runs.
+// For columns of times: the field with the number of measurements whose median is shown.
 const SAMPLES = { speed: "runs", ratio: "samples" };
 
 export function lineOf(panel, columns, row) {
@@ -59,7 +59,6 @@ function promptCell(row, panel) {
   }, prose(row.prompt));
   const differs = row.same === "differs" && h("span", { class: "ss-prompts-differs" }, "≠ text differs from plain decoding's");
   const several = row.runs > 1 && h("span", { class: "ss-prompts-note" }, plural(row.runs, "run"));
-  // Why the figures of drafts are missing.
   const idle = row.idle && h("span", { class: "ss-prompts-note ss-prompts-idle" }, prose(row.idle));
   return h("td", { class: "ss-prompts-text" }, button, several, idle, differs);
 }
@@ -68,7 +67,7 @@ function settingsCell(row) {
   return h("td", { class: "ss-prompts-settings", title: row.detail }, breakable(prose(row.settings)));
 }
 
-// A line may break after each `_`, `=` and comma, as in `speculation_length=4`.
+// A line may break after each `_`, `=` and comma.
 const breakable = (words) => words.split(/(?<=[_=,])/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
 
 function bestCell(row) {

@@ -1,5 +1,4 @@
-// Acceptance prompt by prompt: a row for each prompt and settings, filtered, grouped and sorted here. A prompt's
-// button opens its latest run.
+// Acceptance prompt by prompt: a row for each prompt and settings, filtered, grouped and sorted here.
 
 import { h, entries, set } from "./dom.js";
 import { COLUMNS, groupLine, lineOf } from "./prompt_row.js";
@@ -22,13 +21,11 @@ export function create(panel) {
   panel.finishTools();
 
   function sortBy({ key, number }) {
-    // Figures are sorted with the largest first.
     if (sort.by !== key) Object.assign(sort, { by: key, down: Boolean(number) || key === "positions" });
     else sort.down = !sort.down;
     panel.redraw();
   }
 
-  // Shows the whole text above the table, or two lines of it.
   function unfold(all) {
     set(panel.section, "data-more", all);
     set(more, "aria-expanded", String(all));

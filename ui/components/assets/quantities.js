@@ -1,4 +1,4 @@
-// Labels, meanings and number formats from the page's glossary (ui/words/glossary.py).
+// Labels, meanings and number formats from the page's glossary.
 
 import { GLOSSARY } from "./glossary.js";
 import { fixed } from "./text.js";

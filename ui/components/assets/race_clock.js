@@ -1,5 +1,4 @@
-// The race's clock: measured time, or passes of the LLM. Time is the default as soon as the passes of plain decoding are
-// timed; before that only passes are known.
+// The race's clock: measured time, or passes of the LLM. Before the passes of plain decoding are timed, only passes are known.
 
 import { h, set, uid } from "./dom.js";
 
@@ -7,7 +6,7 @@ const MEANS = {
   ms: "Both lanes at the same measured time, in seconds from the end of the prefill; replayed within 3 to 9 seconds; of several repeats those of the median one, else of the run itself",
   passes: "Both lanes after as many passes of the LLM each: the same on every machine",
 };
-// As a link names them (ui/shared/assets/links.js).
+// The clocks' names in a link.
 const LINKED = { time: "ms", passes: "passes" };
 const UNTIMED = "Known once plain decoding of this run was timed, in the race after a run";
 

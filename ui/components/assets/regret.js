@@ -1,4 +1,4 @@
-// What a routed run's choice of SSMs cost, counted afterwards: part of the routing picture.
+// What a routed run's choice of SSMs cost, counted afterwards.
 
 import { h, setText, entries } from "./dom.js";
 import { GLOSSARY, amount } from "./quantities.js";
@@ -7,7 +7,6 @@ import { prose } from "./text.js";
 const { num_rounds: PASSES, mean_acceptance_length: LENGTH } = GLOSSARY;
 const HEAD = ["SSMs that draft", PASSES.label, LENGTH.label, "regret"];
 
-// A sentence and a row for each choice, once Regret was clicked.
 export function createRegret() {
   const words = h("p", { class: "ss-regret-said" });
   const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));

@@ -22,7 +22,6 @@ const ROLES = {
 };
 const EXPLORED = "Chosen not by its score: after few accepted tokens the SSMs that drafted least get a turn, so that their worth is known";
 
-// Shown until the regret was computed.
 const UNCOUNTED = "Regret, what another choice of SSMs would have saved, is computed on request: each SSM then reads the whole text once.";
 
 export function create(panel) {
@@ -60,7 +59,6 @@ export function create(panel) {
   };
 }
 
-// The chart's data: rows with their cells, in the order of the SSMs.
 function stripData(value) {
   const badges = byKey(value);
   const rounds = entries(value.rounds).map(([number, cells]) => [Number(number), cells]);
@@ -169,7 +167,7 @@ function scoreLabel({ cells: all }, row, value, layout) {
 
 const scoreText = (score) => fixed(score, score >= 100 ? 0 : score >= 10 ? 1 : 2);
 
-// A round in which other SSMs draft than in the one before: a mark above its column and, with `hasLine`, a line at its left.
+// A round in which other SSMs draft than in the previous round: a mark above its column and, with `hasLine`, a line at its left.
 function switchMark(round, { x, top, bottom, font }, hasLine) {
   const [left, half, tip] = [x(round), 0.36 * font, top - 0.15 * font].map((px) => Number(px.toFixed(1)));
   const d = `M${left} ${tip}l${-half} ${-1.5 * half}h${2 * half}Z${hasLine ? `M${left} ${tip}V${bottom.toFixed(1)}` : ""}`;

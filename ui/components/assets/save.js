@@ -15,13 +15,12 @@ export async function saveAs(panel, format) {
   download(blob, name);
 }
 
-// The panel's line of words, which says what was measured and how often; a picture may have better ones for a file.
 function captionOf(panel) {
   return panel.value ? (panel.picture.caption?.(panel.value) ?? panel.words.textContent) : "";
 }
 
-// A file is for paper and slides: always in the light colours, unscrolled, and of the picture even if its table is shown. The
-// page is changed and restored within one task, so that no frame shows the change.
+// A file has the light colours and the unscrolled picture, even if its table is shown. The page is changed and restored within
+// one task, so that no frame shows the change.
 function onPaper(panel, read) {
   const { section, body, table } = panel;
   const dark = [document.documentElement, document.body].filter((node) => node.classList.contains("dark"));

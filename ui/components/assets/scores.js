@@ -1,4 +1,4 @@
-// The scoreboard of a run: how many of each drafter's proposals were accepted. On Live the chips in the header show it.
+// The scoreboard of a run: how many of each drafter's proposals were accepted.
 
 import { h, set, keyed, entries } from "./dom.js";
 import { drafters } from "./palette.js";
@@ -18,7 +18,6 @@ export function createScores() {
   };
 }
 
-// CSS draws the words from data-text, so that the race has the same text as on Live; a screen reader reads the label.
 function make({ name, letter, slot }) {
   return h("span", { class: "ss-score", role: "group", tabindex: 0 },
     h("span", { class: "ss-badge", "data-slot": slot % 8, "data-text": letter }), h("span", { class: "ss-score-name", "data-text": name }),

@@ -1,5 +1,5 @@
-// Hints for a scrolled tree: a fade at a cut side and a pill with the number of hidden levels or rows. The pills are in the
-// line of the stages, not on the drawing, where they would cover nodes.
+// Hints for a scrolled tree: a fade at a cut side and a pill with the number of hidden levels or rows. The pills are not on the
+// drawing, where they would cover nodes.
 
 import { h, setText } from "./dom.js";
 
@@ -7,14 +7,14 @@ const CUT = 4;  // pixels of a node that may be out of sight without a hint
 const HALF = 10;  // pixels: half the height of a node, at least
 const GUTTER = 20;  // pixels kept for a scrollbar at the right; without one the drawing is visible there
 
-// Large type hides the word where it has no room.
+// Large type may hide the word.
 function showCount(pill, before, count, after) {
   if (!pill.firstChild) pill.append(h("span"), h("span", { class: "ss-more-word" }, " more"), h("span"));
   setText(pill.firstChild, `${before}${count}`);
   setText(pill.lastChild, after);
 }
 
-// A press of a pill scrolls `viewport` there, by most of what is in sight; keys scroll the viewport itself.
+// A press of a pill scrolls `viewport` by most of its size.
 export function createScrollHints(viewport) {
   const scrollTo = (x, y) => () => viewport.scrollBy({ left: 0.8 * x * viewport.clientWidth, top: 0.8 * y * viewport.clientHeight, behavior: "smooth" });
   const [before, after, above, below] = [[-1, 0], [1, 0], [0, -1], [0, 1]].map(([x, y]) => h("span", { class: "ss-more", hidden: true, title: "Scroll there", onclick: scrollTo(x, y) }));

@@ -14,7 +14,7 @@ const SPEEDS = [
   ["full", "full speed"], ["0.5", "0.5 rounds / s"], ["1", "1 round / s"], ["2", "2 rounds / s"], ["5", "5 rounds / s"],
   ["20", "20 rounds / s"], ["step", "step by step"],
 ];
-// These start a stream of frames; the others are answered at once.
+// Moves that start a stream of frames.
 const PLAYS = new Set(["play", "rewind", "pace"]);
 
 export function create(panel) {
@@ -59,9 +59,8 @@ export function create(panel) {
   };
 }
 
-// The place as fields of an address, null for what is usual: `round`, from 1; `stage`, unless the whole round is shown;
-// `shown`, the number of rounds, unless the whole run is. While a run plays at full speed its newest round is no place,
-// since the next one is about to come.
+// The place as fields of an address, null for the usual value: `round`, from 1; `stage`, unless the whole round is shown;
+// `shown`, the number of rounds, unless the whole run is shown. While a run plays at full speed its newest round is no place.
 export function placeFields({ rounds, known, sel, stage, node, pinned, mode, moving }) {
   const count = Object.keys(rounds ?? {}).length;
   const live = moving && mode === "full";

@@ -2,7 +2,7 @@
 
 import { entries } from "./dom.js";
 
-// The first depth at which a draft differs from the winner's; 0 without a winner, and where none differs.
+// The first depth at which a draft differs from the winner's; 0 without a winner or a difference.
 function splitDepth({ rows = {}, winner }) {
   const drafts = Object.fromEntries(entries(rows).map(([key, row]) => [key, new Map(entries(row).map(([, { depth, id }]) => [depth, id]))]));
   const own = [...(drafts[winner] ?? [])].sort(([a], [b]) => a - b);
@@ -10,7 +10,7 @@ function splitDepth({ rows = {}, winner }) {
   return split?.[0] ?? 0;
 }
 
-// `heads`: the row of the columns' names, that of the drafters first. Within a round the visitor's own scrolling is kept.
+// `heads`: the row of the columns' names, the drafters' column first. Within a round the visitor's own scrolling is kept.
 export function createSplitScroll(scroll, heads) {
   let [shown, depth, isVisitors] = ["", 0, false];
   const place = () => {
@@ -18,7 +18,7 @@ export function createSplitScroll(scroll, heads) {
     if (isVisitors || !scroll.clientWidth || !names || (depth && !column)) return;
     const [from, to] = [scroll.scrollLeft + names.offsetWidth, scroll.scrollLeft + scroll.clientWidth];
     const isInSight = depth && column.offsetLeft >= from && column.offsetLeft + column.offsetWidth <= to;
-    // The depth before it, the last one on which all agree, is in sight too.
+    // The previous depth, the last on which all agree, is in sight too.
     const isBeyond = depth && column.offsetLeft + column.offsetWidth > scroll.clientWidth;
     if (!isInSight) scroll.scrollLeft = isBeyond ? before.offsetLeft - names.offsetWidth : 0;
   };

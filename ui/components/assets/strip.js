@@ -1,5 +1,4 @@
 // The text, token by token. Stripes under a token: a lane for each drafter that proposed it. Shape: the kind of token.
-// Only new tokens are added; the others are never rebuilt.
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { byKey, badge, llmBadge } from "./palette.js";
@@ -71,7 +70,6 @@ function draw(value, view) {
   placeCaret(view.text, value.run && !value.done, Object.keys(value.tokens ?? {}).at(-1));
 }
 
-// What colours and shapes mean, in one line.
 function legendLine() {
   const drafterNames = h("span", { class: "ss-legend-who" });
   const shapes = Object.entries(TOKEN_KINDS).map(([kind, { name: words }]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "a"), words));
@@ -162,8 +160,7 @@ function updateRound(node, group, state) {
   set(node, "data-noted", Boolean(state.value.notes?.[group.round]));
 }
 
-// A chosen round is scrolled into sight; the newest one, which is selected while the text grows, is not. With a slow
-// engine its selection comes in an update of its own, after its text.
+// A chosen round is scrolled into sight; the newest round, which is selected while the text grows, is not.
 function mark(flow, state, { sel, done, pinned, whole, token }) {
   const later = pinned ? sel + (whole ? 1 : 0) : -1;
   const name = sel == null || sel < 0 ? null : String(sel);
@@ -186,7 +183,6 @@ function mark(flow, state, { sel, done, pinned, whole, token }) {
   state.sel = name;
 }
 
-// Only this panel scrolls, never the page.
 function reveal(scroll, node) {
   const box = scroll.getBoundingClientRect();
   const rect = node.getBoundingClientRect();

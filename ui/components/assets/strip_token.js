@@ -1,4 +1,4 @@
-// One token of the text: its shape says what kind of token it is, a stripe which drafter proposed it.
+// One token of the text: its shape says what kind of token it is, its stripes which drafters proposed it.
 
 import { h } from "./dom.js";
 import { TOKEN_KINDS } from "./glossary.js";
@@ -27,7 +27,7 @@ function stripes(node, lanes, all) {
   node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
   node.style.backgroundPosition = lanes
     .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
-  // One drafter: its tint. Several: a neutral one, since the stripes distinguish them.
+  // One drafter: its tint. Several: a neutral tint, since the stripes distinguish them.
   node.style.setProperty("--ss-tint", lanes.length === 1 ? lanes[0].color : "var(--ss-muted)");
 }
 
@@ -36,7 +36,7 @@ export function writeText(node, marks) {
   node.classList.toggle("ss-blank", node.ssText === "");
   // The frame around a line end would continue in the next line, around nothing.
   node.classList.toggle("ss-line-end", node.ssText === "\n");
-  // A line end is a token like any other: without a mark it would be a gap without a target for the pointer.
+  // Without a mark a line end would be a gap without a target for the pointer.
   const replaced = marks ? () => true : (char) => isControl(char) || char === "\n";
   const parts = runs(node.ssText, replaced).map((run) =>
     run.glyph ? h("span", { class: "ss-mark", "data-glyph": run.glyph }, run.text) : run.text);

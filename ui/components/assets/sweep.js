@@ -1,5 +1,4 @@
-// A line over one axis: a dot for each value, its spread, plain decoding's level. Arrow keys move
-// from dot to dot, Enter chooses.
+// A line over one axis: a dot for each value, its spread, plain decoding's level.
 
 import { h, s, entries, set } from "./dom.js";
 import { format, glyphOf, spoken, tipOf } from "./grid_words.js";

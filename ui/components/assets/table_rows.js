@@ -1,5 +1,4 @@
-// A table as high as its rows, up to MOST; one with more scrolls, and cuts its last visible row in the middle, which shows
-// that there are more.
+// A table as high as its rows, up to MOST rows. A longer table scrolls, and cuts its last visible row in the middle.
 
 const MOST = 24;
 

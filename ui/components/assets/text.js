@@ -66,8 +66,7 @@ export function fillTspans(node, text, limit) {
 
 const nothing = "–";
 
-// A number with `digits` decimals, rounded half to even as Python does, so that a figure is the same in the server's
-// sentences and in a picture.
+// A number with `digits` decimals, rounded half to even as Python does.
 const FURTHER = 25;  // decimals beyond `digits`, in which a double that is not exactly in the middle differs from it
 const MIDDLE = "5".padEnd(FURTHER, "0");
 export function rounded(value, digits) {
@@ -110,7 +109,7 @@ export function prose(text) {
   return runs(text ?? "", isControl).map((run) => run.glyph ?? run.text).join("");
 }
 
-// A token's text within a sentence, with the marks of the server's sentences (`quote` in ui/run/explain.py).
+// A token's text within a sentence, in the quotation marks of the server's sentences.
 export const quoted = (text) => `“${plain(text)}”`;
 
 // A sentence as DOM, with the parts within “ and ” in elements of their own, which look like a token's text.
@@ -119,7 +118,7 @@ export function said(text) {
     part.length > 2 && part.startsWith("“") ? ["“", h("span", { class: "ss-quoted" }, part.slice(1, -1)), "”"] : [part]));
 }
 
-// The server's descriptions of intervals, each different one once.
+// Each different description once.
 export function spreads(words) {
   return [...new Set(words.filter(Boolean))].join("; ");
 }

@@ -1,4 +1,4 @@
-// The texts of a comparison side by side, each marked from its first token that differs from plain decoding's. Text nodes only.
+// The texts of a comparison side by side, each marked from its first token that differs from plain decoding's.
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";
@@ -28,7 +28,6 @@ export function create(panel) {
   };
 }
 
-// A text, or a sentence if its run was deleted.
 function column(key, one, text, repeat) {
   const isDeleted = typeof text === "string";
   const other = !isDeleted && text.repeat !== repeat ? ` (repeat ${text.repeat + 1})` : "";

@@ -1,9 +1,8 @@
-// What a bar of the lanes looks like and says: pattern, outline, mark, hover. Pure: no DOM.
+// What a bar of the lanes looks like and says: pattern, outline, mark, hover.
 
 import { MARKS } from "./ahead.js";
 import { ms, prose } from "./text.js";
 
-// Names of the stages by their keys, in the order in which they are drawn.
 export const STAGES = new Map([
   ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
   ["combine", "combine"], ["verify", "verdict"], ["commit", "commit"], ["other", "between stages"],
@@ -59,7 +58,6 @@ export function markerOf(bars, { value, look, many, ahead, colors }) {
 // A bar's name: for `verify` that of its stage, else the span's own.
 export const nameOf = (name) => (name === "verify" ? STAGES.get(name) : name.replace("_", " "));
 
-// What a bar says on hover.
 export function hoverData(bar, value) {
   return [
     bar.round, nameOf(prose(bar.name)), ms(bar.end - bar.start), bar.start, prose(STAGES.get(value.lanes[bar.lane]) ?? value.lanes[bar.lane]), bar.round + 1,
@@ -69,7 +67,6 @@ export function hoverData(bar, value) {
 
 export const TOGETHER = "SSMs that drafted together share that time: each is counted for its part of it.";
 
-// How lanes are drawn and counted, below the shares.
 export function remarksOn(value) {
   const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
   const catchingUp = spans.some((span) => span.name === "catch_up") ? "Hatched: catching up with the text." : "";

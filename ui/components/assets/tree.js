@@ -96,8 +96,8 @@ function draw(value, view) {
     return;
   }
   view.scale ??= scaleOf(viewport);
-  // A run at full speed is one scene. A round at rest is a scene for each stage, so that its size does not depend on what was
-  // drawn before; so is each type size.
+  // A run at full speed is one scene. A round at rest has a scene for each stage, so that its size does not depend on what was
+  // drawn before.
   const scene = `${value.run} ${value.rest ? `${value.round} ${value.stage}` : ""} ${view.scale} ${view.sized}`;
   const { size, measured, drawn: layout } = laidOut(value, view, scene);
   view.places = layout.places;

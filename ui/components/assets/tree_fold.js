@@ -1,9 +1,9 @@
-// Folds a tree that is deeper than its panel is wide: it continues below from the left, like a line of text. Pure: no DOM.
+// Folds a tree that is deeper than its panel is wide: it continues below from the left, like a line of text.
 
 const BETWEEN = 0.5;  // rows between the two bands
 
-// A layout (tree_layout.js) in two bands of levels; null if a band would be wider than `across`. The places of the lower band
-// have `fold`, the y along which their edges arrive.
+// A layout in two bands of levels; null if a band would be wider than `across`. The places of the lower band have `fold`, the y
+// along which their edges arrive.
 export function folded({ places, levels }, { across, row, pad, gap }) {
   const ends = [...new Set([...places.values()].map(({ right }) => right))].sort((a, b) => a - b);
   const bandsAt = (end) => [[...places].filter(([, { right }]) => right <= end), [...places].filter(([, { right }]) => right > end)];

@@ -38,8 +38,7 @@ export function laidOut(value, view, scene) {
   }
 }
 
-// For a drawing at rest that fits, but is small because of the panel's width: one with closer levels, or in two bands joined
-// by one edge, if that is larger.
+// For a drawing at rest that fits: a larger drawing with closer levels, or in two bands joined by one edge, if possible.
 function larger(at, flat, view) {
   const { zoom } = view;
   const scale = zoom.scaleOf(flat.drawn);

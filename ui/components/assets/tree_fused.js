@@ -5,7 +5,6 @@ import { edgePath } from "./tree_layout.js";
 
 export const FUSED = "The band is the trunk, which the SSMs drafted together; beside it are tokens that were not taken into it. A letter says whose token a node is.";
 
-// Draws the band behind the trunk of fused drafts, from the root to the trunk's last node.
 export function drawRails(view, list, places, size) {
   const out = Math.min(7, 0.4 * (size.row - size.height) + 3);
   keyed(view.rails, view.caches.rails, list.filter((item) => item.trunk && places.has(item.parent)), {

@@ -1,5 +1,5 @@
-// A tidy layout: x is depth, y is leaf order. A node is on the row of its first child, so that a branch reads as a line of
-// text with its alternatives below. Pure: no DOM.
+// A tidy layout: x is depth, y is leaf order. A node is on the row of its first child, so that a branch reads as a line of text
+// with its alternatives below.
 
 // items: [{key, parent: key or null, width, lead, flat}] with parents first; `lead` leaves that many rows free above
 // the item. Adjacent siblings that are `flat` and have no children are side by side in one row, `beside` apart; a row ends
@@ -59,7 +59,7 @@ function markRows(children) {
   });
 }
 
-// Children by rows: adjacent flat ones share a row as long as it is at most `across` wide.
+// Children by rows: adjacent flat leaves share a row as long as the row is at most `across` wide.
 function groupsOf(children, { beside, across, columns }) {
   const groups = [];
   let end = 0;

@@ -1,4 +1,4 @@
-// What the tree picture draws, from the component's value: items, words and table. Pure: no DOM.
+// What the tree picture draws, from the component's value: items, words and table.
 
 import { entries } from "./dom.js";
 import { byKey } from "./palette.js";
@@ -27,8 +27,8 @@ const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: "bonus", p
 
 const AGREED = 3;  // from this many drafters on, one badge for all is shorter than their badges
 
-// [{key, parent, kind, text, by: [drafter], p, label, lead, node, agreed}]; `node` is the number to select, `agreed`: all
-// that drafted in this round proposed it, and their letters follow each other.
+// [{key, parent, kind, text, by: [drafter], p, label, lead, node, agreed}]; `node` is the number to select. `agreed`: AGREED or
+// more drafters drafted in the round, all proposed the token, and their letters are consecutive.
 export function items(value) {
   if (!value.root || value.root.t == null) return [];
   const drafters = byKey(value);
@@ -40,7 +40,7 @@ export function items(value) {
   const slots = drafting.map(({ slot }) => slot);
   const asRange = drafting.length >= AGREED && Math.max(...slots) - Math.min(...slots) + 1 === drafting.length;
   for (const item of [...nodes, ...lost]) item.agreed = asRange && item.by.length === drafting.length;
-  // Siblings are in their drafter's order, its most probable first; above them is the LLM's own token at their place.
+  // The LLM's own token comes before its siblings.
   const llmTokens = own(value);
   const after = (key) => llmTokens.filter((item) => item.parent === key);
   return [root, ...after("-1"), ...nodes.flatMap((item) => [item, ...after(item.key)]), ...lost];
@@ -57,7 +57,7 @@ function separate(drafts, drafters) {
   });
 }
 
-// A fused node is one drafter's token; the tooltip names those that proposed it too, or were only fed it.
+// A fused node is one drafter's token.
 function merged(value, drafters) {
   return entries(value.nodes).map(([i, node]) => ({
     key: i, parent: String(node.parent), kind: node.outcome ?? "pending", text: node.t, trunk: node.trunk === true,
@@ -68,7 +68,7 @@ function merged(value, drafters) {
 
 export const isFused = (value) => Object.values(value.nodes ?? {}).some((node) => node.origin !== undefined);
 
-// The drafters that proposed the item, for a fused node also those that were fed it, in drafter order.
+// The drafters that proposed the item, in drafter order; for a fused node also the drafters that were fed it.
 export const offering = (item, value) => {
   const drafters = byKey(value);
   return item.values?.origin === undefined ? item.by : entries(item.values.by).map(([key]) => drafters.get(key)).filter(Boolean);
@@ -91,7 +91,6 @@ function own(value) {
   }];
 }
 
-// One sentence that says what this stage did in this round.
 export function words(value, list) {
   if (!list.length) return "The tree of the selected round will be drawn here.";
   const nodes = Object.values(value.nodes ?? {});
@@ -108,7 +107,6 @@ export function words(value, list) {
   return `One pass of the LLM checked ${plural(nodes.length, "node")} and accepted ${accepted}. ${ownWords(value)}`.trim() + dottedWords(value);
 }
 
-// What the dotted nodes of a tree are.
 const dottedWords = ({ dropped: lost, words: terms }) => (Object.keys(lost ?? {}).length ? ` Dotted: ${terms?.dropped_short ?? "dropped"}.` : "");
 
 const begun = ({ round }) => round != null && round >= 0;

@@ -5,7 +5,7 @@ import { dash, lineChart } from "./minichart.js";
 import { drafters } from "./palette.js";
 import { prose, fixed, plural } from "./text.js";
 
-// Only a rule that weighs drafters has a word for a node's mass; value.words come from core/config/mechanisms/.
+// Only a rule that weighs drafters has a word for a node's mass.
 export const weighs = (value) => Boolean(value.words?.mass);
 
 export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : fixed(weight, 2));

@@ -1,4 +1,4 @@
-// What if: predicted speed-up over the length of drafts, from the values of ui/run/what_if.py, with the measured run in it.
+// What if: predicted speed-up over the length of drafts, with the measured run in it.
 
 import { h, s, set, setText } from "./dom.js";
 import { sizeOf } from "./measure.js";
@@ -99,7 +99,6 @@ function curveOf({ state: { value }, inputs }, size = factors(inputs).size, samp
   return Array.from({ length: LONGEST + 1 }, (_, k) => predictedSpeedup(cost, accepted, k, size));
 }
 
-// The curve, its best depths, and functions for the range of 95 % of the resamples.
 function predictionOf(view, size) {
   const samples = Object.values(view.state.value.samples ?? {}).map((sample) => curveOf(view, size, sample));
   const range = (pick) => {
@@ -181,7 +180,6 @@ function spreadOf({ blocks, low, high }) {
   return ` (${fixed(low, 2)} to ${fixed(high, 2)})${low <= 1 && high >= 1 ? ", so no difference is shown" : ""}`;
 }
 
-// The range over all depths, as one shape.
 function band(ranges, x, y) {
   const point = (v, k) => `${x(k).toFixed(1)} ${y(v).toFixed(1)}`;
   const up = ranges.map(([, high], k) => point(high, k));

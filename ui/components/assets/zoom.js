@@ -134,8 +134,8 @@ function isScrolled(state, room, scale) {
   return expected.some((px, i) => Math.abs(px - at[i]) > 2);
 }
 
-// The scale that fits the drawing into the panel, but at least legible, and at most GROWN; a little smaller where that brings
-// the whole path into sight. After Fit the whole drawing is in sight, however small.
+// The scale that fits the drawing into the panel, but at least legible, and at most GROWN; a little smaller if that brings the
+// whole path into sight. After Fit the whole drawing is in sight, however small.
 function fitScale({ width, height, legible, whole, path: [left, top, right, bottom] }, room) {
   const both = Math.min((room.width - 2) / width, (room.height - 2) / height);
   const along = [room.width / (right - left), room.height / (bottom - top)].filter((scale) => scale >= ALONG);

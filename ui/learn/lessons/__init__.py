@@ -1,5 +1,4 @@
-"""The guided lessons: their texts, runs and questions. Data and pure functions; no component, no
-engine."""
+"""The guided lessons: their texts, runs and questions."""
 
 from __future__ import annotations
 

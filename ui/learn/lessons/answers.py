@@ -12,8 +12,7 @@ __all__ = ["is_right", "judge"]
 
 
 def judge(question: Question, evidence: Evidence, guess: float | str | None) -> tuple[bool, Line]:
-    """Whether `guess` is right, and the line to show. If runs that the question needs are missing,
-    the line says what to do first."""
+    """Whether `guess` is right, and the line to show."""
     answer = question.answer(evidence)
     if answer is None:
         return False, Line("info", question.needs)
@@ -26,9 +25,7 @@ def judge(question: Question, evidence: Evidence, guess: float | str | None) -> 
 
 
 def is_right(question: Question, answer: float | str, guess: float | str) -> bool:
-    """Whether the guess is right. A name must equal the answer, and so must a number if `within` is
-    0. Otherwise a number may differ by the fraction `within` of the answer, or by one in the last
-    of `places` decimals."""
+    """Whether the guess is right, by the question's `within` and `places`."""
     if isinstance(answer, str):
         return guess == answer
     try:
@@ -38,7 +35,7 @@ def is_right(question: Question, answer: float | str, guess: float | str) -> boo
     if not math.isfinite(number):
         return False
     if not question.within:
-        return number == answer  # a count
+        return number == answer
     # The visitor computes with rounded figures, and may truncate the result instead of rounding.
     tolerance = max(10.0**-question.places, question.within * abs(answer))
     return abs(number - answer) <= tolerance + 1e-9

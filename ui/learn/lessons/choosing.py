@@ -12,9 +12,7 @@ from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STO
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
 
-# `full_information`: every token updates the weight of every SSM, so that the SSM that predicts the
-# text best leads after a few tokens. If only winners were judged, chance would decide which SSM
-# leads.
+# `full_information`: if only winners were judged, chance would decide which SSM leads.
 VOTING = SpeculationConfig(
     expansion=(1,),
     speculation_length=4,
@@ -28,8 +26,7 @@ TIE = "none: the largest weights are level"
 
 
 def heaviest(evidence: Evidence) -> str | None:
-    """The SSM with the largest weight at the end of the displayed run; TIE for a tie; None without
-    a run or without weights."""
+    """The SSM with the largest weight at the run's end; TIE for a tie; None without weights."""
     if evidence.last is None or not evidence.last.weights:
         return None
     return leader(evidence.last.weights, TIE_DIFFERENCE) or TIE
@@ -150,8 +147,7 @@ PLACE = 3
 
 
 def third_token_percent(evidence: Evidence) -> float | None:
-    """The percentage of rounds with the fixed length in which the third drafted token was
-    accepted."""
+    """The percentage of rounds with the fixed length that accepted the third drafted token."""
     rows = evidence.of(ALWAYS)
     if not rows:
         return None
@@ -167,8 +163,7 @@ def explain_places(evidence: Evidence) -> str:
 
 
 def slower_choice(evidence: Evidence) -> str:
-    """A sentence which says that the fixed length was faster than goodput, if it was faster in each
-    repeat; else empty."""
+    """Says that the fixed length was faster in each repeat; else empty."""
     rows = evidence.of(ALWAYS, CHOSEN)
     if rows is None:
         return ""

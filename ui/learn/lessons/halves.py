@@ -14,8 +14,7 @@ TOKENS = 32
 
 
 def exchanges_with_a_tree(evidence: Evidence) -> float | None:
-    """Exchanges for the whole text with a tree: the exchanges in a pass times the number of
-    passes."""
+    """Exchanges for the whole text with a tree."""
     rows = evidence.of(ALONE, TREE)
     return float(rows[1].exchanges * rows[1].stats.num_rounds) if rows else None
 

@@ -1,5 +1,4 @@
-"""The results of each lesson's runs in one browser tab. The server keeps them in the tab
-session."""
+"""The results of each lesson's runs in one browser tab."""
 
 from __future__ import annotations
 
@@ -13,14 +12,13 @@ from ui.learn.lessons.measured import Evidence, Measured
 __all__ = ["MOST_WATCHED", "Lecture"]
 
 MOST_WATCHED = 4
-"""The most runs whose views of all requests are kept; a lesson about several requests has three
-runs."""
+"""The most runs whose views of all requests are kept."""
 
 
 @dataclass(slots=True)
 class Runs:
-    """The rows of one lesson by label, all made with the same models. `latest`: the label of the
-    displayed run."""
+    """One lesson's rows by label, made with the same models. `latest`: the displayed run's
+    label."""
 
     rows: dict[str, Measured] = field(default_factory=dict)
     latest: str = ""
@@ -28,15 +26,12 @@ class Runs:
 
 @dataclass(slots=True)
 class Lecture:
-    """The results of all lessons. A lesson has no results before its first run. A run with the
-    label of an earlier run replaces that run.
+    """The results of all lessons. A run with the label of an earlier run replaces that run.
 
-    `models`: any value that identifies the loaded models; the last call of `follow` sets it. Only
-    runs of these models are visible, since runs of different models cannot be compared. `at`: the
-    number of the lesson opened last, 0 before the first. `may_schedule`: whether this visitor may
-    choose the schedule of all requests. `requests`: run id -> round (from 1) -> the view of all
-    requests in that round, for runs that a lesson decodes together with other requests. Some rounds
-    have no view.
+    `models`: any value that identifies the loaded models; only runs of these models are visible.
+    `at`: the number of the lesson opened last, 0 before the first. `may_schedule`: whether this
+    visitor may choose the schedule of all requests. `requests`: run id -> round (from 1) -> the
+    view of all requests in that round.
     """
 
     models: Hashable = None
@@ -66,8 +61,8 @@ class Lecture:
         )
 
     def watch(self, run_id: str, value: dict[str, Any]) -> None:
-        """Keeps the view of all requests (the value that `requests_value` returns) for the present
-        round of a run in progress. Only the latest MOST_WATCHED runs have views."""
+        """Keeps the view of all requests for the present round of a run in progress. Only the
+        latest MOST_WATCHED runs have views."""
         own = next((row for row in value["rows"].values() if row["run"] == run_id), None)
         if own is None or not own["round"]:
             return

@@ -1,9 +1,4 @@
-"""The types of a lesson: texts, runs to look at, one experiment, one question. All are plain
-values.
-
-A lesson says how many SSMs and ranks it needs. Functions get the loaded SSMs and the LLM's ranks as
-arguments. Results are in ui/learn/lessons/measured.py.
-"""
+"""The types of a lesson, all plain values."""
 
 from __future__ import annotations
 
@@ -32,11 +27,8 @@ SEED = 7
 
 @dataclass(frozen=True, slots=True)
 class DrafterChoice:
-    """Which drafters a run uses, stated without the names of the loaded SSMs.
-
-    `kind`: `none`, `all` (every SSM), `all_and_ngram` (every SSM and the n-gram lookup) or `one`
-    (the first SSM whose name contains `hint`, else the first SSM).
-    """
+    """Which drafters a run uses: `none`, `all` SSMs, `all_and_ngram` (also the n-gram lookup), or
+    `one` (the first SSM whose name contains `hint`, else the first SSM)."""
 
     kind: str
     hint: str = ""
@@ -91,11 +83,7 @@ def request_of(setup: Setup, loaded: Sequence[str]) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The experiment: its purpose, its button's label, and the run that the button starts.
-
-    Without a `setup`, the LLM alone decodes the displayed run's request, and both texts are
-    compared.
-    """
+    """The experiment; without a `setup`, the LLM alone decodes the displayed run's request."""
 
     words: str
     button: str
@@ -173,9 +161,8 @@ def missing_reason(
     ranks: RanksInfo | None = None,
     can_stream: bool = True,
 ) -> str:
-    """Why the lesson cannot run; empty if it can. `loaded`: the names of the loaded SSMs; `ranks`:
-    how the LLM is divided, None for one process; `can_stream`: whether its layers can be
-    streamed."""
+    """Why the lesson cannot run; empty if it can. `ranks`: how the LLM is divided, None for one
+    process; `can_stream`: whether its layers can be streamed."""
     split = ("tp", lesson.ranks)
     if lesson.ranks > 1 and (ranks is None or (ranks.split, ranks.count) != split):
         return (

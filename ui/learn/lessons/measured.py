@@ -1,8 +1,4 @@
-"""The results of a lesson's runs: one row per run, computed from the run's events alone.
-
-The functions are pure: they compute numbers from a View. The table of runs shows the numbers, and
-the visitor's answers to the questions are checked against them.
-"""
+"""The results of a lesson's runs: one row per run, computed from the run's view."""
 
 from __future__ import annotations
 
@@ -35,8 +31,7 @@ __all__ = [
 ]
 
 WARM_UP_PASSES = 1
-"""Passes at the start of a run that medians leave out: the first pass over a tree of a new size is
-slower."""
+"""Passes at a run's start that medians leave out, since they are slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +109,7 @@ def _num_drafted(line: RoundView) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The rows of one lesson by label, in the order of their first run; `latest`: the label of the
-    displayed run."""
+    """The rows of one lesson by label; `latest`: the label of the displayed run."""
 
     rows: Mapping[str, Measured]
     latest: str = ""
@@ -156,9 +150,8 @@ def times(row: Measured, column: str) -> tuple[float, ...]:
 def compared(
     rows: tuple[Measured, ...], column: str, by: Callable[[float, float], float]
 ) -> Estimate:
-    """Compares a column of TIMES in two rows by `by(second, first)`, for example their ratio. The
-    estimate's value compares the medians, as the table shows them; its ends are the lowest and the
-    highest value that a single repeat gives."""
+    """Compares a column of TIMES in two rows by `by(second, first)`. The estimate's value compares
+    the medians; its ends are the lowest and the highest value that a single repeat gives."""
     pairs = list(zip(*(times(row, column) for row in rows), strict=False))
     values = [by(second, first) for first, second in pairs]
     first, second = (cell(row, column) for row in rows)
@@ -231,8 +224,6 @@ def _times_note(evidence: Evidence, columns: Sequence[str], timed: bool, measuri
 
 
 def _ranges(row: Measured, columns: Sequence[str]) -> dict[str, str]:
-    """The lowest and the highest time of a row's repeats, by the column's number; empty for one
-    repeat."""
     return {
         str(at): " to ".join(GLOSSARY[name].text(end) for end in (min(values), max(values)))
         for at, name in enumerate(columns)
@@ -241,8 +232,7 @@ def _ranges(row: Measured, columns: Sequence[str]) -> dict[str, str]:
 
 
 def cell(row: Measured, column: str) -> float:
-    """The number in a column of the row; for a column of TIMES, the median over the repeats.
-    `column`: a name in GLOSSARY."""
+    """The number in a column of GLOSSARY; for a column of TIMES the median over the repeats."""
     return statistics.median(times(row, column)) if column in TIMES else _cell(row, column)
 
 

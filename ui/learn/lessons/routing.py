@@ -20,17 +20,14 @@ CHANGING = (
     "Once upon a time there was a fox who lived in a wood with his mother. One day he went to the "
     "town to eat, and he said:\n\nUser: I want to book a table.\nAssistant:"
 )
-"""The story is so long that routing chooses another SSM for the story than for the dialogue,
-whichever three or more of the bundled SSMs are loaded."""
+"""The story is long enough that routing chooses another SSM for the story than for the dialogue."""
 TIE_SHARE = 0.005
-"""Scores that differ by less than this fraction of the highest score count as equal, because they
-look equal on the page."""
+"""Scores that differ by less than this share of the highest score count as equal."""
 TIE = "none: the highest scores are level"
 
 
 def highest(evidence: Evidence) -> str | None:
-    """The SSM with the highest score at the end of the displayed run; TIE for a tie; None without a
-    run or without scores."""
+    """The SSM with the highest score at the run's end; TIE for a tie; None without scores."""
     if evidence.last is None or not evidence.last.scores:
         return None
     scores = evidence.last.scores

@@ -50,8 +50,7 @@ def chain(length: int, width: int = 1, pipeline: str = "off") -> SpeculationConf
 
 
 def pass_of(tokens: int) -> SpeculationConfig:
-    """A configuration with `tokens` tokens in each LLM pass: the root and guesses for the position
-    after it."""
+    """A configuration with `tokens` tokens in each LLM pass: the root and its children."""
     guesses = tokens - 1
     return SpeculationConfig(expansion=(guesses,), speculation_length=1, max_tree_nodes=guesses)
 

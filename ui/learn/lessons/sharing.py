@@ -13,8 +13,7 @@ OTHERS = (STORY, CODE, "Question: What is twelve times three?\nAnswer:")
 
 
 def left_out(evidence: Evidence) -> float | None:
-    """The mean number of drafted tokens in a round that were not verified, with one budget for all
-    requests."""
+    """Mean number of drafted tokens in a round that were not verified, with one budget."""
     rows = evidence.of(SHARED)
     return rows[0].num_drafted - rows[0].num_verified if rows else None
 

@@ -103,8 +103,7 @@ PIPELINE = Lesson(
 )
 
 KNOWS_TEXT_FROM = 0.3
-"""If drafts of 12 tokens have at least this acceptance rate, a win is explained by the SSM's
-knowledge of the text."""
+"""From this acceptance rate on, the SSM is said to know the text."""
 PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
@@ -120,7 +119,6 @@ def needed_tokens(evidence: Evidence) -> float | None:
 
 
 def _tokens_a_round(evidence: Evidence) -> float:
-    """How many tokens a round with drafts of 12 wrote, on average."""
     stats = evidence.rows[LONG].stats
     return stats.num_new_tokens / stats.num_rounds
 
@@ -138,9 +136,7 @@ def explain_need(evidence: Evidence) -> str:
 
 
 def win_or_loss(evidence: Evidence) -> str:
-    """Whether the example, which is made to lose, lost on this machine; if it won, why. The
-    sentence gives no times, because the visitor computes the answer to the lesson's question from
-    them."""
+    """Whether the example lost; if it won, why. Gives no times: they would tell the answer."""
     need = _need(evidence)
     if need is None or need.groups < 2:
         return ""

@@ -1,9 +1,9 @@
-// The reader's position in the run and how it moves, the same as on the page (ui/run/player.py).
+// The reader's position in the run and how it moves.
 
 export function createPlayer(recording, changed) {
   const { last } = recording;
-  // `opening`: true until the first move. `round`: the selected one, null for the latest. `stage`: the last shown stage of
-  // the selected round, null for all of them.
+  // `opening`: true until the first move. `round`: the selected round, null for the latest. `stage`: the last shown stage of the
+  // selected round, null for all stages.
   const at = { stop: last, round: recording.opening.round, node: null, stage: null, moving: false, opening: true, mode: "slow", rate: 2 };
   if (at.round < 0) at.round = null;
   let [timer, since] = [null, 0];
@@ -33,7 +33,7 @@ export function createPlayer(recording, changed) {
     clearTimeout(timer);
     timer = setTimeout(tick, Math.max(15, since + stopMs() - performance.now()));
   };
-  // The stop of the selected round's stage; without a selection the latest one.
+  // The stop of the selected round's stage; without a selection the latest stop.
   const place = () => (at.round === null ? at.stop : recording.stopOf(at.round, at.stage));
   const play = () => {
     const selected = at.round !== null && !at.opening;
@@ -66,7 +66,7 @@ export function createPlayer(recording, changed) {
     step: pausing(step),
     rewind: pausing(() => moveTo(0)),
     follow: pausing(() => moveTo(last)),
-    // Past the last round that was shown the player moves on to the next one, and pauses there.
+    // Past the last shown round the player moves to the next round and pauses there.
     selectNext(by) {
       const latest = recording.current(at.stop);
       const target = (at.round ?? latest) + by;

@@ -1,5 +1,4 @@
-// Rebuilds the pictures' values at a stop, with a round and a node selected, from the deltas that
-// ui/report/recording.py has recorded. Computes no figure of its own.
+// Rebuilds the pictures' values at a stop, with a round and a node selected, from recorded deltas.
 
 import { applyDelta } from "./deltas.js";
 
@@ -35,8 +34,8 @@ export function recordingOf(recording) {
   };
 }
 
-// Returns the function from a stop to its values: those of the stop before, with its delta applied. Every KEEP_EVERY-th value
-// is stored: after a move back the deltas are applied from there.
+// Returns the function from a stop to its values: the previous stop's values with a delta applied. Every KEEP_EVERY-th value is
+// stored, for moves back.
 function basesOf(deltas) {
   const stored = new Map([[-1, {}]]);
   let [at, value] = [-1, {}];
@@ -68,7 +67,7 @@ function valuesAt(recording, base, { stop, round, node, stage: shownStage, movin
   return Object.fromEntries(Object.keys(pictures).map((name) => [name, { ...base[name], ...all[name] }]));
 }
 
-// As `Detail.node_of_token` (ui/run/view.py) and its inverse: the node at the token's depth of the accepted path.
+// The node at the token's depth of the accepted path, and the inverse.
 function nodeOf({ nodes, committed }, token) {
   const found = Object.keys(nodes).find((node) => nodes[node].outcome === "accepted" && nodes[node].depth - 1 - committed === token);
   return found === undefined ? null : Number(found);
@@ -79,7 +78,6 @@ function tokenOf({ nodes, committed }, node) {
   return outcome === "accepted" && committed !== null && depth <= committed ? depth - 1 - committed : null;
 }
 
-// The scrubber's value, as in ui/run/scrubber.py.
 function scrubberAt(recording, { stop, round, node, stage: shownStage, moving, opening, mode, rate }) {
   const [current, stage] = recording.stops[stop];
   const sel = round ?? current;

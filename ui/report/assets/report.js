@@ -43,7 +43,7 @@ export async function start(data) {
 }
 
 // The place that the address names, as arguments of `select`, null for none; and a sentence about wrong fields of the address,
-// which says what is shown instead. As in ui/shared/link_fields.py.
+// which says what is shown instead.
 function readLink({ rounds, opening, nodesOf }) {
   const query = new URLSearchParams(location.search);
   const [round, stage, node] = ["round", "stage", "node"].map((name) => query.get(name) ?? "");
