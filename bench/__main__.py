@@ -2,7 +2,7 @@
 a chart as HTML next to the samples. `python -m bench grow` writes grown models instead.
 
 Exit codes: 0 success; 1 a check of the suite failed; 2 an error, described in one line on standard
-error; 130 interrupted (a suite's samples are stored; the same command continues).
+error; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -122,8 +122,6 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
 
 
 def progress_printer() -> Callable[[str], None]:
-    """Returns a function that prints a message to standard error, with the seconds since this
-    call."""
     start = time.monotonic()
 
     def say(message: str) -> None:

@@ -19,9 +19,8 @@ from core.errors import SpecScopeError
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 120.0  # from starting the process until the page is served
-# The child process has the arguments `folder`, a Python file to run, and that file's arguments. The
-# child's stdin ends when the parent ends; a killed parent has not deleted `folder`, so the child
-# deletes it and exits.
+# Its arguments: `folder`, a Python file to run, and that file's arguments. A killed parent has not
+# deleted `folder`: the child's stdin ends, and the child deletes `folder` and exits.
 CHILD_CODE = """
 import os, runpy, shutil, sys, threading
 _, folder, *sys.argv = sys.argv
@@ -48,10 +47,9 @@ class Application:
 
 @contextmanager
 def application() -> Iterator[Application]:
-    """Starts the application with the bundled models, and yields it when it serves its page. Stops
-    it at the end.
+    """Starts the application with the bundled models and stops it at the end.
 
-    Raises BenchError if it does not start.
+    Raises BenchError if it serves no page.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:

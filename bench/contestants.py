@@ -1,6 +1,4 @@
-"""This engine, and transformers on the same weights, as contestants: prompts in, token ids and
-figures out. transformers loads its own copy of the models, so that its results do not depend on
-this project's loading."""
+"""This engine and transformers, on the same weights, as contestants."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from core.models.loading.catalog import bundled_llm
 
 @dataclass(frozen=True, slots=True)
 class DecodeCase:
-    """One prompt to continue by `tokens` tokens with `seed` (not read at temperature 0)."""
+    """A prompt to continue by at most `tokens` tokens."""
 
     prompt: Prompt
     seed: int
@@ -61,8 +59,8 @@ def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
 
 
 def _refuse_lost_drafter(event: Event) -> None:
-    """Raises EngineError for a round that lost a drafter. Without the drafter the text stays the
-    same, but the figures describe another configuration."""
+    """Raises EngineError for a round that lost a drafter: its figures describe another
+    configuration."""
     if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
         raise EngineError(notes[0])
 
@@ -92,9 +90,8 @@ def decode(
 def decode_joining(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, live: int
 ) -> list[dict[str, Any]]:
-    """Like `decode`, but without groups: at most `live` requests run concurrently, and when a
-    request ends, the next one joins the running requests. Raises EngineError if a request fails or
-    loses a drafter."""
+    """Like `decode`, but without groups: at most `live` requests run concurrently. Raises
+    EngineError if a request fails or loses a drafter."""
     outcomes: list[dict[str, Any]] = []
     with closing(Worker(engine, max_live=live, threads=torch.get_num_threads())) as worker:
         runs = [worker.submit(request(case, speculation)) for case in cases]
@@ -112,7 +109,7 @@ def decode_joining(
 def ids_by_round(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> list[tuple[int, ...]]:
-    """Runs a case to its end and returns the new tokens' ids, round by round."""
+    """The new tokens' ids of a case, round by round."""
     events = run_events(engine, [request(case, speculation)])
     return [event.token_ids for event in events if isinstance(event, RoundCompleted)]
 
@@ -129,8 +126,8 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
 
 
 class TransformersLlm:
-    """The LLM in `folder` (None: the bundled LLM), in transformers' own generation loop. If
-    `module` is given, it replaces the folder's model; the tokenizer is still the folder's."""
+    """An LLM in transformers' own generation loop. `folder` is the bundled LLM by default. `module`
+    replaces the folder's model; the tokenizer is still the folder's."""
 
     def __init__(
         self, dtype: str = "float32", module: Any = None, folder: Path | None = None
@@ -159,7 +156,7 @@ class TransformersLlm:
     def generate(
         self, ids: Sequence[int], tokens: int, temperature: float = 0, seed: int = 0, **options: Any
     ) -> list[int]:
-        """The new token ids; `options` are passed to transformers' `generate`."""
+        """The new token ids; `options` go to transformers' `generate`."""
         batch: Any = torch.tensor([list(ids)], device=self.module.device)
         options["do_sample"] = temperature > 0
         if temperature > 0:

@@ -18,10 +18,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Blocks:
-    """One block per item and repeat (`repeats` None: the number in the settings). `key`: fields
-    that all samples of these blocks have. `item`: the name of the sample's field that holds the
-    block's item (as an integer if the item is decimal digits). `figures`: the name of the field
-    that holds the contestants' figures."""
+    """One block per item and repeat. `repeats` None: the number in the settings. `key`: fields that
+    all samples of these blocks have. `item`: the name of the sample's field that holds the block's
+    item. `figures`: the name of the field that holds the contestants' figures."""
 
     context: Context
     key: Mapping[str, Any]
@@ -48,9 +47,9 @@ class Blocks:
         keep_row: Callable[[dict[str, Any]], Any] = dict,
         warm: Block | None = None,
     ) -> None:
-        """Measures the missing blocks: one sample per block, with the machine's load and the fields
-        that `more` returns. `keep_row` converts the contestants' figures, by name, before they are
-        stored. `warm`: a block that every contestant runs first, uncounted."""
+        """Measures the missing blocks: one sample per block. `more`: returns further fields of a
+        sample. `keep_row` converts the contestants' figures, by name, before they are stored.
+        `warm`: a block that every contestant runs first; its figures are not stored."""
         todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():

@@ -1,7 +1,7 @@
 """Load on one engine: clients that wait for their answers (a closed loop), and arrivals at given
 times (an open loop).
 
-Times are taken in the worker's thread when events are emitted, so they include no reader's delay.
+Token times are taken in the worker's thread: they include no reader's delay.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def closed_loop(
     engine: Engine, requests: Sequence[Request], clients: int
 ) -> tuple[float, list[ServedRequest]]:
     """Runs `clients` clients; each sends its next request when its previous request has ended.
-    Returns the tokens per second while all clients are busy, and every request. All clients start
-    at the same time, so the measurement begins only when `clients` requests have ended: then the
-    clients are out of step. So at least 2 x `clients` requests are required."""
+    Returns the tokens per second while all clients are busy, and every request. The clients start
+    in step: the measurement begins when `clients` requests have ended. At least 2 x `clients`
+    requests are required."""
     load = _Clients(engine, clients)
     start = 0.0
     try:

@@ -74,7 +74,7 @@ def header_of(module: Any) -> dict[str, Any]:
 
 
 def ends_of(module: Any) -> frozenset[int]:
-    """The tokens that end a text."""
+    """The ids of the tokens that end a text."""
     ends = module.generation_config.eos_token_id
     return frozenset((ends,) if isinstance(ends, int) else ends or ())
 
@@ -112,8 +112,8 @@ def _llama_cpp_name(name: str) -> str:
 
 
 def write_gguf(module: Any, path: Path) -> dict[str, Any]:
-    """Writes a transformers module, not quantized, and returns the file's header. The file has the
-    vocabulary's size but no tokens, since callers use token ids only.
+    """Writes a transformers module, not quantized, and returns the file's header. The file has no
+    tokens: callers use token ids only.
 
     Raises ImportError without the package, UnsupportedModelError for a model that is no plain
     Llama, OSError if the file cannot be written.

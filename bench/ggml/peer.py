@@ -1,8 +1,5 @@
 """llama.cpp with the same weights, threads and token ids, through the package llama-cpp-python:
-plain decoding, its prompt lookup, and its speculation with a small draft model.
-
-llama.cpp loads its weights from a file, so that its results do not depend on this project's code.
-"""
+plain decoding, its prompt lookup, and its speculation with a small draft model."""
 
 from __future__ import annotations
 
@@ -74,14 +71,13 @@ class LlamaCpp:
         seed: int = 0,
         drafting: Drafting | None = None,
     ) -> list[int]:
-        """The new token ids, an end-of-text token included; the KV cache begins empty. Above
-        temperature 0 llama.cpp's own sampler draws the ids, so texts differ from this engine's."""
+        """The new token ids, an end-of-text token included."""
         llama = self._plain if drafting is None else self._with_all_logits
         llama.draft_model = drafting
         llama.reset()  # empties the KV cache
         llama.set_seed(seed)
         ids: list[int] = []
-        # No sampling filters, as with the other contestants: all sample from the same distribution.
+        # No sampling filters: all contestants sample from the same distribution.
         for token in llama.generate(
             list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         ):

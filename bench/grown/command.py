@@ -1,6 +1,4 @@
-"""`python -m bench grow`: writes grown models (see `bench.grown.module`) as folders that load like
-any other model. All sizes are decided from configurations.
-"""
+"""`python -m bench grow`: writes grown models (see `bench.grown.module`) as model folders."""
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-# A grown SSM has at least 1 / LEAST_SHARE of the LLM's parameters. SpecInfer's pair of 7 B and 68 M
-# has about that ratio. A smaller SSM would cost less than real SSMs do.
+# A grown SSM has at least 1 / LEAST_SHARE of the LLM's parameters: about the ratio of SpecInfer's
+# pair of 7 B and 68 M.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12
 
@@ -77,7 +75,6 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The source's name, with `-grown-SIZE` if it is grown."""
         return f"{self.source}-grown-{short(self.target_params)}" if self.plan else self.source
 
 
@@ -174,8 +171,7 @@ def grow_parser() -> Parser:
 
 
 def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
-    """Grows the models. Returns lines to print: what the models are, and a command that runs
-    them."""
+    """Grows the models. Returns lines to print."""
     request = GrowthRequest(
         params=arguments.params,
         ssm_params=arguments.ssm_params,
@@ -196,9 +192,8 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
 
 
 def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
-    """Writes the grown models that are missing in `out`. Returns each member's folder: a folder in
-    `out` if the member is grown, else the source's folder. Checks memory and disk before anything
-    is written."""
+    """Writes the grown models that are missing in `out`. Returns each member's folder. Checks
+    memory and disk before anything is written."""
     request = family.request
     dtype = DTYPES[request.dtype]
     folders = [out / one.name if one.plan else one.folder for one in family.members]
@@ -237,8 +232,8 @@ def _write(member: Member, folder: Path, recipe: GrowthRecipe, say: Say) -> None
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Token ids of TEXTS prompts, and a text of random token ids. The random text is needed because
-    the folder's tokenizer may map every word of the prompts to its unknown token."""
+    """Token ids of at most TEXTS prompts, and of one random text. The tokenizer may map every word
+    of the prompts to its unknown token; the random text has other tokens."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
     prompts = take_round_robin(load_prompts(), TEXTS)

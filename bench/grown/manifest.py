@@ -18,8 +18,7 @@ from core.errors import ConfigError, UnsupportedModelError
 from core.plurals import number_of
 
 # The largest allowed difference of logits: absolute for FULL_PRECISION dtypes, relative to the
-# largest absolute logit (at least 1) for 16-bit dtypes. Logits differ because the grown model adds
-# in another order and so rounds differently.
+# largest absolute logit (at least 1) for 16-bit dtypes. The grown model adds in another order.
 FULL_ALLOWED = 1e-3
 HALF_ALLOWED = 0.06
 FULL_PRECISION = (torch.float32, torch.float64)
@@ -39,8 +38,8 @@ class Likeness:
 
 @torch.inference_mode()
 def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness:
-    """Compares both modules on the same texts (token ids), one pass for each text. The difference
-    is infinite if a logit of either module is not finite."""
+    """Compares both modules on the same texts of token ids. The difference is infinite if a logit
+    of either module is not finite."""
     difference = largest = 0.0
     tokens = same = 0
     for text in texts:
@@ -79,8 +78,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class GrowthRecipe:
-    """Everything that determines the weights of a grown model. `source`: the small model's name;
-    `digest`: the `digest_of` the small model's folder."""
+    """What determines the weights of a grown model. `source`: the small model's name; `digest`: the
+    `digest_of` the small model's folder."""
 
     source: str
     digest: str
@@ -153,8 +152,7 @@ part; all other weights are dense.
 
 
 def digest_of(folder: Path) -> str:
-    """A digest of the names and contents of a model's weight files and config.json: 32 hex
-    digits."""
+    """A digest of the names and contents of a model's weight files and config.json."""
     digest = hashlib.sha256()
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin"), folder / "config.json"]
     for path in sorted(files):

@@ -3,20 +3,19 @@ tensor: a "grown" module has a larger shape and the small module's logits.
 
 These invariants imply equal logits:
 
-1. In the residual stream the first channels are the small model's and all others are zero. For
-   this, the new columns of the embedding and the new rows (outputs) of `o_proj` and `down_proj` are
-   zero.
+1. In the residual stream the first channels are the small model's and all others are zero: the
+   new columns of the embedding and the new rows (outputs) of `o_proj` and `down_proj` are zero.
 2. A norm sees a mean of squares that is 1 / factor of the small model's (factor: large hidden size
-   / small hidden size). The grown norm has eps / factor and weights times sqrt(1 / factor). So it
+   / small hidden size). The grown norm has eps / factor and weights times sqrt(1 / factor): it
    gives the small model's values in the old channels and zeros in the new channels. With a factor
    of 4^k both corrections are powers of two, which no dtype rounds.
-3. Every matrix has the small model's matrix as its upper left block, so old heads and old
-   feed-forward units compute the same values from the old channels. If a matrix reads the residual
-   stream, its new columns are multiplied by zeros, so they may have any values.
+3. Every matrix has the small model's matrix as its upper left block: old heads and old feed-forward
+   units compute the same values from the old channels. If a matrix reads the residual stream, its
+   new columns are multiplied by zeros and may have any values.
 4. New heads and new feed-forward units compute random values from the old channels. The columns of
    `o_proj` and `down_proj` that would add these values to the residual stream are zero.
 5. A new layer computes everything and adds nothing: its `o_proj` and `down_proj` are zero.
-6. Qwen3's QK-norms use the same eps as the other norms, now eps / factor. So the weights of old
+6. Qwen3's QK-norms use the same eps as the other norms, now eps / factor. The weights of old
    queries and keys are multiplied by sqrt(1 / factor) too; a QK-norm cancels this scale.
 
 All other values of matrices are random, so that every product is dense. The zeros are written to
@@ -59,8 +58,7 @@ class Filler:
 
     @torch.no_grad()
     def tensor(self, name: str, shape: torch.Size, old: torch.Tensor | None) -> torch.Tensor:
-        """The parameter `name` of this shape. `old`: the small model's parameter, None in a new
-        layer."""
+        """The parameter `name`. `old`: the small model's parameter, None in a new layer."""
         owner = name.split(".")[-2]
         weight = torch.empty(shape, dtype=self.dtype, device=self.device)
         if owner in ZERO:
@@ -131,7 +129,7 @@ def _is_handled(name: str) -> bool:
 
 def meta_module(module: Any, plan: GrowthPlan, dtype: torch.dtype) -> Any:
     """The grown module with weights on the device `meta`. Its rotary embedding is a copy of the
-    small module's, so that old heads are rotated as before."""
+    small module's: old heads are rotated as before."""
     with torch.device("meta"):
         large = type(module)(_config(module, plan, dtype))
     large.tie_weights()
@@ -164,9 +162,8 @@ def parameter_shapes(large: Any) -> dict[str, torch.Size]:
 def tensors(
     module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields every parameter of the meta module `large`, made from `module`'s parameters.
-    Parameters are made one at a time, so that writing needs memory for the parameters of one file
-    only."""
+    """Yields the parameters of the meta module `large`, made one at a time from `module`'s
+    parameters."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())

@@ -1,5 +1,4 @@
-"""Writes a grown model as a folder that loads like any other model. Its weights are made and
-written one shard at a time; then the whole model is loaded and compared with the small one."""
+"""Writes a grown model as a folder, one shard at a time, and compares it with the small model."""
 
 from __future__ import annotations
 
@@ -131,8 +130,7 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
 
 def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
     """Raises OutOfMemoryError if there is not enough free memory for the small model, `copies`
-    large models, one shard that is being read from its file, and OVERHEAD_BYTES. For 0.5 B
-    parameters in float32 the sum is 3.4 GiB; 3.0 GiB were measured."""
+    large models, one shard that is being read from its file, and OVERHEAD_BYTES."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
     size = small + copies * large + min(large, SHARD_BYTES) + OVERHEAD_BYTES

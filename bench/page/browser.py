@@ -1,8 +1,6 @@
-"""This machine's Chromium, tabs that record problems of the page, and the steps of a measured
-visit.
+"""This machine's Chromium, tabs that record problems of the page, and the steps of a visit.
 
-A first visit in a new tab takes seconds, mostly for compiling Gradio's and Plotly's scripts. So
-tabs are reused; after each visit, everything that the page stored is cleared.
+A first visit in a new tab takes seconds, mostly for compiling scripts: tabs are reused.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 
-WAIT_MS = 60_000  # limit of opening a page; long, since the machine may be busy
-LIMIT_MS = 120_000  # limit of each later step, which may wait for a run
+WAIT_MS = 60_000  # long: the machine may be busy
+LIMIT_MS = 120_000  # longer: a step may wait for a run
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TWO_FRAMES = """() => new Promise((resolve) =>
   requestAnimationFrame(() => requestAnimationFrame(resolve)))"""
@@ -103,10 +101,7 @@ class Tab:
         return self.page
 
     def leave(self) -> list[str]:
-        """Leaves the page, clears what it stored, and returns its problems.
-
-        Problems caused by leaving, such as an interrupted stream, are not counted.
-        """
+        """Leaves the page, clears what it stored, and returns its problems before it was left."""
         problems = self.watch.problems
         self.watch = Watch("")
         # Left before storage is cleared: an open page would store its values again.
@@ -135,7 +130,7 @@ class Tabs:
 
 
 def frames(page: Any) -> None:
-    """Wait for two animation frames, so that changes by the server or by a click are drawn."""
+    """Wait for two animation frames."""
     page.evaluate(TWO_FRAMES)
 
 
@@ -146,8 +141,7 @@ def at_rest(page: Any) -> None:
 
 
 def open_page(tab: Tab, url: str, **options: Any) -> Any:
-    """Open the page as a new visitor and wait for its pictures; `options` are passed to
-    `Tab.visit`."""
+    """Open the page as a new visitor and wait for its pictures. `options`: see `Tab.visit`."""
     page = tab.visit(url, **options)
     page.set_default_timeout(LIMIT_MS)
     page.locator("#live-notice").get_by_text("Press Run").first.wait_for()

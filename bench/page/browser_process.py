@@ -77,21 +77,18 @@ class _PageActions:
         self._tab, self._url = tab, url
 
     def prepare(self, preset: str, tokens: int) -> None:
-        """Open the page, then `choose`."""
         page = open_page(self._tab, self._url)
         choose(page, preset, tokens)
 
     def run(self, prompt: str) -> None:
-        """Type the prompt and click Run."""
         page = self._tab.page
         page.fill("#prompt textarea", prompt)
         page.wait_for_timeout(TYPED_MS)
         page.click("#live-run")
 
     def wait_for_end(self) -> None:
-        """Wait until the run has ended and every visible picture is drawn."""
         wait_for_end(self._tab.page)
 
     def problems(self) -> list[str]:
-        """Close the page and return its problems (console errors, requests to other hosts)."""
+        """Leave the page and return its problems."""
         return self._tab.leave()

@@ -1,6 +1,4 @@
-"""A fake Worker that replays recorded runs, to benchmark the page alone. It has the methods of
-core.engine.worker.Worker that the page uses, except `chat_tokens`.
-"""
+"""A fake Worker that replays recorded runs, to benchmark the page alone."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def with_request(event: Event, request: Request) -> Event:
 
 
 class PlaybackRun:
-    """The part of core.engine.worker.Run that the page uses. PlaybackWorker emits its events."""
+    """A fake core.engine.worker.Run; PlaybackWorker emits its events."""
 
     def __init__(
         self, worker: PlaybackWorker, request: Request, run_id: str, tap: Tap | None
@@ -84,7 +82,6 @@ class PlaybackRun:
         return self._worker.place(self)
 
     def emit(self, event: Event) -> None:
-        """Delivers an event to the tap and to `poll`."""
         self.has_ended = isinstance(event, TERMINAL_EVENTS)
         self.num_tokens += len(event.token_ids) if isinstance(event, RoundCompleted) else 0
         if self.tap:
@@ -112,7 +109,7 @@ class PlaybackRun:
         self._stop.set()
 
     def pause(self, seconds: float) -> None:
-        """Sleep; a Stop ends the sleep."""
+        """Sleep for at most `seconds`; `cancel` ends the sleep."""
         self._stop.wait(seconds)
 
 
@@ -137,8 +134,7 @@ class PlaybackWorker:
         self.set_script(script, slowdown, max_live)
 
     def set_script(self, script: Script, slowdown: float = 1.0, max_live: int = 4) -> None:
-        """Change the script, the slowdown and `max_live`. Call it only while no run is being
-        played."""
+        """Call it only while no run is being played."""
         self.script, self.slowdown = script, slowdown
         self._slots, self.max_live = threading.Semaphore(max_live), max_live
 
@@ -166,8 +162,8 @@ class PlaybackWorker:
         return run
 
     def check(self, request: Request) -> None:
-        """Like the engine, refuses a prompt that is too long (here each word counts as a token) and
-        a drafter that is not loaded."""
+        """Like the engine, refuses a prompt that is too long (here in words) and a drafter that is
+        not loaded."""
         models = self.engine.models
         if len(request.prompt.split()) >= models.infos[0].context_length:
             raise ContextLengthError(
@@ -222,8 +218,7 @@ class PlaybackWorker:
             wait_s = event.at_ms / 1000 * self.slowdown - (time.monotonic() - start)
             if wait_s > 0:
                 run.pause(wait_s)
-            # RunStarted is emitted even if the run is stopped at once: like the engine for a run
-            # that it has admitted, unlike it for a run that is stopped in the queue.
+            # RunStarted is emitted even if the run is stopped at once.
             if run.is_cancelled and not isinstance(event, (*TERMINAL_EVENTS, RunStarted)):
                 stats = RunStats()
                 run.emit(RunCancelled(run.run_id, event.seq, event.at_ms, "", stats))

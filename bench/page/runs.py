@@ -31,8 +31,7 @@ def headless(site: Site, request: Request) -> float:
 
 
 def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
-    """Tokens per second of a run that is logged and shown; `tokens`: the page's `max_new_tokens`,
-    which `prepare` has set."""
+    """Tokens per second of a run that is logged and shown."""
     # The clock must have the measured run only.
     site.clock.rounds.clear()
     site.clock.tokens.clear()
@@ -100,8 +99,7 @@ def _threads() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             status = path.read_text(encoding="utf-8", errors="replace")
-            # The fields after the name, which may have spaces and brackets, begin with state and
-            # parent.
+            # After the name, which may have spaces and brackets: state, parent.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     pending = [os.getpid()]

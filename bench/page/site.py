@@ -42,7 +42,7 @@ class EventClock:
             self.cancelled[event.run_id] = now
 
     def last(self) -> str:
-        """The id of the latest run that has a round."""
+        """The id of the run whose first round came last."""
         return list(self.rounds)[-1]
 
 
@@ -96,7 +96,7 @@ def open_site(worker: Any) -> Iterator[Site]:
 def serve(
     page: gr.Blocks, auth: tuple[str, str] | None = None, routes: Iterable[Route] = ()
 ) -> Iterator[str]:
-    """Launches `page` as app.py does; yields its address."""
+    """Launches `page`; yields its address."""
     _, url, _ = page.launch(
         server_port=free_port(),
         auth=auth,
