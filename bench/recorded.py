@@ -1,7 +1,6 @@
 """RecordedLlm: an LLM that chooses a recorded text's tokens, with the cost of the real LLM.
 
-It is for texts that change their domain in the middle; a small LLM does not write such texts by
-itself. Tables of such texts say that a recorded text replaces the LLM's choices.
+It is for texts that change their domain in the middle.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from core.trees.tree import depths_of
 
 __all__ = ["RecordedLlm", "SplicedText", "splice"]
 
-# The recorded token's logit; all other logits are 0, so that the token's probability is 1 in
-# float32.
+# The recorded token's logit; all other logits are 0. The token's probability is 1 in float32.
 LIKELY = 100.0
 
 
@@ -39,9 +37,9 @@ class SplicedText:
 
 
 class RecordedLlm:
-    """See LanguageModel. Every pass is computed; then its logits are replaced, so that the recorded
-    token is chosen at each position. `text`: the token ids of the prompt and of the recorded text.
-    There may be only one open run, which writes this text."""
+    """A LanguageModel that computes each pass, then replaces its logits: the recorded token is
+    chosen at each position of the text. `text`: the token ids of the prompt and of the recorded
+    text. Only one run may be open."""
 
     def __init__(self, llm: LanguageModel) -> None:
         self._llm = llm

@@ -1,8 +1,6 @@
-"""Results: a suite's samples in one JSON file, rewritten after each sample, so that a rerun
-resumes.
+"""Results: a suite's samples in one JSON file, rewritten after each sample.
 
-Nothing here depends on a sample's fields. A file is continued only with the same suite, settings,
-machine, versions and code; otherwise its samples could not be compared.
+A file is continued only with the same header: other samples could not be compared.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ FORMAT = 1
 
 
 class Results:
-    """The samples so far; `add` writes them to the file. `header`: suite, settings, machine,
-    versions and code; after `load` also `format` and `written_utc`. `found`: how many samples the
+    """The samples so far; `add` writes them to the file. `found`: the number of samples that the
     file had when it was opened; 0 if it was begun anew."""
 
     def __init__(self, path: Path, header: dict[str, Any], samples: list[dict[str, Any]]) -> None:

@@ -15,13 +15,9 @@ MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_THREADS, MAX_PROCESSES = 60, 512, 1000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`prompts`: the number of prompts, which are spread evenly over the domains; `tokens`: the
-    number of new tokens for each prompt.
-
-    `repeats`: how often a suite that measures time measures each block; in other suites, the number
-    of seeds per prompt above temperature 0. `threads` 0: all cores but one. `processes`: the number
-    of processes among which a suite that measures no time divides its work.
-    """
+    """`prompts`: the number of prompts. `tokens`: the number of new tokens for each prompt.
+    `repeats`: measurements of each block; in suites that measure no time, seeds per prompt above
+    temperature 0. `threads` 0: all cores but one."""
 
     prompts: int
     tokens: int
@@ -52,8 +48,8 @@ class Settings:
         return plain
 
     def __str__(self) -> str:
-        """The settings as options. `--threads` is left out since its default depends on the
-        machine, `--processes` since it changes no result."""
+        """The settings as options, without `--threads`, whose default depends on the machine, and
+        without `--processes`."""
         return (
             f"--prompts {self.prompts} --tokens {self.tokens} --repeats {self.repeats} "
             f"--dtype {' '.join(self.dtypes)}"

@@ -1,7 +1,6 @@
 """`acceptance`: tokens per LLM pass, with intervals over prompts. No figure depends on time.
 
-The suite compares single SSMs and their union, kinds of drafts, tree widths, lengths, combine rules
-and lookup drafters. Continuations that repeat themselves are reported separately.
+Continuations that repeat themselves are reported separately.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, chains by
-length, the combine rules, and lookup drafters.
-
-Every row is deterministic: fixed seeds, and node budgets that are given or `uncut`, never measured.
-"""
+"""The rows of the `acceptance` suite. Their node budgets are given or `uncut`, never measured."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ WIDTHS = (1, 2, 3, 4, 5)
 LENGTHS = (2, 4, 8, 12)
 MOST_NODES = 64  # of the trees among which the best is chosen
 EQUAL_NODES = 60
-# The SSMs' best-first trees share nodes: 80 nodes from the five bundled SSMs merge to 46.
+# UNMERGED_NODES nodes of the bundled SSMs merge to about MERGED_NODES.
 MERGED_NODES, UNMERGED_NODES = 45, 80
 LOOKUP_NODES = 16
 LEARNING = frozenset((SUFFIX, TABLE))  # drafters that learn from the texts of earlier runs
@@ -110,7 +106,7 @@ def _of_kind(kind: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRo
 def _combine_rows(
     kind: DecodingKind, best: DecodingKind, ssms: tuple[str, ...]
 ) -> Iterator[AcceptanceRow]:
-    """The combine rules on the same SSMs: `vote`, `vote_tree`, `log_pool` and `union`."""
+    """The combine rules on the same SSMs."""
     for rule in WEIGHTS:
         yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, combine="vote", weights=rule)
     yield _row("combine", "union, chains", kind, CHAIN, ssms)

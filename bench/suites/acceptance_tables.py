@@ -1,8 +1,8 @@
 """The tables of the `acceptance` suite, from its samples.
 
 Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts, with a bootstrap interval
-over prompts. Continuations that repeat themselves are easy to draft, so they have a column of their
-own, `looping`; all other tokens per pass leave them out.
+over prompts. Outside the column `looping` they leave out continuations that repeat themselves,
+which are easy to draft.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
 
 
 def _combine_table(by_row: PromptsByRow, names: Iterable[str]) -> str:
-    """The combine rules, each compared with the union whose number of verified nodes is nearest."""
+    """The combine rules on the same SSMs."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "combine rule": lambda row, _: row.name,
@@ -180,8 +180,7 @@ def _against_union(by_row: PromptsByRow, row: AcceptanceRow) -> str:
     unions = [other for other in alike if other.speculation.combine == "union"]
     if row.speculation.combine == "union" or not unions:
         return NOTHING
-    # The base has about the same number of nodes: under every rule, a larger tree accepts more
-    # tokens.
+    # A larger tree accepts more tokens: the base has about the same number of nodes.
     base = min(unions, key=lambda other: abs(nodes_of(by_row[other]) - nodes_of(by_row[row])))
     return f"{ratio(paired_ratio(by_row[row], by_row[base]))} ({nodes_of(by_row[base]):.1f} nodes)"
 
@@ -288,8 +287,7 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
 
 
 def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
-    """How many texts repeat themselves, from one row per kind. Under `greedy` and `match` one row
-    is enough, since all rows of a kind have the same texts."""
+    """How many texts repeat themselves, from one row per kind."""
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]

@@ -1,8 +1,5 @@
 """`batch`: several live requests share verification passes. The suite measures the total tokens per
-second by the number of requests, and checks that each request's ids are the same as alone.
-
-The requests are the `--prompts`, the same for every batch size.
-"""
+second by the number of requests, and checks that each request's ids are the same as alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`cpu-bundled`: tokens per second on the CPU with the bundled models, by this engine, transformers
 and, if it is installed, llama.cpp.
 
-All contestants run in one process with one set of threads, interleaved: a block is one prompt,
-decoded once by each contestant. Times are from the prompt to the last token, prefill included.
+A block is one prompt, decoded once by each contestant. Times are from the prompt to the last token,
+prefill included.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Contestant = Callable[[Block], dict[str, float]]
 class CpuBundled(Suite):
     """See Suite. `variants`: settings of the other libraries' own speculation; None: all. A sweep
     tries them on SWEEP_PROMPTS prompts, and the fastest of each `Variant.family` competes.
-    `settings_kept`: the number of settings of each drafter, the fastest on the sweep's first
-    prompt, that are run on its other prompts; None: all. `alone`: whether each drafter is also
-    measured alone, with the preset `best`. `title` and `note` begin each table's title and note."""
+    `settings_kept`: the number of settings of each drafter that go on after the sweep's first
+    prompt; None: all. `alone`: whether each drafter is also measured alone, with the preset
+    `best`."""
 
     name: str = "cpu-bundled"
     about: str = (
@@ -69,8 +69,7 @@ class CpuBundled(Suite):
 
 
 class CpuContest:
-    """All contestants in one dtype. Models are loaded when first needed, so none are loaded if no
-    results are missing."""
+    """All contestants in one dtype. Models are loaded when first needed."""
 
     def __init__(self, suite: CpuBundled, context: Context, dtype: str) -> None:
         self._suite = suite
@@ -88,8 +87,7 @@ class CpuContest:
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
-        """Runs each variant once on the sweep's prompts. With `settings_kept`, only the fastest
-        variants of each drafter are run on the prompts after the first."""
+        """Runs the variants on the sweep's prompts."""
         num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
         sweep_blocks = self._blocks("sweep", temperature, prompts)
         todo = sweep_blocks.missing_blocks
