@@ -47,8 +47,7 @@ OWNERS = ZERO | NORMS | HEAD_NORMS | RANDOM
 @dataclass(frozen=True, slots=True)
 class Filler:
     """Makes the tensors of a grown model on `device`. A tensor's random values depend on `seed` and
-    its name, not on the tensors before it, so a model written in parts equals a model made in
-    memory (on the same kind of device). `spread`: the standard deviation of random weights."""
+    its name, not on the tensors before it. `spread`: the standard deviation of random weights."""
 
     plan: GrowthPlan
     seed: int

@@ -1,8 +1,4 @@
-"""The contestants of the `cpu-` suites, and their tables.
-
-Contestants are this engine, transformers and llama.cpp on the same models. A sweep finds the best
-settings of the other libraries' speculation.
-"""
+"""The contestants of the `cpu-` suites, and their tables."""
 
 from __future__ import annotations
 
@@ -60,9 +56,8 @@ class Variant:
 def all_variants(
     ssms: Iterable[str], llama_ssms: Iterable[str] | None = None
 ) -> tuple[Variant, ...]:
-    """Each SSM with each schedule and count, and prompt lookup with each of its counts.
-    `llama_ssms`: the SSMs of llama.cpp, which has no schedules; None: llama.cpp does not
-    compete."""
+    """All settings of the other libraries' speculation. `llama_ssms`: the SSMs of llama.cpp; None:
+    llama.cpp does not compete."""
     combinations = itertools.product(ssms, SCHEDULES, COUNTS)
     variants = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in combinations]
     variants += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
@@ -76,9 +71,8 @@ def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
     """The `count` fastest settings of each drafter (family and SSM), by the `figures` of one
-    prompt. One prompt is enough: a drafter's best settings vary less from text to text than the
-    best drafter does. If a drafter has no figures (its library was not installed then), all its
-    settings are kept."""
+    prompt. If a setting of a drafter has no figures, all settings of the drafter are kept: its
+    library may not have been installed then."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
@@ -134,8 +128,7 @@ def sweep_figures(
 
 def best_variant(results: Results, dtype: str, temperature: float, family: str) -> str:
     """The name of a family's fastest variant, by all tokens over all seconds; empty if there is
-    none. Only variants that were run on every prompt of the family's sweep are considered:
-    llama.cpp may not always have been installed."""
+    none. Only variants that were run on every prompt of the family's sweep are considered."""
     per_prompt = [
         {name: figure for name, figure in figures.items() if name.startswith(family)}
         for figures in sweep_figures(results, dtype, temperature)
@@ -162,8 +155,7 @@ def contest_table(
         return ""
 
     def against(base: str, group: Group) -> str:
-        """The ratio over the blocks that have both contestants: not every one was always
-        installed."""
+        """The ratio over the blocks that have both contestants."""
         return ratio(group.ratio(contestant=base))
 
     columns: dict[str, Callable[[Group], object]] = {
@@ -197,8 +189,8 @@ def _tokens_a_pass(group: Group) -> object:
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:
     """The contestants with which all are compared: plain decoding of transformers and of this
-    engine; then, as far as they competed, the fastest of transformers' speculation, llama.cpp's
-    plain decoding, and the fastest of llama.cpp's contestants."""
+    engine; then, if they competed, the fastest of transformers' speculation, llama.cpp's plain
+    decoding, and the fastest of llama.cpp's contestants."""
     speeds = {
         group["contestant"]: group.middle(speed) for group in group_rows(rows, ("contestant",))
     }

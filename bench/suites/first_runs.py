@@ -61,7 +61,7 @@ def _runs_of_process(prompt: str, threads: int) -> list[dict[str, float]]:
 
 
 def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, bool]]:
-    """Rows as in `start.bounds`: medians and minima over the processes."""
+    """Yields what was measured, its figures, its target, and whether the target was reached."""
     of_processes = [sample for sample in samples if "runs" in sample and "process" in sample]
     for busy in (False, True):
         for name, target in TARGETS.items():
@@ -78,7 +78,7 @@ def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, st
 
 
 def main(threads: str, tokens: str) -> None:
-    """Runs in its own process: ten equal runs of the prompt on standard input."""
+    """Makes RUNS equal runs of the prompt on standard input."""
     from bench.contestants import run_events
     from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
     from core.events.outcome import Outcome

@@ -51,7 +51,7 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
             draft="best_first",
             routing="credit",
         ),
-        # `union` is no ablation of fusion: it divides its nodes among the SSMs, so no draft is
+        # `union` is no ablation of fusion: it divides its nodes among the SSMs, and no draft is
         # deep.
         "union": SpeculationConfig(max_tree_nodes=8),
         "union, routed": SpeculationConfig(max_tree_nodes=8, routing="cosine"),
@@ -71,8 +71,7 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
         ),
     }
 )
-# A part of CoSine, a contestant with this part, and a contestant without it. Both have the same
-# number of nodes.
+# A part of CoSine, a contestant with this part, and a contestant without it.
 ABLATIONS = (
     ("fusion", "fused, routed (as published)", "vote_tree, routed"),
     ("fusion", "fused, credit routes 2", "vote_tree, credit routes 2"),

@@ -1,7 +1,6 @@
-"""`gpu-bundled`: the bundled models on a GPU. The contestants are plain decoding, `best`, a fixed
-tree whose rounds run as captured graphs, and transformers' `generate`. The suite also reports the
-bytes per second that plain decoding reads, relative to the copy bandwidth, which is measured with
-each block. It also reports the fraction of a round in which no kernel runs.
+"""`gpu-bundled`: the bundled models on a GPU, beside transformers' `generate`. The suite also
+reports the bytes per second that plain decoding reads, relative to the copy bandwidth, and the
+fraction of a round in which no kernel runs.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class GpuContest(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            # Models are loaded when first needed, so none are loaded if no results are missing.
+            # Loaded when first needed: no model is loaded if no results are missing.
             models = cache(partial(self.load, dtype, self.device))
             for temperature in self.temperatures:
                 key = {"dtype": dtype, "temperature": temperature}
@@ -111,7 +110,7 @@ class GpuContest(Suite):
             return transformers.figures(context.case(block.item, block.repeat, temperature))
 
         def machine() -> dict[str, Any]:
-            # Measured with each block: the bandwidth varies over time, as the speed does.
+            # Measured with each block: the bandwidth varies over time.
             bandwidth = copy_bandwidth(torch.device(self.device))
             return {"copied": bandwidth, "weights": llm.weight_bytes}
 

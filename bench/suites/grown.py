@@ -1,7 +1,4 @@
-"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`, `gpu-grown-1b-ssms`, `gpu-grown-7b-ssms`: the
-contests of `cpu-bundled` and `gpu-bundled` with grown models (see `bench.grown.module`). The LLM
-has the cost of half a billion parameters or more. SSMs are not grown, or are grown to a hundredth
-of the LLM's parameters."""
+"""The contests of `cpu-bundled` and `gpu-bundled` with grown models (see `bench.grown.module`)."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ class GrownContestants:
         large = grown.loaded_models()
         count = next(iter(large.ssms.values())).info.parameters
         with_small = Engine(replace(large, ssms=bundled.ssms))
-        # Both engines share the measured times of passes: measuring them takes over a minute.
+        # Both engines share the measured times of passes: measuring takes long.
         with_grown = Engine(large, costs=Costs(large.llm, with_small.costs.verify))
         engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
         transformers = TransformersLlm(dtype, grown.module(family.llm))
@@ -90,8 +87,7 @@ def grown_models(context: Context, dtype: str) -> LoadedModels:
 
 
 class FamilyInFolders:
-    """A GrownFamily in folders. Missing folders are written first. Each contestant loads its own
-    copy of the models."""
+    """A GrownFamily in folders. Missing folders are written first."""
 
     def __init__(self, family: GrownFamily, context: Context) -> None:
         assert context.grown is not None
@@ -122,8 +118,8 @@ class FamilyInMemory:
         self._family, self._small, self._say, self._device = family, small, say, device
 
     def loaded_models(self, llm: Any = None) -> LoadedModels:
-        """The grown models for this engine. `llm`: the module to use as the LLM; None: the LLM gets
-        its own weights."""
+        """The grown models for this engine. `llm`: the module to use as the LLM; None: it is made
+        here."""
         family, small = self._family, self._small
         large = self._model(family.llm, small.llm.info, llm)
         ssms: dict[str, LanguageModel] = {

@@ -32,8 +32,7 @@ Reference = dict[tuple[str, int], list[int]]
 def check_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], task: tuple[LawRow, Reference]
 ) -> dict[str, Any]:
-    """Decodes the row's prompts and compares each with its reference; returns the row's result
-    record."""
+    """Decodes the row's prompts and compares each with its reference; returns the row's sample."""
     row, reference = task
     task_cases = cases(settings, prompts, row.temperature)
     # Set for each row: the rows of a process share an engine.
@@ -96,7 +95,7 @@ NOT_RUN = "not run yet"
 
 
 def exactness_verdict(prompts: Comparisons) -> str:
-    """`exact`; `near tie` (one prompt, margin under 1e-4: law 1 allows it); else `FAIL`."""
+    """`exact`; `near tie` (one prompt, margins under MARGIN: law 1 allows it); else `FAIL`."""
     diverged = _diverged_prompts(prompts)
     if not diverged:
         return "exact"

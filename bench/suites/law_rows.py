@@ -12,11 +12,7 @@ Products, each at temperature 0 and above, with one request and with several at 
 Most rows that equal others are left out. Rows that cannot be compared token by token are listed for
 few combinations.
 
-Products 2 and 3 fill the fields of `open_fields` pairwise, product 6 those of ROUTED_FIELDS: every
-valid pair of values occurs at each temperature.
-
-The rows are built from the lists of `core.config`, so that a new rule is included without a change
-here.
+Products 2 and 3 fill the fields of `open_fields` pairwise, product 6 those of ROUTED_FIELDS.
 """
 
 from __future__ import annotations
@@ -92,8 +88,7 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """All rows of the products in the module's docstring; a few configurations are in two
-    products."""
+    """All rows; a few configurations are in two products."""
     return (
         *_preset_rows(),
         *_ngram_rows(),
@@ -120,8 +115,8 @@ def _preset_rows() -> Iterator[LawRow]:
 
 
 def _scheduled_rows() -> Iterator[LawRow]:
-    """Each preset whose tokens can be compared, under every schedule except `each`, the schedule of
-    most other rows. Each pair is run with the preset's own pipeline mode and without pipelining."""
+    """The presets whose tokens can be compared, under each schedule except `each`, with their own
+    pipeline mode and without pipelining."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         if schedule == "each" or preset.verify not in token_exact_rules():
@@ -193,7 +188,7 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
     """Fields that are filled pairwise; the values to prefer come first. `shape` is an index into
     SHAPES."""
     default = SpeculationConfig().resolve(temperature)
-    # Fused drafts are one tree, so no combine rule applies; products 4 and 6 have their rows.
+    # Fused drafts are one tree: no combine rule applies. Products 4 and 6 have their rows.
     drafts = [
         draft
         for draft in DRAFTS[1:]
@@ -214,7 +209,7 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
 
 
 def is_valid(values: Values) -> bool:
-    """Whether the values may be combined and all of them have an effect."""
+    """Whether the values may be combined."""
     combine, kind = values.get("combine", COMBINES[0]), values.get("draft", "auto")
     rule, draft, pipeline = combine_rule(combine), draft_kind(kind), values.get("pipeline")
     uses_weights = rule.weighted or "combine" not in values
@@ -232,7 +227,7 @@ def is_valid(values: Values) -> bool:
 
 
 def _draft_rows() -> Iterator[LawRow]:
-    """Product 4. Draft kinds vary fastest, so that a short run already covers every rule."""
+    """Product 4. Draft kinds vary fastest: a short run already covers every rule."""
     product = itertools.product(SHAPES, DRAFTERS, CONCURRENCIES, TEMPERATURES, DRAFTS)
     for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
@@ -253,7 +248,7 @@ def pairwise_rows(
     is_allowed: Callable[[Values], bool],
 ) -> list[Values]:
     """Fills each row greedily with the values that add the most new pairs. Ties go to the values
-    that are listed first, so these become the most frequent."""
+    that are listed first."""
     pairs_so_far: set[Pair] = set()
     chosen_rows = []
     names = tuple(open_fields)

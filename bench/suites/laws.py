@@ -50,7 +50,6 @@ class Laws(Suite):
     def measure(self, context: Context) -> None:
         pin_arithmetic()
         rows = [row for row in self.rows if row.is_compared and not context.results.has(**row.key)]
-        # If no results are missing, no model is loaded.
         if not rows:
             return
         temperatures = sorted({row.temperature for row in rows})

@@ -64,9 +64,8 @@ class Length(Suite):
         return Report(tables(context))
 
     def _measure_hopeless(self, context: Context, dtype: str, repeat: int) -> None:
-        """Measures all prompts with one engine, since this part is about how fast the engine's
-        policy stops drafting with the hopeless SSM. A repeat is stored as one sample, so after an
-        interruption it is measured anew."""
+        """Measures all prompts with one engine: this part is about how fast the engine's policy
+        stops drafting with the hopeless SSM. A repeat is stored as one sample."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):
             return
@@ -91,8 +90,7 @@ def _runners(
 
 
 def _measure_contest(blocks: Blocks, engine: Engine) -> None:
-    """Measures the blocks, after an uncounted warm-up, if possible on a prompt that is not among
-    them."""
+    """Measures the blocks, after an uncounted warm-up."""
     context = blocks.context
     runs = _runners(context, engine, blocks.key["temperature"], contestants())
     names = [prompt.id for prompt in context.all_prompts]
@@ -111,7 +109,6 @@ class Hopeless:
         return getattr(self._model, name)
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """The model's `forward` with negated logits."""
         logits: list[torch.Tensor] = self._model.forward(feeds)
         return [-rows for rows in logits]
 
