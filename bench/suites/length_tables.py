@@ -2,8 +2,7 @@
 tables and figures for the chart.
 
 The prompts of each domain are split into halves. The best fixed length is chosen on one half and
-compared on the other half, and vice versa. So no prompt is compared with a length that was chosen
-on this prompt.
+compared on the other half, and vice versa.
 """
 
 from __future__ import annotations
@@ -37,15 +36,14 @@ from lab.figures import Estimate
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
 GOODPUT = "goodput"
-# Without `fixed`, of which there is a contestant for each of LENGTHS.
+# Without `fixed`, which has a contestant for each of LENGTHS.
 OTHERS = tuple(
     name for name, policy in LENGTH_POLICIES.items() if name != GOODPUT and not policy.always
 )
 POLICIES = (GOODPUT, *OTHERS)
 # Node budget of all contestants, large enough not to cut depth.
 NODES = 64
-# `trend` can change the length only every sixteen rounds, by +1 or -2, so it starts at a sensible
-# length.
+# `trend` changes the length slowly: it starts at a sensible length.
 TREND_STARTS = 4
 
 
@@ -152,7 +150,7 @@ def contests(
 
 
 def tables(context: Context) -> tuple[str, ...]:
-    """All tables for which there are samples."""
+    """The report's tables."""
     texts: list[str] = []
     claims: list[list[str]] = []
     for dtype, temperature, contest in contests(context.results, context.all_prompts):
@@ -173,7 +171,7 @@ def tables(context: Context) -> tuple[str, ...]:
 
 def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
     """0 or 1 for each prompt, alternating within each domain. The first prompts of successive
-    domains alternate too, so that domains of one prompt are divided as well."""
+    domains alternate too."""
     halves: dict[str, int] = {}
     for number, domain in enumerate(domains(tuple(prompts))):
         of_domain = [prompt.id for prompt in prompts if prompt.domain == domain]

@@ -1,9 +1,7 @@
-"""`load`: many requests at once. Closed loops of 1 to 32 clients, and Poisson arrivals at
-0.25 to 1.5 times the rate that plain decoding can serve. Measures total tokens per second, time to
-first token and time per token.
+"""`load`: many requests at once, in closed loops of clients and with Poisson arrivals at multiples
+of the rate that plain decoding can serve.
 
-Each contestant has its own engine over the same models, since an engine keeps what its schedule
-measures. Every text is compared with the text of plain decoding.
+Each contestant has its own engine over the same models: an engine keeps what its schedule measures.
 """
 
 from __future__ import annotations
@@ -130,9 +128,8 @@ def load_requests(context: Context, name: str, count: int, first: int) -> list[R
 
 
 def _prompt_step(num_prompts: int) -> int:
-    """Distance from one prompt to the next. Prompts are in order of their domains, so the distance
-    is more than 1; it is a prime that does not divide the number of prompts, so that every prompt
-    is reached."""
+    """The distance from one prompt to the next. Prompts are in order of their domains: the distance
+    is more than 1. It does not divide the number of prompts: every prompt is reached."""
     return next(step for step in PRIMES if num_prompts % step)
 
 
@@ -175,7 +172,7 @@ def _figures(
     plain_tokens: dict[str, list[int]],
 ) -> dict[str, Any]:
     """Percentiles, and the number of texts that differ from plain decoding's. `plain_tokens`: plain
-    decoding's token ids by prompt, filled when PLAIN runs, which is first in every block."""
+    decoding's token ids by prompt, filled when PLAIN runs."""
     pairs = list(zip(requests, served, strict=True))
     if name == PLAIN:
         plain_tokens.update({request.prompt: one.token_ids for request, one in pairs})
@@ -192,7 +189,7 @@ def _figures(
 
 
 def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each block with a text that differs from plain decoding's."""
+    """A sentence for each contestant of a block whose texts differ from plain decoding's."""
     return tuple(
         f"{row['contestant']}, {row['loop']} loop: texts unlike plain's: {row['differ']}"
         for row in long_rows(results.samples)
@@ -201,8 +198,7 @@ def failures(results: Results) -> tuple[str, ...]:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Tables of tokens per second and their ratio to plain decoding's, of percentiles, and of
-    claims."""
+    """The report's tables."""
     rows = long_rows(results.samples)
     texts = []
     for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
@@ -233,7 +229,7 @@ def _with_ratio(group: Group, name: str, digits: int) -> str:
 
 
 def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str:
-    """All percentiles of a load in one cell; `_latency` has a column for each, for the chart."""
+    """All percentiles of a load in one cell."""
     title, digits = MEASURES[measure]
 
     def cell(group: Group) -> str:
@@ -249,8 +245,8 @@ def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str
 def _by_load(
     rows: Sequence[Row], title: str, head: str, note: str, cell: Callable[[Group], str]
 ) -> str:
-    """One row per contestant, one column per load. `cell` formats a contestant's blocks at a load.
-    If there are no blocks, the cell has a dash."""
+    """One row per contestant, one column per load. `cell` formats a contestant's blocks at a
+    load."""
 
     def cell_at(load: float, group: Group) -> str:
         blocks = group.of(load=load)

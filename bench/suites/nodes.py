@@ -1,7 +1,6 @@
 """`nodes`: compares SSMs in other processes (nodes) with SSMs in this process, over loopback and
-over a relay that adds latency, with and without drafting ahead. Also predicts tokens per second
-over a relay, simulates the number of clients that can be served with nodes, and measures the speed
-of several clients at once."""
+over relays that add latency. Also simulates the number of clients that can be served with nodes,
+and measures the speed of several clients at once."""
 
 from __future__ import annotations
 
@@ -153,12 +152,10 @@ def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
 def _text(
     context: Context, engine: Engine, block: Block, preset: str = PRESET, pipeline: str = "off"
 ) -> dict[str, Any]:
-    """Decodes one text. Returns its ids, its speed and its tokens per round. The other figures
-    leave out the first round: the mean time of a round, the times of verifying and drafting, and
-    the times, number and outcomes of the nodes' round trips."""
+    """Decodes one text and returns its figures."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
-    # A fixed node budget: `auto` depends on measured times, and so may differ between engines.
+    # A fixed node budget: `auto` depends on measured times, which differ between engines.
     speculation = replace(
         SpeculationConfig.preset(preset), max_tree_nodes=TREE_NODES, pipeline=pipeline
     )

@@ -1,7 +1,6 @@
 """`offload`: an LLM whose layers are streamed from a file. Passes are compared with their bound,
-max(bytes / rate, compute), and with accelerate's passes. The speed-up of whole texts is compared
-with their tokens per pass. The memory of a new process is measured. With `--grown`, all this is
-also done with a grown LLM of 0.45 B parameters.
+max(bytes / rate, compute), and with accelerate's passes. Texts and the memory of a new process are
+measured too.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no lim
 TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")
-# A pass that streams costs the same for one node and for many, so this contestant drafts a large
+# A pass that streams costs about the same for one node and for many: this contestant drafts a large
 # tree with all SSMs.
 TREE = "tree of 64 nodes"
 TREE_CONFIG = SpeculationConfig(
@@ -184,7 +183,7 @@ def _accelerate_passes(
 ) -> tuple[Pass, Pass]:
     """Two kinds of passes of transformers with the same weights: the first reads without a limit,
     the second reads at most `mbps` MB/s. All weights are on the disk and are read without the page
-    cache, as this engine reads them."""
+    cache."""
     from accelerate import disk_offload
 
     weights_folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
@@ -234,7 +233,7 @@ def limited_reads(mbps: float) -> Iterator[None]:
 
 def _seconds(timed_pass: Pass, block: Block) -> float:
     """The mean seconds of PASSES consecutive passes. A first pass is not counted: its first layers
-    were read ahead before the pass began, so its time would be too short."""
+    may have been read before it began."""
     tokens = int(block.item)
     timed_pass(tokens)
     return round(sum(timed_pass(tokens) for _ in range(PASSES)) / PASSES, 5)

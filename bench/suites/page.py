@@ -1,8 +1,7 @@
 """`page`: how fast the page is in a real Chromium: delays of tokens, gaps between frames, Stop.
 `--repeats`: how often each fact is measured; `--tokens`: the length of the run that is stopped.
 
-Needs playwright and a Chromium (requirements-dev.txt). The code in bench/page/ measures. This suite
-decides what is measured and in which order: in each repeat, every fact once.
+Needs playwright and a Chromium (requirements-dev.txt).
 """
 
 from __future__ import annotations
