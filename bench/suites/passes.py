@@ -80,7 +80,7 @@ def contestants(models: LoadedModels, cleanup: ExitStack) -> dict[str, Pass]:
 
 
 def _general(model: LanguageModel, folder: Path) -> HfModel:
-    """The same model in transformers' own module, with weights as stored."""
+    """The same model in transformers' own module."""
     assert isinstance(model, HfModel)
     return HfModel(load_module(folder, model.dtype), model.info, model.masks)
 

@@ -59,8 +59,8 @@ class Pipeline(Suite):
 
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:
-    """Groups of `live` prompts of all domains, by name. If there are fewer than `live` prompts,
-    prompts are repeated."""
+    """Groups of `live` prompts, by name. If there are fewer than `live` prompts, prompts are
+    repeated."""
     count = max(1, len(prompts) // live)
     prompt_groups = [
         [prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)

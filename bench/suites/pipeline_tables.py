@@ -101,12 +101,12 @@ class Contender:
 
     @property
     def draft_share(self) -> float:
-        """f: drafting's fraction of a serial round, in which drafters run one after another."""
+        """f: drafting's fraction of a serial round."""
         return min(1.0, _share(self.serial, "draft_ms", "round_ms"))
 
     @property
     def upper_bound(self) -> float:
-        """Upper bound of the gain, 1 / (1 - h f): every hit hides its whole drafting time."""
+        """Upper bound of the gain, 1 / (1 - h f)."""
         return 1 / max(0.01, 1 - self.hit_rate * self.draft_share)
 
     @property

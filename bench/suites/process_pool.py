@@ -27,8 +27,7 @@ Measure = Callable[[Engine, Settings, Sequence[Prompt], Task], Result]
 def measure_rows(
     context: Context, measure: Measure[Task, Result], rows: Sequence[Task]
 ) -> Iterator[tuple[Task, Result]]:
-    """Yields each row with its result as soon as it is measured; every process has its own
-    engine."""
+    """Yields each row with its result, in the order in which rows are finished."""
     settings = context.settings
     if settings.processes > 1:
         shared_arguments = (settings, context.prompts, context.family)

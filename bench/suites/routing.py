@@ -237,7 +237,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
 
 
 def routing_tables(results: Results) -> tuple[str, ...]:
-    """Two tables for each kind of text, then the claims."""
+    """The report's tables."""
     texts, claims = [], []
     for kind, title in TITLES.items():
         rows = long_rows(results.where(text=kind))
@@ -278,8 +278,7 @@ def _wording_claim(results: Results, name: str) -> list[str]:
 
 
 def _count_row(claim: str, count: int, total: int) -> list[str]:
-    """A row of the table of claims: `count` of `total` cases, with SHARE as the target. `total` is
-    1 or more."""
+    """A row of the table of claims: `count` of `total` cases, with SHARE as the target."""
     share, target = 100 * count / total, 100 * SHARE
     verdict = "reached" if share >= target else f"not reached, by {max(1, target - share):.0f} %"
     return [claim, f"at least {target:.0f} %", f"{count} of {total} ({share:.0f} %)", verdict]
@@ -389,9 +388,9 @@ def _never_changes(one: SearchCounts) -> str:
 
 
 def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
-    """In spliced texts only those changes count at which no good SSM was routed. In other texts
+    """In spliced texts a change counts if no good SSM was routed at its first token. In other texts
     every search counts, but `says nothing` replaces the verdict `reached` if a set that never
-    changes finds a good SSM as often."""
+    changes finds a good SSM at least as often."""
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]

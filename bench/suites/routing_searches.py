@@ -1,8 +1,8 @@
 """How soon a router finds a good SSM, counted in finished texts. Plain numbers: no model.
 
-At a change of domain, the routed set may already have an SSM that is good after the change. So a
-change counts as followed only if no good SSM was routed before it. A set that never changes may
-have a good SSM too, so every count is compared with the count of such a set.
+At a change of domain, the routed set may already have an SSM that is good after the change: the
+change then does not count as followed. A set that never changes may have a good SSM too: its count
+is the base of comparison.
 """
 
 from __future__ import annotations

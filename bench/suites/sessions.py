@@ -1,7 +1,7 @@
 """`sessions`: the times of lists, searches and exports with thousands of past runs.
 
 They are measured on a log that the suite makes in a temporary folder, with runs labelled SYNTHETIC.
-Each figure is the wall time of one call of RunStore or of an export, as the page makes it.
+Each figure is the wall time of one call.
 """
 
 from __future__ import annotations
@@ -85,16 +85,14 @@ class SessionsLog(Suite):
 
 @dataclass
 class Calls:
-    """The store, and which run each repeat may open, change or delete. Timed calls are prepared
-    outside the measured time."""
+    """The store, and which run each repeat may open, change or delete."""
 
     store: RunStore
     log: LogContents
     whole: int  # number of runs that are not thinned
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
-        """The id of a run of usual size or, with `large`, of one of the longest runs; each repeat
-        takes the next of these runs."""
+        """The id of a run of usual size or, with `large`, of one of the longest runs."""
         run_ids = self.log.large if large else self.log.usual[::-1]
         return run_ids[repeat % len(run_ids)]
 
@@ -125,7 +123,7 @@ class Calls:
         return partial(self.store.delete, f"synthetic-{self.log.runs - 1 - repeat}")
 
     def thin(self, repeat: int) -> Call:
-        """Thins the oldest runs that are not thinned yet; so each repeat thins other runs."""
+        """Thins the oldest runs that are not thinned yet."""
         self.whole = max(0, self.whole - THINNED_AT_ONCE)
         return partial(self.store.thin, self.whole)
 

@@ -1,10 +1,8 @@
 """`smollm2` and `smollm2-laws`: SmolLM2 answering chat prompts, its speed and its texts.
 
-`smollm2` is the contest of `cpu-bundled` with a real LLM; each drafter also competes alone. If the
-model came from a GGUF file, llama.cpp reads that file. `smollm2-laws` checks the laws of suite
-`laws` under every preset. In float32 the reference is transformers' `generate` at temperature 0 and
-plain decoding above. In bfloat16 the reference is plain decoding at every temperature, since
-transformers rounds sums differently.
+`smollm2` is the contest of `cpu-bundled` with a real LLM; each drafter also competes alone.
+`smollm2-laws` checks the laws of suite `laws` under every preset. In bfloat16 its reference is
+plain decoding at every temperature: transformers rounds sums differently.
 """
 
 from __future__ import annotations
@@ -71,8 +69,8 @@ class SmolLm2(ChatPrompts, CpuBundled):
 
 @dataclass(frozen=True)
 class SmolLm2Laws(ChatPrompts, Laws):
-    """See Laws. Its models are not a family in a folder, so other processes cannot load them and
-    the work is not divided."""
+    """See Laws. Its models are not a family in a folder: other processes cannot load them, and the
+    work is not divided."""
 
     measures_time: ClassVar[bool] = True
     one_dtype: ClassVar[bool] = True

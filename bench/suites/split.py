@@ -62,8 +62,7 @@ class SplitSuite(Suite):
 
 
 def contestants() -> dict[str, tuple[str, int]]:
-    """By title: ranks (`-` for one process) and threads of a process. One process is measured with
-    all cores but one, the default of all suites, and with all cores."""
+    """By title: ranks (`-` for one process) and threads of a process."""
     cores = os.cpu_count() or 1
     each = max(1, cores // 2)
     return {
