@@ -116,8 +116,8 @@ def table_family(
 ) -> LoadedModels:
     """`models` with a TableModel in place of each model, named `synthetic-` and the model's name;
     the tokenizer stays. The vocabulary has `vocab_size` tokens; None: the size of the LLM's
-    vocabulary. Logits depend on the last token and its position, so that texts do not loop; ids
-    above the tokenizer's are never likely, so that every token has a text.
+    vocabulary. Logits depend on the last token and on the context's length. Ids above the LLM's
+    vocabulary are never likely.
     """
     size = vocab_size or models.llm.vocab_size
     num_known = min(models.llm.vocab_size, size)
@@ -142,8 +142,7 @@ def table_family(
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
     """The events of a run of `rounds` rounds of the engine with `table_family(models)`: greedy,
-    preset `specinfer` with MAX_NODES nodes. RunStarted has WARNING. Its times are the TableModels'
-    times, not times of real models."""
+    preset `specinfer` with MAX_NODES nodes. RunStarted has WARNING."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)
     request = Request(f"SYNTHETIC {seed}", sampling, speculation)

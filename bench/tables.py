@@ -1,8 +1,7 @@
 """Tables of measurements as Markdown. Measurements are rows in long form; a table has a line for
 each group of rows, and a column for each figure.
 
-Medians and ratios within blocks have bootstrap intervals from `lab.figures`. Nothing here depends
-on what was measured.
+Medians and ratios within blocks have bootstrap intervals from `lab.figures`.
 """
 
 from __future__ import annotations
@@ -214,7 +213,7 @@ def claim_row(
 ) -> list[str]:
     """A row of the table of claims. `estimate` must be at least `target`, or above it with `above`.
 
-    The verdict is on the point estimate; the interval next to it shows the uncertainty.
+    The verdict is on the point estimate.
     """
     bound = f"{'above' if above else 'at least'} {target:.2f}x"
     if estimate is None:

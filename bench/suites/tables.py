@@ -93,8 +93,7 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
 class Tables(Suite):
     """See Suite. `reads`: tokens per measurement of look-ups; `kilobytes`: total sizes of the
     tables that are read; `memory`: MB that joined tables may take; `features`: numbers of features;
-    `vocabularies`: numbers of values of a feature that is a token. One allocation holds the tables
-    of every measurement; it has the largest size in `kilobytes` and `memory`."""
+    `vocabularies`: numbers of values of a feature that is a token."""
 
     one_dtype: ClassVar[bool] = True
 

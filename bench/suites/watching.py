@@ -1,8 +1,6 @@
 """`watching`: what a page costs the engine. The engine's speed with the log on and a page streaming
-in a Chromium is compared with its speed without page and log. This is done once with the engine's
-thread on a core of its own and all other threads on the other cores, and once with all threads on
-all cores; if threads cannot be pinned, only the latter. The browser and its driver run outside the
-server's process, as a visitor's browser does.
+in a Chromium is compared with its speed without page and log. The contest is run with all threads
+on all cores and, if threads can be pinned, also with the engine's thread on a core of its own.
 
 Needs playwright and a Chromium (requirements-dev.txt). `--tokens`: new tokens of a run.
 """
