@@ -1,13 +1,11 @@
-"""`start` measures the seconds until the page is open, and resident memory with its growth over
-many runs. It also measures the speed of a new process's first run relative to a later run
-(`first_runs`). `visitors` runs several clients of one application at once. It measures their total
-tokens per second, and checks that each client gets the same texts as a lone client.
+"""`start` measures the seconds until the page is open, resident memory with its growth over many
+runs, and the speed of a new process's first run relative to a later run. `visitors` runs several
+clients of one application at once. It measures their total tokens per second, and checks that each
+client gets the same texts as a lone client.
 
-Both call the real application with the bundled models through its API; only the first-run
-measurement runs the engine without the application. In `start`, `--repeats` is the number of
-processes to start, `--tokens` the number of new tokens of a request, and `runs` the number of
-requests to one further process. In `visitors`, each visitor sends `--prompts` requests, one after
-another. Only the first-run measurement uses `--threads`."""
+In `start`, `--repeats` is the number of processes to start, and `runs` the number of requests to
+one further process. In `visitors`, each visitor sends `--prompts` requests, one after another. Only
+the first-run measurement uses `--threads`."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ class Start(Suite):
 
     def _run(self, context: Context, app: Application) -> None:
         """Adds samples of resident memory after increasing numbers of runs of one application. All
-        runs are made in one process, so an interrupted suite repeats them from the first."""
+        runs are made in one process: an interrupted suite repeats them from the first."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)
@@ -110,7 +108,7 @@ def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
     samples = [(s["runs"], s["runs_mb"]) for s in with_memory if s["pid"] == with_memory[-1]["pid"]]
     for runs, mb in samples:
         yield f"resident after {runs} runs, MB", f"{mb:.0f}", below, mb < RESIDENT_MB
-    if len(samples) > 1:  # within a fifth of the runs every preset was used
+    if len(samples) > 1:
         grown = samples[-1][1] - next(mb for runs, mb in samples if runs >= samples[-1][0] / 5)
         name, bound = "growth from a fifth of the runs on, MB", f"at most {GROWTH_MB:g}"
         yield name, f"{grown:.0f}", bound, grown <= GROWTH_MB

@@ -35,12 +35,11 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     A look-up searches one hashed context. `looked`: the number of look-ups. `contexts`: the number
     of contexts of the roots and of all nodes that were extended. `in_turn`: the number of look-ups
     that these contexts would take if each context length had its own table. `nodes`, `drafts`: the
-    numbers of nodes and of drafts. `agreed`:
-    the number of drafts whose first token is the LLM's token; `covered`: the number of drafts in
-    which a token of depth 1 is the LLM's token. `rows`: the number of contexts in a table of
-    `table_bytes` bytes that has counted the texts of all folds but one. `us`: the median
-    microseconds of the `timed` drafts. These have `draft_nodes` nodes, the largest number that
-    occurs."""
+    numbers of nodes and of drafts. `agreed`: the number of drafts whose first token is the LLM's
+    token; `covered`: the number of drafts in which a token of depth 1 is the LLM's token. `rows`:
+    the number of contexts in a table of `table_bytes` bytes that has counted the texts of all folds
+    but one. `us`: the median microseconds of the `timed` drafts. These have `draft_nodes` nodes,
+    the largest number that occurs."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0

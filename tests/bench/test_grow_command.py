@@ -1,5 +1,4 @@
-"""`python -m bench grow`: it writes folders that load like any other, and refuses bad arguments,
-other files and too little space."""
+"""`python -m bench grow`: the folders that it writes, and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Planned shapes are near the requested size and have heads of the small model's size. A shape
-counts as many parameters as a module of that shape has."""
+"""Planned shapes, and the number of parameters of a shape."""
 
 from __future__ import annotations
 

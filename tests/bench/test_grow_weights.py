@@ -46,7 +46,6 @@ def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Gro
 
 
 def random_texts(module: Any, count: int = 2, length: int = 40) -> list[list[int]]:
-    """`count` texts of `length` random token ids."""
     generator = torch.Generator().manual_seed(1)
     shape = (count, length)
     return torch.randint(module.config.vocab_size, shape, generator=generator).tolist()

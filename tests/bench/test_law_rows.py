@@ -70,8 +70,6 @@ def open_and_crossed(name: str, temperature: float) -> Values:
 
 
 def has_a_row(values: Values) -> bool:
-    """Whether `values` are valid and contain no pair that is left out. Left out are `across` with
-    one request, and `ahead` with a rule that does not draft ahead."""
     pipeline = values.get("pipeline")
     across_alone = (pipeline, values.get("together")) == ("across", 1)
     return (
@@ -146,7 +144,7 @@ def test_rows_are_distinct_and_products_are_complete() -> None:
         if row.name == "pipelined"
     }
     complete = product(PIPELINES[1:], COMBINES, LENGTHS, (1, 6))
-    # `across` needs a second request, and `log_pool` does not draft ahead.
+    # `across` needs a second request, and some combine rules do not draft ahead.
     assert pipelined == {
         (pipeline, combine, length, together)
         for pipeline, combine, length, together in complete
