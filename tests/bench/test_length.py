@@ -59,8 +59,7 @@ def test_contestants_differ_only_in_their_length_policy() -> None:
         for config in configs.values()
     }
     assert len(without_length) == 1
-    # A measured budget would differ between policies, and cut all longer lengths to the same
-    # length.
+    # A measured budget would differ between policies.
     assert isinstance(without_length.pop().max_tree_nodes, int)
     hopeless = hopeless_contestants()
     assert set(hopeless) == {PLAIN, GOODPUT}
@@ -141,8 +140,7 @@ class TestChart:
         picture = length_figure(context.results, PROMPTS)
         bars, lines = ([t for t in picture.data if t.type == kind] for kind in ("bar", "scatter"))
         assert len(bars) == len(lines) == 3
-        # There is a bar for all prompts, and a bar for each of four domains. Bars start at 1: the
-        # ratio 2 has a bar of length 1.
+        # A bar for all prompts, and a bar for each of four domains. Bars start at 1.
         assert all(len(bar.x) == 5 and bar.base == 1 for bar in bars)
         assert bars[0].name == GOODPUT and set(bars[0].y) == {1.0}
         assert lines[0].y == (2.0,) * 5

@@ -1,6 +1,5 @@
-"""The tables of the `page` and `watching` suites, from made-up samples, since real samples need a
-browser. Also how `watching` computes its pace and assigns threads to cores, and that what a failed
-measurement opened is closed."""
+"""The `page` and `watching` suites without a browser: their tables from made-up samples, the pace,
+the cores of threads, and closing after an error."""
 
 from __future__ import annotations
 

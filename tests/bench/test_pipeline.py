@@ -1,5 +1,4 @@
-"""The `pipeline` suite: its contestants, and its figures, compared with figures computed by
-hand."""
+"""The `pipeline` suite: its contestants and its figures."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How suite `routing` counts the changes of domain that a router follows, and what the suite
-claims. The traces are written by hand."""
+"""How suite `routing` counts the changes of domain that a router follows, and its claims."""
 
 from __future__ import annotations
 
@@ -178,7 +177,7 @@ class TestClaims:
         assert not [claim for claim in claims(tmp_path, "own", samples) if "regret" in claim]
 
     def test_the_best_fixed_ssm_must_draft_by_token_16(self, tmp_path: Path) -> None:
-        """The best fixed SSM must do so in nine of ten texts; in the last text it never drafts."""
+        """In the last text the best fixed SSM never drafts."""
         claim = f"`{CREDIT}`: the best fixed SSM drafts by token 16"
         for late, verdict in ((0, "reached"), (17, "not reached, by 10 %")):
             firsts = [0, 3, 16, 0, 0, 0, 0, 0, late, None]
