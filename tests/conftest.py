@@ -1,7 +1,7 @@
 """Shared by all tests: one torch thread, full float32 precision, no network, a limit on CPU time.
 
-Tests without a tier marker are the first tier, which a person runs while working. A test of
-this tier that takes more CPU time than CPU_LIMIT_S fails: make it smaller, or mark it `nightly`.
+Tests without a tier marker are the first tier. A test of this tier that takes more CPU time than
+CPU_LIMIT_S fails: make it smaller, or mark it `nightly`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
-# Enough for work that takes three seconds on a quiet machine. CPU time excludes other processes.
-# But other processes use the same caches and memory, so the same work may take up to 1.6 times as
-# much CPU time.
+# Enough for work of three CPU seconds on a quiet machine. On a busy machine the same work takes
+# more CPU time: processes share caches and memory.
 CPU_LIMIT_S = 5.0
 
 
@@ -50,9 +49,8 @@ def _pinned_arithmetic() -> None:
 
 @pytest.fixture(scope="session")
 def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
-    """An engine of the bundled models in float32. Each worker loads it once, before the first test
-    that uses it, so that no test's time includes the loading. Other engines over the same LLM do
-    not time its passes again."""
+    """An engine of the bundled models in float32, loaded once per worker: no test's time includes
+    the loading. Other engines over the same LLM do not time its passes again."""
     from core.speculation_length.cost_model import ledger
     from tests.laws.runs import bundled_engine
 
@@ -67,8 +65,7 @@ def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def trees() -> None:
-    """Parses all source files, once per worker and before the first test that reads all files. So
-    no test's time includes the parsing."""
+    """Parses all source files once per worker: no test's time includes the parsing."""
     from tests.source import sources, tree_of
 
     for path in sources():
@@ -79,9 +76,9 @@ def trees() -> None:
 def _no_drafter_is_lost(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A run continues without a drafter that failed, with the same text, so faults in drafters
-    would go unnoticed. A test in which a drafter is meant to fail is marked `loses_drafters`; in a
-    SYNTHETIC run the error has a type of its own."""
+    """A run continues without a drafter that failed: faults in drafters would go unnoticed. A test
+    in which a drafter is meant to fail is marked `loses_drafters`. A SyntheticFailure is always
+    allowed."""
     from core.engine.round_state import ActiveRequest
     from tests.synthetic import SyntheticFailure
 
@@ -116,7 +113,7 @@ def marks_tier(tier: str, file: Path) -> bool:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """For the second and third tier, only files that mark tests of this tier are imported:
-    importing all files takes a worker 16 s of CPU time."""
+    importing all files takes long."""
     tier = config.getoption("markexpr")
     if tier not in TIERS or collection_path.suffix != ".py":
         return None
@@ -124,8 +121,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def check_tiers(items: Iterable[pytest.Item]) -> None:
-    """Raises UsageError if a tier would miss one of its tests. Only the first tier finds such
-    tests, since it imports all files."""
+    """Raises UsageError if a tier would miss one of its tests."""
     for item in items:
         for tier in TIERS:
             if item.get_closest_marker(tier) and not marks_tier(tier, item.path):
@@ -137,9 +133,8 @@ def check_tiers(items: Iterable[pytest.Item]) -> None:
 
 # -- order --
 
-# The first file compiles every variant of the model pass, which takes a minute if nothing is
-# cached. The other files here need no variant. Otherwise several workers would compile the same
-# variants.
+# The first file compiles every variant of the model pass; the other files here need no variant.
+# Otherwise several workers would compile the same variants.
 FIRST = ("core/models/native/test_forward.py", "storage", "lab")
 # One worker runs a whole file. If a long file began last, the other workers would wait for its end.
 LONGEST = {
@@ -164,7 +159,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def rank(item: pytest.Item) -> tuple[int, int]:
         within = (i for i, at in enumerate(places) if item.path.is_relative_to(at))
-        # In the second and third tier larger files tend to run longer, so they begin first.
+        # In the second and third tier larger files tend to run longer: they begin first.
         return next(within, len(places)), -item.path.stat().st_size if tier in TIERS else 0
 
     items.sort(key=rank)
@@ -172,8 +167,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 # -- garbage --
 
-# A worker holds millions of objects. Each swap of models collects garbage, which takes a second of
-# CPU time if all objects are examined. So the objects that outlive a file of tests are frozen.
+# A worker holds millions of objects, and each swap of models collects garbage. The objects that
+# outlive a file of tests are frozen: they are not examined again.
 
 
 def pytest_collection_finish() -> None:
@@ -203,8 +198,7 @@ def cpu_s() -> float:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     from numba.core.event import install_timer
 
-    # What numba compiles is kept for later runs, so the compilation does not count as time of the
-    # test.
+    # Compiled code is kept for later runs: compiling does not count.
     compiled: list[float] = []
     start = cpu_s()
     with install_timer("numba:compile", compiled.append):

@@ -19,8 +19,7 @@ def has_ended(pid: int, within_s: float = 10.0) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """Whether the process is running. A zombie is not: only its parent has not yet waited for
-    it."""
+    """Whether the process is running; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

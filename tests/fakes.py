@@ -1,8 +1,4 @@
-"""Small stand-ins for tests: tiny random models, a word tokenizer, and models that are tables.
-
-A `TableModel` is a LanguageModel that takes its distributions from a function. With it the
-production drafters, rules and engine run unchanged on a vocabulary of a few tokens.
-"""
+"""Small stand-ins for tests: tiny random models, a word tokenizer, and models that are tables."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -102,8 +98,7 @@ def tiny_module(
 
 
 def perturb(module: Any, scale: float, seed: int = 0) -> Any:
-    """A copy of a model with noise on every weight, as a drafter whose tokens are sometimes
-    right."""
+    """A copy of a model with noise on every weight: a drafter that is sometimes right."""
     generator = torch.Generator().manual_seed(seed)
     copy = type(module)(module.config).to(next(module.parameters()).dtype)
     copy.load_state_dict(module.state_dict())
@@ -145,7 +140,7 @@ def loaded_modules(
 
 
 def word_tokenizer(size: int = VOCAB) -> Any:
-    """Token i is the word `w<i>`; words are separated by spaces."""
+    """Token i is the word `w<i>`."""
     core = Tokenizer(models.WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.Fuse()

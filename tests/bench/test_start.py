@@ -1,7 +1,5 @@
-"""The suites `start` and `visitors`: on the real application, and tables from made-up samples.
-
-The application itself: its addresses, that it compiles nothing in the first requests, and that an
-interrupt ends it. All nightly tests of the application share one process."""
+"""The suites `start` and `visitors`, and the application that they start. Its nightly tests share
+one process."""
 
 from __future__ import annotations
 
@@ -221,7 +219,6 @@ def first_line(code: str) -> str:
 def test_an_application_ends_and_deletes_its_folder_when_its_parent_is_killed(
     tmp_path: Path,
 ) -> None:
-    """Otherwise the application would take CPU time from the next measurement."""
     parent_code = f"""
 from pathlib import Path
 import bench.application as a

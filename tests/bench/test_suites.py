@@ -103,8 +103,6 @@ def check_routing(samples: Samples) -> None:
 
 
 def check_tables(samples: Samples) -> None:
-    """Samples of reads of two sizes, a plan, passes of two contestants, drafts, and rounds of two
-    prompts."""
     by_part = {name: [s for s in samples if s["part"] == name] for name in
                ("reads", "plans", "passes", "drafts", "rounds")}  # fmt: skip
     assert all(ns > 0 for s in by_part["reads"] for ns in s["figures"].values())
@@ -127,8 +125,7 @@ def test_load_requests_have_every_prompt(make_context: Any, count: int) -> None:
 
 
 def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
-    """Each percentile has a column of its own. So it also has a panel, since a panel shows only the
-    first figure of a cell."""
+    """A panel shows only the first figure of a cell: each percentile has a column of its own."""
     values = {
         name: {"speed": 1.0, "differ": 0}
         | {

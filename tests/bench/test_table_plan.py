@@ -19,8 +19,8 @@ from bench.table_plan import (
 )
 
 KB, MB = 1 << 10, 1 << 20
-# Nanoseconds of an access, by the bytes of the table: for an access alone, and for an access beside
-# others. The times resemble those of a cache hierarchy.
+# Nanoseconds of an access by the table's bytes, alone and beside others. The times resemble those
+# of a cache hierarchy.
 TIMES = AccessTimes(
     {16 * KB: 6.0, 256 * KB: 9.0, MB: 13.0, 8 * MB: 36.0, 64 * MB: 98.0},
     {16 * KB: 1.5, 256 * KB: 1.5, MB: 2.5, 8 * MB: 5.0, 64 * MB: 25.0},
@@ -80,7 +80,6 @@ def test_a_plan_is_between_the_optimum_and_separate_tables(
 def test_how_far_plans_are_from_the_optimum(
     row_bytes: tuple[int, ...], least_optimal: float, farthest: float
 ) -> None:
-    """The docstring of `plan_tables` has the figures of more instances."""
     rng, ratios = random.Random(0), []
     for _ in range(150):
         count = rng.randint(2, 8)
@@ -93,7 +92,6 @@ def test_how_far_plans_are_from_the_optimum(
 
 
 def equal_times(ns: float) -> AccessTimes:
-    """Every access takes the same time."""
     return AccessTimes({MB: ns}, {MB: ns})
 
 
