@@ -126,8 +126,7 @@ def _answers(client: Client) -> list[dict[str, Any]]:
 
 
 def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
-    """`value` with measured values as 0, a list of runs as its length, and identifiers numbered in
-    order of appearance."""
+    """`value` with placeholders for measured values, moments and identifiers."""
     if name == "versions" and isinstance(value, dict):
         return dict.fromkeys(value, 0)
     if isinstance(value, dict):

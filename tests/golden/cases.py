@@ -1,12 +1,10 @@
-"""The runs whose events are in `runs/`: presets, combine rules, draft kinds, length policies.
+"""The runs whose events are in `runs/`.
 
-The names are listed here and not taken from the registries, so that a new rule needs no new
-recording.
+The names are listed here and not taken from the registries: a new rule needs no new recording.
 
-`tables`: small float64 tables in place of models, with a clock that only model passes advance.
-Policies that depend on time (`trend`, `goodput`, automatic node budgets) therefore decide the same
-on every machine. `bundled`: the bundled models with the native passes. Settings that would depend
-on a clock are fixed.
+`tables`: small tables in place of models, with a clock that only model passes advance. Policies
+that depend on time then decide the same on every machine. `bundled`: the bundled models. Settings
+that would depend on a clock are fixed.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def differences(golden: Any, now: Any, at: str = "") -> Iterator[str]:
 
 
 def _is_object(value: Any) -> bool:
-    """Whether this is a JSON object as text, as in an exported file."""
+    """Whether this is a JSON object as text."""
     return isinstance(value, str) and value.startswith('{"')
 
 

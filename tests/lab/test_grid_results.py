@@ -128,7 +128,7 @@ def test_a_point_may_be_plain_decoding_itself() -> None:
 
 
 def test_each_temperature_has_a_best_point_of_its_own() -> None:
-    """Different temperatures give different texts, so a faster point at one temperature does not
+    """Different temperatures give different texts: a faster point at one temperature does not
     replace the best point at another."""
     axes = [axis_from_text("temperature", "0, 0.8"), axis_from_text("speculation_length", "2, 4")]
     study = grid_study(axes)

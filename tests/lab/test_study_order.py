@@ -1,5 +1,4 @@
-"""`conduct`, the generator of a study's events: the order of the cells, kept cells, interrupted
-cells, and the ways in which a study ends."""
+"""`conduct`, the generator of a study's events."""
 
 from collections.abc import Collection
 
