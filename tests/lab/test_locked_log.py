@@ -19,7 +19,7 @@ from tests.lab.test_study_runs import Lab, study, until
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Holds the log's write lock, as another program may."""
+    """Holds the log's write lock."""
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("BEGIN IMMEDIATE")
         yield

@@ -1,5 +1,4 @@
-"""Studies on a fake worker and a real log: completed, stopped, resumed, and interrupted by a
-visitor's run."""
+"""Studies on a fake worker and a real log."""
 
 import threading
 from collections.abc import Iterator
@@ -125,7 +124,7 @@ def test_a_stopped_study_continues_after_its_kept_cells(tmp_path: Path) -> None:
 
 
 def test_a_resumed_study_reports_its_kept_cells_at_once(tmp_path: Path) -> None:
-    """A study also reports that it is warming up, which takes seconds with a large LLM."""
+    """A study also reports that it is warming up."""
     lab = Lab(tmp_path / "log.db", slowdown=0.3)
     lab.conductor.begin(study())
     assert lab.conductor.progress().is_warming_up
@@ -263,7 +262,7 @@ def test_a_change_of_the_loaded_models_ends_the_study(tmp_path: Path) -> None:
 
 
 def test_a_short_run_during_a_cell_interrupts_it_too(tmp_path: Path) -> None:
-    """The other run begins and ends between two polls, so that only `num_begun` shows it."""
+    """The other run begins and ends between two polls: only `num_begun` shows it."""
     lab = Lab(tmp_path / "log.db", slowdown=0.3)
     counts = iter([0, 2])
     begun = lab.runs.num_begun

@@ -1,7 +1,7 @@
 """The bundled models after one prefix, with all logits computed only once.
 
 A `CachedModel` gives the logits after the prefix, and after the prefix plus any one token. It cuts
-a longer context after that one token, since tests compare only the first two tokens of a round.
+a longer context after this token: tests compare only the first two tokens of a round.
 """
 
 from collections.abc import Sequence

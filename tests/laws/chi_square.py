@@ -17,8 +17,8 @@ def survival(statistic: float, freedom: int) -> float:
 def pooled_chi_square(
     counts: Mapping[Hashable, int], probabilities: Mapping[Hashable, float]
 ) -> tuple[float, int]:
-    """Returns (p-value, number of cells). Outcomes that `probabilities` leaves out, and outcomes
-    that are expected fewer than five times, are pooled into one cell."""
+    """Returns (p-value, number of cells). Outcomes that are absent from `probabilities` or expected
+    fewer than five times are pooled."""
     total = sum(counts.values())
     large = {cell: p for cell, p in probabilities.items() if p * total >= MIN_EXPECTED}
     rest = 1.0 - math.fsum(large.values())

@@ -1,8 +1,4 @@
-"""Noise for which all possible sequences of answers can be enumerated. It does not use the engine.
-
-`WalkNoise` takes its answers from a script and notes how many answers were possible each time.
-`every_walk` goes through all scripts.
-"""
+"""Noise for which all possible sequences of answers can be enumerated."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence

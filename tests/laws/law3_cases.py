@@ -1,6 +1,6 @@
 """The cases of law 3: small tables, and configurations whose whole rounds can be enumerated.
 
-Each case is a partial of `case` that lacks only the verification rule, `verify=`.
+A case is a partial of `case`; a test adds the verification rule, `verify=`.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ EXACT = 1e-12
 NOTICED = 0.01
 ENDS = (2,)
 SAMPLED_BY = ("temperature", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
-# Token 0 follows 2 and 1 follows 0 in the prompt, so prompt lookup has tokens to propose.
+# Token 0 follows 2 and 1 follows 0 in the prompt: prompt lookup has tokens to propose.
 LOOKUP_PROMPT = (0, 1, 2, 0, 1, 0)
 
 
@@ -129,8 +129,8 @@ ONE_ROUND: Cases = {
         case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
-# In these cases several proposals follow a proposal whose probability of acceptance is below 1.
-# There `traversal` differs from `mss`.
+# In these cases `traversal` differs from `mss`: several proposals follow a proposal whose
+# probability of acceptance is below 1.
 DEEP: Cases = {
     "two draws below a draw": partial(case, 1, "sampled_iid", (1, 2), 1),
     "three draws below a draw": partial(case, 1, "sampled_iid", (1, 3), 2),
@@ -173,7 +173,7 @@ SHOWN_BY: dict[str, list[Callable[..., EnumeratedCase]]] = {
     "confident_drafter_first": [partial(TWO_DISTINCT, (1,), 2)],
     "uniform_over_nodes": [partial(TWICE, (3,), 1), partial(TWO, (1,), 2)],
 }
-# For each trap, a case of DEEP that shows it below a drawn token.
+# For each trap, a case of DEEP that shows it below another proposal.
 SHOWN_BELOW = {
     "duplicates_merged": "two draws below a draw",
     "one_hot_merged": "prompt lookup before forks",

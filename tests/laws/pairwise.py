@@ -1,8 +1,7 @@
 """Rows of settings in which every pair of values of two fields occurs at least once.
 
-The generator is greedy. Each row starts from a pair that is still missing. For each other field it
-then takes the value that covers the most missing pairs, or the first of several such values: list
-the cheapest value first. The same fields give the same rows.
+The generator is greedy. Of the values that cover the most missing pairs it takes the first: list
+the cheapest value first.
 """
 
 import itertools
@@ -86,8 +85,8 @@ def parametrize_pairs(
 
 
 def affordable(row: Row) -> bool:
-    """Excludes wide and long trees that are not cut, since they have hundreds of nodes. No pair is
-    excluded, because such a tree needs the values of three fields."""
+    """Excludes wide and long trees that are not cut: they have hundreds of nodes. No pair is
+    excluded: the condition is on three fields."""
     uncut = row.get("max_tree_nodes") == "uncut"
     long = row.get("speculation_length", 0) >= 8
     return not (uncut and long and sum(row.get("expansion", ())) > 3)

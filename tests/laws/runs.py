@@ -30,8 +30,7 @@ def prompts(count: int) -> tuple[str, ...]:
 
 
 def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
-    """`count` of the texts, starting at `index`: for settings that are tested one text at a
-    time."""
+    """`count` of the texts, starting at `index`."""
     return tuple(texts[(index + i) % len(texts)] for i in range(count))
 
 

@@ -4,9 +4,7 @@ In float32, every preset writes what transformers writes with the same model fil
 temperature 0.8, and in bfloat16, presets write what plain decoding writes.
 
 There are two families of SSMs. One family is the four bundled SSMs. The other is SmolLM2 itself,
-whose drafts are accepted, and a random model, whose drafts are rejected. The nightly tests divide
-the prompts among the presets of both families. The slow tests run each preset of the second family
-on all prompts.
+whose drafts are accepted, and a random model, whose drafts are rejected.
 """
 
 from collections.abc import Iterator, Sequence
@@ -126,8 +124,7 @@ def prompt_ids(engine: Engine, prompt: str) -> tuple[int, ...]:
 def expected_ids(
     reference_model: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
 ) -> dict[tuple[int, ...], list[int]]:
-    """For each prompt's ids, the ids that transformers writes. Ten prompts of similar length form a
-    batch, so that each pass reads the weights once for ten texts."""
+    """For each prompt's ids, the ids that transformers writes, in batches of ten prompts."""
     ordered, texts = sorted(prompts, key=len), dict[tuple[int, ...], list[int]]()
     for first in range(0, len(ordered), 10):
         batch = ordered[first : first + 10]
