@@ -116,7 +116,6 @@ def test_top_k_of_one_is_greedy() -> None:
 
 
 def test_coupled_drafts_are_accepted_more_often_than_topk() -> None:
-    """Coupled drafts are accepted more often than the same number of most probable tokens."""
     accepted = {}
     for draft in ("coupled", "topk"):
         shape: dict[str, Any] = {"expansion": (3,), "speculation_length": 2}

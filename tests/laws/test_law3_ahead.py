@@ -56,7 +56,7 @@ def deviation(enumerated: EnumeratedCase) -> float:
     )
 
 
-# This case has two draws and two coins per round, and four times the branches of other cases.
+# This case has many branches: its test is nightly.
 LONG = "a chain, traversal"
 
 

@@ -154,8 +154,8 @@ def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pyt
     config = replace(DRAFTS[1], expansion=(10, 1), verify=rule)
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:
-        # If the next tokens are nearly certain and all SSMs propose them, the trap changes little,
-        # and noticing the trap takes as many rounds as the test above runs.
+        # If the next tokens are nearly certain and all SSMs propose them, the trap changes little:
+        # noticing it takes more rounds.
         counts = (5_000, 20_000)
         assert any(p_value(rounds, SAMPLINGS[1], config, n) < FALSE_ALARM for n in counts)
 

@@ -2,8 +2,7 @@
 enumerate every outcome of a noise that takes few values.
 
 No single SSM's q is the distribution of a fused token. If fused tokens are drawn and then verified
-with the winner's q, the LLM's distribution is not kept. The trap `fused_with_the_winners_q` shows
-the same without fused drafts.
+with the winner's q, the LLM's distribution is not kept.
 """
 
 from collections import defaultdict
@@ -85,8 +84,7 @@ def test_control_another_noise_for_the_llm_is_noticed(
 
 
 def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Draws the proposals of fused drafting at random. Under `match` the LLM's noise chooses
-    them."""
+    """Draws the proposals of fused drafting at random."""
     proposals = []
     for one, width in zip(frontiers, widths, strict=True):
         assert isinstance(one.noise, WalkNoise)
@@ -117,7 +115,7 @@ def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
         return drafts
 
     def winner_of(drafts: Iterable[Draft]) -> int:
-        # A draft holds the trunk's token and the SSM's own token; the winner's are one node.
+        # A draft holds the trunk's token and the SSM's own token: one node if the SSM won.
         return next(draft.origins[0] for draft in drafts if len(draft) == 1)
 
     def winners_alone(name: str, drafts: Mapping[int, Draft], *_: object) -> CombinedTree:

@@ -21,8 +21,7 @@ from tests.laws.trees import LAW, ancestors, parents
 
 PREFIX = tuple((11 * i) % 59 + 2 for i in range(WINDOW + 5))
 UNCHANGED_BELOW, CHANGED_ABOVE = 1e-9, 1e-7
-# Norms compute in float32 whatever the model's dtype, so passes of different widths round
-# differently.
+# Norms compute in float32 whatever the model's dtype: passes of different widths round differently.
 ROUNDING = 1e-5
 
 

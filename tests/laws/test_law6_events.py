@@ -255,8 +255,8 @@ def columns(path: Path, table: str) -> list[str]:
 
 
 def change_one(path: Path, table: str, column: str) -> bool:
-    """Changes the column in one row where the column is not empty. Returns False if there is no
-    such row."""
+    """Changes the column in one row where the column is not empty. Returns False if it is empty in
+    all rows."""
     with closing(sqlite3.connect(path)) as connection, connection:
         result = connection.execute(
             f"SELECT * FROM {table} WHERE {column} != '' ORDER BY {column} DESC LIMIT 1"
