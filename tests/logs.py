@@ -1,5 +1,5 @@
-"""Empty run logs. Migrating a new file step by step takes longer than most tests, so tests of a
-log's content copy a migrated file. Tests of migrations make their own files."""
+"""Empty run logs. Migrating a new file takes longer than most tests: tests of a log's content copy
+a migrated file."""
 
 from functools import cache
 from pathlib import Path

@@ -29,8 +29,7 @@ def _source() -> ModelSource | ModelLoadError:
 
 
 def smollm2() -> ModelSource:
-    """Where SmolLM2 is: a hub id or a GGUF file. Skips the test if it can be neither found nor
-    downloaded."""
+    """Where SmolLM2 is: a hub id or a GGUF file."""
     result = _source()
     if isinstance(result, ModelLoadError):
         _missing(str(result))

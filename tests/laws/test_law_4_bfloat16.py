@@ -105,8 +105,7 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
 def test_every_token_of_a_compiled_bfloat16_pass_is_the_argmax(
     native_engine: Engine, schedule: str, preset: str, changes: dict[str, Any]
 ) -> None:
-    """The compiled pass rounds a token the same way whatever else is in the pass, so there is no
-    gap."""
+    """The compiled pass rounds a token the same way whatever else is in the pass."""
     gap, margin, _ = measure(native_engine, 1.0, schedule, preset, **changes)
     assert gap == 0, "not one logit differs"
     assert float(margin.max()) == 0

@@ -1,5 +1,4 @@
-"""The laws' tools: rows cover every pair, walks are enumerated once each, and WalkNoise refuses a
-key that is asked twice."""
+"""The laws' tools: pairwise rows, walks, and noise."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -49,8 +49,7 @@ def alone(engine: Engine, request: Request) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _written_alone(bundled: Engine) -> None:
-    """Generates plain decoding's texts before the first test, so that no test's time includes
-    them."""
+    """Generates plain decoding's texts before the first test: no test's time includes them."""
     for temperature in (0.0, 0.8):
         for request in requests(temperature):
             alone(bundled, request)
@@ -73,8 +72,8 @@ def test_texts_are_those_of_plain_decoding(
 
 @pytest.mark.parametrize("schedule", PLANNED)
 def test_requests_may_join_and_leave(engine: Engine, schedule: str) -> None:
-    """There are more requests than places, so each request that ends lets another one join. One
-    request is cancelled after its third round, and one before it joins."""
+    """There are more requests than places. One request is cancelled after its third round, and one
+    before it joins."""
     request_list = requests(0.0) + requests(0.8)
     request_list += [
         Request(PROMPTS[1], SamplingParams(14, temperature, seed=3), config)

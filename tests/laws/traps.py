@@ -1,7 +1,7 @@
 """Traps: small changes of the engine's rules that make them lossy.
 
-Each trap is a function that installs the trap with pytest's monkeypatch. All traps look plausible,
-but change the distribution of the text. Law 3 must notice every trap.
+Each trap is a function that installs the trap with pytest's monkeypatch. Law 3 must notice every
+trap.
 """
 
 from collections import Counter

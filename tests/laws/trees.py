@@ -10,7 +10,7 @@ from core.trees.draft import Draft
 from core.trees.tree import ROOT, depths_of
 
 LAW = settings(derandomize=True, max_examples=40)
-"""The same examples in every run, however slow the machine."""
+"""The same examples in every run."""
 
 
 @st.composite

@@ -40,10 +40,7 @@ class _Way:
 
 class _Thorough(Engine):
     """An engine that verifies the drafts of a `last` round in every possible way. The round itself
-    continues with the first outcome.
-
-    One draft and one pass of the LLM therefore serve all outcomes of verification.
-    """
+    continues with the first outcome."""
 
     last = False
     ways: tuple[_Way, ...] = ()
