@@ -1,5 +1,4 @@
-"""Opening the log's file: it is created, migrated, or refused with a reason and the user's
-options."""
+"""Opening the log's file: it is created, migrated, or refused."""
 
 import math
 import os

@@ -1,9 +1,8 @@
 """A log written by an earlier version is migrated when it is opened, and its runs are read back.
 
 Each file is named after the last migration of the version that wrote it. `m004` has made-up runs.
-`m018` (commit b55f4353) has two runs of the bundled models under schedule `shared`, each with two
-of five SSMs routed. One run has `credit` routing and `fused_credit` drafts; the other has `cosine`
-routing and `fused` drafts at T = 0.8.
+`m018` (commit b55f4353) has two runs of the bundled models under schedule `shared`, with routing
+and fused drafts.
 """
 
 import gzip
