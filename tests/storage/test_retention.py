@@ -1,5 +1,4 @@
-"""Retention: runs are thinned in portions, while other programs write, and automatically. Thinning
-and deletion free space."""
+"""Retention: runs are thinned in portions, while other programs write, and automatically."""
 
 import sqlite3
 import time

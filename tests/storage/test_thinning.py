@@ -98,7 +98,6 @@ def is_possible(row: dict[str, Any]) -> bool:
 def test_a_thinned_run_has_the_figures_of_the_complete_run(
     store, keep, shape, end, drafters, hostile
 ):
-    """Tested on synthetic runs of all MECHANISMS."""
     mechanisms = MECHANISMS[shape]
     run = synthetic_run(
         40, seed=3, drafters=drafters, end=end, hostile=hostile, mechanisms=mechanisms
@@ -162,8 +161,7 @@ def thin_ids(store: RunStore) -> list[str]:
 def test_a_run_whose_figures_are_counted_from_its_trees_is_not_thinned(
     path: Path, keep: Any, sql: Any
 ):
-    """There are three such kinds of runs: runs in progress, interrupted runs, and runs of which the
-    log lost events."""
+    """These are runs in progress, interrupted runs, and runs of which the log lost events."""
     cut = synthetic_run(8, seed=1, end="cut")
     with RunStore(path) as store:
         keep(store, cut)

@@ -14,7 +14,7 @@ QUICK_S = 0.5  # enough on a busy machine; a wait for the disk takes a second or
 
 @contextmanager
 def hold_write_lock(path: Path) -> Iterator[None]:
-    """Holds the file's write lock, as another program may."""
+    """Holds the file's write lock."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield

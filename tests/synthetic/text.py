@@ -62,7 +62,7 @@ def vocabulary(hostile: bool) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((*words, *single_bytes)))
 
 
-# Maps the first token of each of CHARACTERS to its second token, which always follows.
+# Maps the first token of each of CHARACTERS to its second token.
 TRAILS = MappingProxyType(
     {
         vocabulary(False).index(encoded[:1]): vocabulary(False).index(encoded[1:])
@@ -73,7 +73,7 @@ TRAILS = MappingProxyType(
 
 @cache
 def tokenizer(hostile: bool) -> Any:
-    """Spells any text in this vocabulary, in as few tokens as it can."""
+    """Spells any text in this vocabulary."""
     scores = [
         ("".join(map(_letter, token)), -1.0 if len(token) > 1 else -2.0)
         for token in vocabulary(hostile)
