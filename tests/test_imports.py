@@ -31,8 +31,8 @@ BROAD = ("", "Exception", "BaseException")
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Module-level statements, including those within `if` and `try`. Those in `except` blocks and
-    those under a guard (`is_guard`) are left out."""
+    """Module-level statements, including statements within `if` and `try`. Statements in `except`
+    blocks and under a guard (`is_guard`) are left out."""
     for node in body:
         if isinstance(node, ast.If):
             if not is_guard(node.test):

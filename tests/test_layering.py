@@ -29,7 +29,7 @@ OURS = ("core", "storage", "ui", "lab", "bench", "zoo", "bundled", "tests", "app
 
 pytestmark = pytest.mark.usefixtures("trees")
 
-# Which of our packages each package may import, in addition to itself. `app.py` imports everything.
+# Which of our packages each package may import, in addition to itself.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "core": (),
     "storage": ("core.events", "core.config", "core.metrics", "core.errors"),

@@ -10,8 +10,7 @@ MADE_AT_ONCE = ("catch_up", "draft")
 
 def share_passes(events: Sequence[Event]) -> list[Event]:
     """The same run, except that in each round all n SSMs draft in the same passes. Their spans
-    overlap fully, each with a share of 1 / n. The shared passes take as long as the separate passes
-    took one after another."""
+    overlap fully, each with a share of 1 / n."""
     return [_share_pass(event) for event in events]
 
 

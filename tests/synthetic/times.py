@@ -17,12 +17,10 @@ from core.events import (
 )
 from core.metrics import LLM_LANE
 
-# Typical milliseconds of each stage. Invented times differ from these by up to 20 %. Without
-# drafting ahead, a round in which the three DRAFTERS draft in turn takes about 17 ms, and a round
-# with one drafter about 10 ms.
+# Typical milliseconds of each stage. Invented times differ from these by up to 20 %.
 TYPICAL_MS = {"prefill": 8.0, "catch_up": 0.4, "draft": 3.0, "combine": 0.1, "forward": 6.0}
 TYPICAL_MS |= {"verify": 0.3, "commit": 0.2, "use": 0.2, "read": 1.0}
-OUTCOMES, PROBABILITY = 3, 0.625  # fields of each Ahead
+OUTCOMES, PROBABILITY = 3, 0.625  # of a guess
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +115,8 @@ class _Clock:
             return (early, self.span(name, "catch_up", "use")), True
         spent = self._early.pop(name, 0.0)
         if spent:
-            # Every third draft made ahead is wasted: in even rounds its guess is wrong, in odd
-            # rounds it is unused.
+            # A third of the drafts made ahead are wasted: in even rounds the guess is wrong, in odd
+            # rounds the draft is unused.
             hit = (self._number + len(name)) % 3 > 0
             saved, wasted = (0.75 * spent, 0.25 * spent) if hit else (0.0, spent)
             reason = "" if hit else "unused" if self._number % 2 else "wrong"

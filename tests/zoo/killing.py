@@ -1,7 +1,7 @@
 """Commands of the zoo in a process that is killed by SIGKILL.
 
-The processes are forked from a process that has already imported the zoo, so that a start takes
-less CPU time. tests/zoo/test_cli.py starts a command as users do.
+The processes are forked from a process that has already imported the zoo: a start then takes less
+CPU time.
 """
 
 import multiprocessing

@@ -35,8 +35,8 @@ def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> 
 
 
 class TickingClock:
-    """A clock that advances by one second per reading. Training reads it once per step, so a budget
-    of N seconds is N steps."""
+    """A clock that advances by one second per reading. Training reads it once per step: a budget of
+    N seconds is N steps."""
 
     def __init__(self) -> None:
         self.now = 0.0
