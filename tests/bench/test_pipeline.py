@@ -103,8 +103,8 @@ def test_rounds_except_the_first_are_summed() -> None:
 
 
 def test_drafting_share_hit_rate_and_bound() -> None:
-    """Half of a serial round is drafting, and 4 of 5 drafts are hits: the gain is at most
-    1 / (1 - 0.4)."""
+    """Half of a serial round is drafting, and 4 of 5 drafts are hits: the gain is at most 1 / (1 -
+    0.4)."""
     serial = {"tokens": 10, "seconds": 1.0, "digest": "a", "draft_ms": 50.0, "round_ms": 100.0}
     ahead = {"tokens": 10, "seconds": 0.8, "digest": "a", "hits": 4, "drafts": 5, "draft_ms": 999.0}
     rows = [

@@ -263,8 +263,6 @@ def test_an_interrupted_measurement_of_the_curve_is_repeated(teach: Callable[...
 
 
 def test_stored_results_of_finished_ssms_are_not_computed_again(teach: Callable[..., Any]) -> None:
-    """So a kill while the last SSM is trained loses no more than a kill while the first is
-    trained."""
     result, teaching = teach(3)
     pool = [(one.recipe, one.start) for one in result]
     with pytest.MonkeyPatch.context() as patched:

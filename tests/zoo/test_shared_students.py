@@ -69,7 +69,7 @@ def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.Mon
 
 def test_new_embeddings_are_the_llms_principal_components() -> None:
     noise = torch.Generator().manual_seed(0)
-    # The rank is below the students' width, so all inner products are kept up to a common factor.
+    # The rank is below the students' width: all inner products are kept up to a common factor.
     wide = torch.randn(VOCAB, 20, generator=noise) @ torch.randn(20, 48, generator=noise)
     embedding = new_students(SHAPE, 2, wide, 0).embedding
     products, wide_products = embedding @ embedding.t(), wide @ wide.t()
