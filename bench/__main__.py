@@ -149,7 +149,7 @@ def heading(context: Context) -> str:
 
 
 def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES) -> int:
-    """Runs the command; returns its exit code."""
+    """Returns the command's exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if words[:1] == ["grow"]:

@@ -133,8 +133,8 @@ TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"
 def bar(
     name: str, groups: Sequence[str], estimates: Mapping[str, Estimate | None], **options: Any
 ) -> go.Bar:
-    """A bar with its interval for each group that has an estimate. The option `base` (default 0) is
-    the value at which bars begin."""
+    """A bar with its interval for each group that has an estimate. The option `base` is the value
+    at which bars begin; 0 by default."""
     known_groups = {group: each for group in groups if (each := estimates.get(group)) is not None}
     values = [each.value - options.get("base", 0.0) for each in known_groups.values()]
     error = {**_error_bars(known_groups), "thickness": 1, "width": 2}

@@ -169,8 +169,8 @@ class TransformersLlm:
         return [int(token_id) for token_id in output[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
-        """Runs a case, but does not read its `ignore_eos`. Returns the number of its new `tokens`
-        and its `seconds`, prefill included."""
+        """Does not read the case's `ignore_eos`. Returns the number of new `tokens` and the
+        `seconds`, prefill included."""
         ids = self.prompt_ids(case.prompt)
         output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
@@ -179,9 +179,8 @@ class TransformersLlm:
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
-        """A copy of an SSM, for one contestant. transformers may change the assistant model's
-        generation config during a run. A shared model would carry these changes to other
-        contestants."""
+        """A copy of an SSM, for one contestant: transformers may change the assistant model's
+        generation config during a run."""
         assistant = copy.deepcopy(module)
         assistant.generation_config.num_assistant_tokens = count
         assistant.generation_config.num_assistant_tokens_schedule = schedule

@@ -19,9 +19,8 @@ from core.models.loading.load import LoadedModels, load_models
 
 @dataclass(frozen=True)
 class Context:
-    """`prompts`: the prompts that the settings choose; `all_prompts`: all prompts of the file.
-    `grown`: the folder of grown models; None: they are grown in memory. `family`: a folder with
-    `llm` and `ssm-*`.
+    """`prompts`: the prompts that the settings choose. `grown`: the folder of grown models; None:
+    they are grown in memory. `family`: a folder with `llm` and `ssm-*`.
     """
 
     settings: Settings
@@ -48,7 +47,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Markdown tables, and one sentence for each failed check. Failures make the exit status 1."""
+    """Markdown tables, and one sentence for each failed check."""
 
     tables: tuple[str, ...]
     failures: tuple[str, ...] = ()

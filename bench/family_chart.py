@@ -2,8 +2,7 @@
 the SSMs were tuned.
 
 `python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: both files are results of the
-`acceptance` suite with the same settings. Each temperature has a panel. The pale bars are before,
-the full bars after. Bars have 95 % intervals.
+`acceptance` suite with the same settings. The pale bars are before, the full bars after.
 """
 
 from __future__ import annotations

@@ -132,9 +132,8 @@ def is_installed() -> bool:
 def load_llama_cpp(
     module: Any, assistants: Mapping[str, Any], file: Path | None = None
 ) -> tuple[LlamaCpp | None, str]:
-    """Returns llama.cpp with the weights of transformers modules and torch's number of threads, and
-    a sentence with its version. If it cannot be loaded, returns None and a sentence with the
-    reason. `file`: see LlamaCpp."""
+    """Returns llama.cpp and a sentence with its version. If it cannot be loaded, returns None and a
+    sentence with the reason. `file`: see LlamaCpp."""
     if not is_installed():
         return None, f"llama.cpp did not compete: it is not installed (`{COMMAND}`)."
     try:

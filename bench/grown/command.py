@@ -33,9 +33,8 @@ MOST_PARAMS = 10**12
 @dataclass(frozen=True, slots=True)
 class GrowthRequest:
     """Which models to grow, and to which sizes. `llm`, `ssms`: names as in `load_models`. `params`:
-    the number of parameters of the grown LLM. `ssm_params`: the number of parameters of each grown
-    SSM; None: params / LEAST_SHARE; 0: SSMs are not grown. An SSM that already has at least that
-    many parameters is not grown."""
+    the parameters of the grown LLM. `ssm_params`: the parameters of each grown SSM; None: params /
+    LEAST_SHARE; 0: SSMs are not grown. A larger SSM is not grown either."""
 
     params: int
     ssm_params: int | None = None
@@ -93,9 +92,8 @@ class GrownFamily:
 
 
 def family_of(request: GrowthRequest) -> GrownFamily:
-    """The models of `request`, with their plans. Reads configurations only, no weights; but a GGUF
-    file is converted and a missing `smollm2` downloaded first. Raises ConfigError, ModelLoadError,
-    UnsupportedModelError."""
+    """The models of `request`, with their plans. May convert a GGUF file and download `smollm2`.
+    Raises ConfigError, ModelLoadError, UnsupportedModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
     sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, request.of_ssms, "ssm-params", True) for name in sources)
@@ -232,8 +230,8 @@ def _write(member: Member, folder: Path, recipe: GrowthRecipe, say: Say) -> None
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Token ids of at most TEXTS prompts, and of one random text. The tokenizer may map every word
-    of the prompts to its unknown token; the random text has other tokens."""
+    """Token ids of at most TEXTS prompts, and of one random text: the tokenizer may map every word
+    of the prompts to its unknown token."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
     prompts = take_round_robin(load_prompts(), TEXTS)

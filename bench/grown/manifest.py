@@ -1,5 +1,4 @@
-"""The manifest and the model card of a grown model. The manifest stores how the model was grown and
-how much its logits differ from the small model's."""
+"""The manifest and the model card of a grown model."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
 
 
 MANIFEST = "grown.json"
-# To be increased when weights are filled in another way, so that older folders are not reused.
+# Increased when weights are filled in another way: older folders are then not reused.
 FORMAT = 1
 
 
