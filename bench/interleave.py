@@ -1,4 +1,4 @@
-"""Blocks of a contest in the lab's order; a block is one item, measured once with every contestant.
+"""Blocks of a contest; a block is one item, measured once with every contestant.
 
 Only complete blocks are stored, since ratios are taken within blocks.
 """
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Blocks:
-    """One block per item and repeat. `repeats` None: the number in the settings. `key`: fields that
-    all samples of these blocks have. `item`: the name of the sample's field that holds the block's
-    item. `figures`: the name of the field that holds the contestants' figures."""
+    """One block per item and repeat. `repeats` None: the number in the settings. `key`: fields of
+    all samples. `item`: the name of the field that holds the block's item. `figures`: the name of
+    the field that holds the contestants' figures."""
 
     context: Context
     key: Mapping[str, Any]
@@ -48,8 +48,8 @@ class Blocks:
         warm: Block | None = None,
     ) -> None:
         """Measures the missing blocks: one sample per block. `more`: returns further fields of a
-        sample. `keep_row` converts the contestants' figures, by name, before they are stored.
-        `warm`: a block that every contestant runs first; its figures are not stored."""
+        sample. `keep_row` converts the contestants' figures before they are stored. `warm`: a block
+        that every contestant runs first; its figures are not stored."""
         todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():
@@ -66,6 +66,6 @@ class Blocks:
 def interleave(
     todo: Iterable[Block], contestants: Mapping[str, Callable[[Block], T]]
 ) -> Iterator[tuple[Block, dict[str, T]]]:
-    """Yields each block with the contestants' figures by name, in the contestants' order."""
+    """Yields each block with the contestants' figures by name."""
     for block in todo:
         yield block, {name: run(block) for name, run in contestants.items()}

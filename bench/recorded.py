@@ -26,8 +26,8 @@ LIKELY = 100.0
 
 @dataclass(frozen=True)
 class SplicedText:
-    """A prompt, and a continuation made of segments; `domains`: the domain of each segment;
-    `starts`: the index in `token_ids` at which each segment starts."""
+    """`domains`: the domain of each segment; `starts`: the index in `token_ids` at which each
+    segment starts."""
 
     name: str
     prompt_ids: tuple[int, ...]
@@ -37,9 +37,8 @@ class SplicedText:
 
 
 class RecordedLlm:
-    """A LanguageModel that computes each pass, then replaces its logits: the recorded token is
-    chosen at each position of the text. `text`: the token ids of the prompt and of the recorded
-    text. Only one run may be open."""
+    """A LanguageModel that computes each pass, then replaces its logits. `text`: the token ids of
+    the prompt and of the recorded text. Only one run may be open."""
 
     def __init__(self, llm: LanguageModel) -> None:
         self._llm = llm
@@ -58,7 +57,7 @@ class RecordedLlm:
         next_positions = [self._llm.length(feed.row) + depth for depth in depths]
         one_hot = torch.zeros_like(logits)
         for row, position in enumerate(next_positions):
-            # A node after the end of the text is never committed: its token does not matter.
+            # A node after the end of the text is never committed.
             one_hot[row, self.text[position] if position < len(self.text) else 0] = LIKELY
         return one_hot
 

@@ -34,7 +34,7 @@ MOST_PARAMS = 10**12
 class GrowthRequest:
     """Which models to grow, and to which sizes. `llm`, `ssms`: names as in `load_models`. `params`:
     the parameters of the grown LLM. `ssm_params`: the parameters of each grown SSM; None: params /
-    LEAST_SHARE; 0: SSMs are not grown. A larger SSM is not grown either."""
+    LEAST_SHARE; 0: SSMs are not grown. An SSM with at least that many is not grown."""
 
     params: int
     ssm_params: int | None = None

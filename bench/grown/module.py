@@ -11,7 +11,7 @@ These invariants imply equal logits:
    of 4^k both corrections are powers of two, which no dtype rounds.
 3. Every matrix has the small model's matrix as its upper left block: old heads and old feed-forward
    units compute the same values from the old channels. If a matrix reads the residual stream, its
-   new columns are multiplied by zeros and may have any values.
+   new columns are multiplied by zeros.
 4. New heads and new feed-forward units compute random values from the old channels. The columns of
    `o_proj` and `down_proj` that would add these values to the residual stream are zero.
 5. A new layer computes everything and adds nothing: its `o_proj` and `down_proj` are zero.
@@ -40,7 +40,6 @@ ZERO = frozenset({"embed_tokens", "o_proj", "down_proj"})
 NORMS = frozenset({"input_layernorm", "post_attention_layernorm", "norm"})
 HEAD_NORMS = frozenset({"q_norm", "k_norm"})
 RANDOM = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"})
-# A model that can be grown has weights and biases of these modules and no others.
 OWNERS = ZERO | NORMS | HEAD_NORMS | RANDOM
 
 
@@ -57,7 +56,7 @@ class Filler:
 
     @torch.no_grad()
     def tensor(self, name: str, shape: torch.Size, old: torch.Tensor | None) -> torch.Tensor:
-        """The parameter `name`. `old`: the small model's parameter, None in a new layer."""
+        """`old`: the small model's parameter, None in a new layer."""
         owner = name.split(".")[-2]
         weight = torch.empty(shape, dtype=self.dtype, device=self.device)
         if owner in ZERO:
@@ -69,7 +68,6 @@ class Filler:
         else:
             weight.normal_(0.0, self.spread, generator=self._generator(name))
         if old is not None:
-            # The upper left block is the small model's (invariants 1 to 4).
             block = tuple(slice(size) for size in old.shape)
             weight[block] = (old.float() * self._correction(owner)).to(weight)
         return weight
@@ -161,8 +159,7 @@ def parameter_shapes(large: Any) -> dict[str, torch.Size]:
 def tensors(
     module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the parameters of the meta module `large`, made one at a time from `module`'s
-    parameters."""
+    """Yields the parameters of the meta module `large`, one at a time."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
@@ -174,8 +171,8 @@ def tensors(
 def grow_module(
     module: Any, plan: GrowthPlan, seed: int = 0, dtype: torch.dtype | None = None
 ) -> Any:
-    """A module of the plan's large shape with `module`'s logits, on the same device. `module` is
-    not changed; `dtype` None: `module`'s dtype."""
+    """A module of the plan's large shape with `module`'s logits, on the same device. `dtype` None:
+    `module`'s dtype."""
     dtype = dtype or next(module.parameters()).dtype
     large = meta_module(module, plan, dtype)
     for name, weight in tensors(module, large, plan, seed, dtype):

@@ -1,5 +1,4 @@
-"""The shape of a Llama-like model with its number of parameters (ModelShape), and the choice of a
-larger shape for a given number of parameters."""
+"""The shape of a Llama-like model, and the choice of a larger shape for a number of parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ TOLERANCE = 0.1
 FFN_MULTIPLE = 32
 # Bounds of feed-forward size / hidden size; Qwen2.5 has up to 5.4.
 MAX_FFN_RATIO, MIN_FFN_RATIO = 5.5, 0.5
-# Bounds of the search: added layers, factor of the hidden size.
 MAX_EXTRA_LAYERS = 128
 MAX_FACTOR = 256
 
@@ -41,7 +39,7 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """The parameters of the whole model; a tied head counts once."""
+        """A tied head counts once."""
         embedding_and_head = self.vocabulary * self.hidden * (1 if self.tied else 2)
         last_norm = self.hidden
         return embedding_and_head + last_norm + self.layers * self._layer_parameters
@@ -72,7 +70,6 @@ class GrowthPlan:
 
     @property
     def factor(self) -> int:
-        """The large hidden size over the small one."""
         return self.large.hidden // self.small.hidden
 
     @property
@@ -108,8 +105,8 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
 
 
 def _best(small: ModelShape, params: int, factors: Iterable[int]) -> ModelShape | None:
-    """The shape least dissimilar to `small` that has more parameters than `small` and is within
-    TOLERANCE of `params`."""
+    """The shape least dissimilar to `small` that has more parameters and is within TOLERANCE of
+    `params`."""
     fitting = [
         shape
         for shape in _candidates(small, params, factors)
@@ -132,8 +129,8 @@ def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Itera
 
 
 def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
-    """`shape` with the feed-forward size, within its bounds, that brings it closest to `params`
-    parameters. The size does not shrink."""
+    """`shape` with the feed-forward size that brings it closest to `params` parameters. The size
+    does not shrink."""
     without_ffn = replace(shape, ffn=0).parameters
     per_ffn = replace(shape, ffn=1).parameters - without_ffn
     target = round((params - without_ffn) / per_ffn / FFN_MULTIPLE) * FFN_MULTIPLE

@@ -34,7 +34,6 @@ from core.models.machine import available_bytes, format_bytes
 SHARD_BYTES = 1 << 30
 # Memory for Python, torch and a text's activations.
 OVERHEAD_BYTES = 512 << 20
-# Files copied unchanged: tokenizer, chat template, generation config.
 COPIED = (
     *("added_tokens.json", "chat_template*", "generation_config.json", "merges.txt"),
     *("special_tokens_map.json", "tokenizer*", "vocab.*"),
@@ -44,8 +43,8 @@ COPIED = (
 def write_grown(
     folder: Path, source: Path, module: Any, recipe: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
-    """Grows `module`, the model of the folder `source`, writes the grown model to `folder` and
-    compares both models on `texts` (token ids). `folder` appears only once it is complete.
+    """Writes the grown model to `folder` and compares both models on `texts` (token ids). `source`:
+    the folder of `module`. `folder` appears only once it is complete.
 
     Raises ConfigError if `folder` cannot be written, UnsupportedModelError if the logits differ by
     more than is allowed.
@@ -66,7 +65,6 @@ def write_grown(
 
 
 def copied_files(source: Path) -> list[Path]:
-    """The files of a model's folder that are copied to its grown model's folder."""
     return sorted({path for pattern in COPIED for path in source.glob(pattern) if path.is_file()})
 
 
@@ -111,8 +109,8 @@ def _write_weights(
 
 
 def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
-    """The parameters' names in order, grouped by file. A file has as many parameters as fit into
-    SHARD_BYTES, at least one."""
+    """The parameters' names in order, grouped by file. A file has at most SHARD_BYTES, or one
+    parameter."""
     groups: list[list[str]] = [[]]
     group_bytes = 0
     for name, shape in shapes.items():
@@ -125,7 +123,7 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
     return groups
 
 
-# -- checks of memory and disk, before anything is written --
+# -- checks before anything is written --
 
 
 def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
@@ -143,7 +141,7 @@ def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies
 
 
 def check_disk(folder: Path, plans: Sequence[GrowthPlan], dtype: torch.dtype) -> None:
-    """Raises ConfigError if the folder's disk has no room for these plans' weights."""
+    """Raises ConfigError if the folder's disk has no room."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     size = sum(plan.large.parameters for plan in plans) * dtype.itemsize
     free = shutil.disk_usage(existing).free
