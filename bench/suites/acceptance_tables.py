@@ -1,8 +1,7 @@
-"""The tables of the `acceptance` suite, from its samples.
+"""The tables of the `acceptance` suite.
 
-Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts, with a bootstrap interval
-over prompts. Outside the column `looping` they leave out continuations that repeat themselves,
-which are easy to draft.
+Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts. Outside the column `looping`
+they leave out continuations that repeat themselves, which are easy to draft.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import SUFFIX, TABLE, is_model_free
 from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
-# A continuation counts as repeating itself if its share of distinct 4-grams is below this.
+# A continuation repeats itself if its share of distinct 4-grams is below this.
 LOOPING = 0.7
 BLOCK_WISE = (
     "Tokens per LLM pass, T > 0, sampled drafts: in each round `traversal` accepts in expectation "
@@ -50,7 +49,7 @@ def of_domain(domain: str) -> Selection:
 
 
 def length_of(prompts: Prompts, wanted: Selection = is_not_looping) -> Estimate | None:
-    """Tokens per LLM pass of the wanted continuations; the interval is over prompts."""
+    """Tokens per LLM pass; the interval is over prompts."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for prompt in filter(wanted, prompts):
         groups.setdefault(prompt["id"], []).append((prompt["accepted"], prompt["rounds"]))
@@ -62,8 +61,8 @@ def value_of(prompts: Prompts, wanted: Selection = is_not_looping) -> float:
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
-    """The ratio of two rows' tokens per pass, paired by prompt and seed, over continuations that
-    repeat themselves in neither row."""
+    """The ratio of tokens per pass, paired by prompt and seed, over continuations that repeat
+    themselves in neither row."""
     base = {(p["id"], p["seed"]): p for p in other if is_not_looping(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
     for prompt in filter(is_not_looping, one):
@@ -79,13 +78,13 @@ def nodes_of(prompts: Prompts) -> float:
 
 
 def prompts_by_row(results: Results, rows: Iterable[AcceptanceRow]) -> dict[AcceptanceRow, Prompts]:
-    """The rows that have a sample, each with its continuations."""
+    """Rows without a sample are left out."""
     samples = {row: next(results.where(**row.key), None) for row in rows}
     return {row: sample["prompts"] for row, sample in samples.items() if sample is not None}
 
 
 def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
-    """All tables; rows without a sample are left out."""
+    """Rows without a sample are left out."""
     by_row, names = prompts_by_row(context.results, rows), domains(context.all_prompts)
     return (
         _by_row(by_row, names),
@@ -110,7 +109,6 @@ def _table(
 
 
 def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, Column]:
-    """Columns: nodes, and tokens per LLM pass over all prompts and by domain."""
 
     def tokens_per_pass(wanted: Selection) -> Column:
         return lambda _, prompts: length_of(prompts, wanted)
@@ -158,7 +156,6 @@ def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
 
 
 def _combine_table(by_row: PromptsByRow, names: Iterable[str]) -> str:
-    """The combine rules on the same SSMs."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "combine rule": lambda row, _: row.name,
@@ -234,7 +231,7 @@ def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
         row, name = pair[0], f"traversal / mss, {pair[0].name} {_shape(pair[0])}"
         lines.append(claim_row(name, paired_ratio(by_row[row], by_row[pair[1]]), 1.0))
         for pool, one in zip(pools, pair, strict=True):
-            # The row is a part of each seed, so that pooled rows stay distinct.
+            # With the row in each seed, pooled rows stay distinct.
             pool += [{**prompt, "seed": (number, prompt["seed"])} for prompt in by_row[one]]
     if lines:
         lines.append(claim_row("traversal / mss, all of these rows", paired_ratio(*pools), 1.0))
@@ -246,9 +243,9 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
-    """Whether a row is a candidate for the best small tree. The row must have SSMs only, and at
-    most MOST_NODES nodes. Its kind must be `kind`; if `kind` is greedy or coupled, `kind` with
-    best-first drafts is a candidate too."""
+    """Whether a row is a candidate for the best small tree: a row of `kind` with SSMs only, and at
+    most MOST_NODES nodes. If `kind` is greedy or coupled, `kind` with best-first drafts is a
+    candidate too."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))
@@ -257,7 +254,7 @@ def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
 
 
 def _widths(by_row: PromptsByRow, names: Iterable[str]) -> Iterator[str]:
-    """Tables by width, over all prompts and by domain."""
+    """Tables over all prompts, then by domain."""
     overall, by_domain = [], []
     for kind in KINDS:
         rows = _rows(by_row, "width", kind)

@@ -31,17 +31,16 @@ Contestant = Callable[[Block], dict[str, float]]
 
 @dataclass(frozen=True)
 class CpuBundled(Suite):
-    """See Suite. `variants`: settings of the other libraries' own speculation; None: all. A sweep
-    tries them on SWEEP_PROMPTS prompts, and the fastest of each `Variant.family` competes.
-    `settings_kept`: the number of settings of each drafter that go on after the sweep's first
-    prompt; None: all. `alone`: whether each drafter is also measured alone, with the preset
-    `best`."""
+    """`variants`: settings of the other libraries' own speculation; None: all. A sweep tries them
+    on SWEEP_PROMPTS prompts, and the fastest of each `Variant.family` competes. `settings_kept`:
+    the settings of each drafter that go on after the sweep's first prompt; None: all. `alone`:
+    whether each drafter is also measured alone, with the preset `best`."""
 
     name: str = "cpu-bundled"
     about: str = (
         "tokens per second: plain decoding, every preset, transformers and llama.cpp (if there)"
     )
-    # One dtype: sweeping five SSMs in two dtypes would take half an hour.
+    # One dtype: a sweep of five SSMs takes long.
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32",))
     temperatures: tuple[float, ...] = (0.0, 0.8)
     variants: tuple[Variant, ...] | None = None
@@ -69,13 +68,13 @@ class CpuBundled(Suite):
 
 
 class CpuContest:
-    """All contestants in one dtype. Models are loaded when first needed."""
+    """A contest in one dtype. Models are loaded when first needed."""
 
     def __init__(self, suite: CpuBundled, context: Context, dtype: str) -> None:
         self._suite = suite
         self._context = context
         self._dtype = dtype
-        # Token ids of this engine's plain decoding, by temperature and block.
+        # This engine's plain decoding, by temperature and block.
         self._plain: dict[tuple[float, Block], list[int]] = {}
 
     @cached_property
@@ -83,11 +82,10 @@ class CpuContest:
         return self._suite.load_contestants(self._context, self._dtype)
 
     def blocks(self, temperature: float) -> Blocks:
-        """The blocks of the contest itself, without the sweep."""
+        """Without the blocks of the sweep."""
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
-        """Runs the variants on the sweep's prompts."""
         num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
         sweep_blocks = self._blocks("sweep", temperature, prompts)
         todo = sweep_blocks.missing_blocks
@@ -106,7 +104,7 @@ class CpuContest:
         sweep_blocks.measure(contestants, self._llama_note)
 
     def run(self, temperature: float) -> None:
-        """Measures each block, one run per contestant, after an uncounted warm-up block."""
+        """Measures each block, after an uncounted warm-up block."""
         contestants = dict(self._contestants(temperature))
         warm = Block(self._sweep_prompts()[0].id, 0)
         self.blocks(temperature).measure(contestants, self._llama_note, warm=warm)
@@ -186,7 +184,7 @@ class CpuContest:
         return cpu.all_variants(self._models.assistants, llama.assistants if llama else None)
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
-        """Prompts that are not in the contest; if there are none, prompts of the contest."""
+        """Prompts outside the contest; if there are none, prompts of the contest."""
         contest_ids = {prompt.id for prompt in self._context.prompts}
         spare = tuple(p for p in self._context.all_prompts if p.id not in contest_ids)
         return take_round_robin(spare or self._context.all_prompts, SWEEP_PROMPTS)
@@ -197,7 +195,7 @@ class CpuContest:
         return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
     def _llama_note(self) -> dict[str, str]:
-        """A sentence with llama.cpp's version or why it is missing, as a field of the sample."""
+        """llama.cpp's version or why it is missing, as a field of the sample."""
         return {"llama_note": self._models.llama_note}
 
 
