@@ -1,4 +1,4 @@
-"""The rows of the `laws` suite: every preset, and the product of the rules that exist.
+"""The rows of the `laws` suite.
 
 Products, each at temperature 0 and above, with one request and with several at once:
 1. presets x pipeline modes
@@ -49,7 +49,6 @@ SHAPES: tuple[Values, ...] = (
     {"expansion": (1,), "speculation_length": 3, "max_tree_nodes": "uncut"},
 )
 
-# Fields that product 6 fills pairwise.
 ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
     {
         "schedule": tuple(SCHEDULES),
@@ -62,10 +61,9 @@ ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LawRow:
-    """One configuration to compare with the reference. `together`: concurrent requests, scheduled
-    by the engine's `schedule`; when one ends, the next one joins.
+    """`together`: the number of concurrent requests; when one ends, the next one joins.
 
-    `speculation` has `draft` and `verify` resolved. `is_compared` is false for rules that keep the
+    `speculation` has `draft` and `verify` resolved. `is_compared`: false for rules that keep the
     distribution but not the tokens.
     """
 
@@ -88,7 +86,7 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """All rows; a few configurations are in two products."""
+    """A few configurations are in two products."""
     return (
         *_preset_rows(),
         *_ngram_rows(),
@@ -115,8 +113,8 @@ def _preset_rows() -> Iterator[LawRow]:
 
 
 def _scheduled_rows() -> Iterator[LawRow]:
-    """The presets whose tokens can be compared, under each schedule except `each`, with their own
-    pipeline mode and without pipelining."""
+    """Presets under each schedule except `each`, with their own pipeline mode and without
+    pipelining."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         if schedule == "each" or preset.verify not in token_exact_rules():
@@ -129,7 +127,7 @@ def _scheduled_rows() -> Iterator[LawRow]:
 def _routed_rows() -> Iterator[LawRow]:
     """Product 6. SSMs draft separately, or together (`log_pool`, fused drafts)."""
     for temperature in TEMPERATURES:
-        # Drafts whose tokens can be compared, and that SpeculationConfig.resolve does not replace.
+        # Drafts whose tokens can be compared, and that `resolve` does not replace.
         drafts = [
             draft
             for draft in DRAFTS[1:]
@@ -154,7 +152,7 @@ def _ngram_rows() -> Iterator[LawRow]:
 
 
 def _crossed_rows() -> Iterator[LawRow]:
-    """Products 2 and 3 of the module's docstring."""
+    """Products 2 and 3."""
     by_weights = [
         (combine, weights)
         for combine, weights in itertools.product(COMBINES, WEIGHTS)
@@ -171,7 +169,7 @@ def _crossed_rows() -> Iterator[LawRow]:
         for pipeline, length, combine, together in itertools.product(
             PIPELINES, LENGTHS, COMBINES, CONCURRENCIES
         )
-        # Leaves out `off` and every mode that has the same effect as `off`.
+        # Modes that have the same effect as `off` are left out.
         if pipeline != "off"
         and (pipeline, together) != ("across", 1)
         and not (pipeline == "ahead" and not combine_rule(combine).ahead)
@@ -188,7 +186,7 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
     """Fields that are filled pairwise; the values to prefer come first. `shape` is an index into
     SHAPES."""
     default = SpeculationConfig().resolve(temperature)
-    # Fused drafts are one tree: no combine rule applies. Products 4 and 6 have their rows.
+    # Fused drafts are one tree: no combine rule applies.
     drafts = [
         draft
         for draft in DRAFTS[1:]
@@ -209,7 +207,6 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
 
 
 def is_valid(values: Values) -> bool:
-    """Whether the values may be combined."""
     combine, kind = values.get("combine", COMBINES[0]), values.get("draft", "auto")
     rule, draft, pipeline = combine_rule(combine), draft_kind(kind), values.get("pipeline")
     uses_weights = rule.weighted or "combine" not in values
@@ -221,8 +218,7 @@ def is_valid(values: Values) -> bool:
         return False
     if draft.fused and not rule.keeps_all:
         return False
-    # `resolve` replaces best-first drafts here: they need branches, and a vote's sequences have
-    # none.
+    # `resolve` replaces these drafts: they need branches, and a vote's sequences have none.
     return not (rule.chains and draft.by_score)
 
 

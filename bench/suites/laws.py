@@ -25,7 +25,7 @@ from core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Laws(Suite):
-    """See Suite. `only`: a subset of the rows, for a quick check; None: all rows."""
+    """`only`: a subset of the rows; None: all rows."""
 
     measures_time: ClassVar[bool] = False
 
@@ -39,7 +39,7 @@ class Laws(Suite):
         return law_rows() if self.only is None else self.only
 
     def check(self, settings: Settings) -> None:
-        """Raises ConfigError for any dtype but float32: in bfloat16 ids need not be equal."""
+        """Raises ConfigError for another dtype than float32: in bfloat16 ids need not be equal."""
         if settings.dtypes != ("float32",):
             raise ConfigError.of(
                 "dtype",
@@ -65,15 +65,14 @@ class Laws(Suite):
         return report_of(context, self.rows, self.reference_name(context, 0.0))
 
     def transformers_llm(self) -> TransformersLlm:
-        """transformers on the same LLM."""
         return TransformersLlm("float32")
 
     def reference_name(self, context: Context, temperature: float) -> str:
-        """The name of the reference with which texts at this temperature are compared."""
+        """The reference for texts at this temperature."""
         return GENERATE if temperature == 0 else PLAIN
 
     def _reference(self, context: Context, engine: Engine, temperature: float) -> Reference:
-        """The reference token ids; stored in the results, as evidence and for a restart."""
+        """The reference token ids, stored in the results."""
         name = self.reference_name(context, temperature)
         if not context.results.has(reference=name, temperature=temperature):
             context.say(f"reference: {name}")
