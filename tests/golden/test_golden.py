@@ -1,7 +1,7 @@
 """The engine's events and the log's rows equal the recorded events and rows.
 
-After an intended change, record them anew: run the modules `tests.golden.record`,
-`tests.golden.database` and `tests.golden.api`.
+After an intended change, run the modules `tests.golden.record`, `tests.golden.database` and
+`tests.golden.api`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_l
 
 @pytest.fixture(scope="module")
 def _loaded() -> None:
-    """Loads the bundled models before the first test that runs them: no test's time includes the
-    loading."""
+    """Loads the bundled models before the first test that runs them."""
     bundled_models()
 
 
