@@ -64,8 +64,7 @@ def parser() -> Parser:
 
 
 def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
-    """Measures the missing samples, prints the report and writes it as a chart. Raises
-    SpecScopeError."""
+    """Raises SpecScopeError."""
     from bench.chart import chart  # imports plotly, which is slow and not needed for --list
     from core.models.machine import use_threads
 

@@ -1,9 +1,9 @@
 """How many clients an LLM serves if nodes (other machines) draft: a simulation with measured costs.
 
-Let t_d be the time to draft for a client's round and t_v the time to verify the draft. Without
-nodes, the LLM's machine does both. With nodes it only verifies, and can serve at most 1 + t_d / t_v
-times the number of clients at the same rate. arXiv 2606.25091 writes the bound as 1 + gamma t_d /
-t_v: its drafts have gamma tokens and its t_d is the time of one token.
+Let t_d be the time to draft for a client's round and t_v the time to verify the draft. With nodes,
+the LLM's machine only verifies, and can serve at most 1 + t_d / t_v times the number of clients at
+the same rate. arXiv 2606.25091 writes the bound as 1 + gamma t_d / t_v: its t_d is the time of one
+of gamma tokens.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def rate_of(
     verify_ms: Sequence[float],
     network_ms: float,
 ) -> float:
-    """The mean rounds per second of one client if there are `clients` clients. Without nodes the
-    LLM's machine drafts too. `network_ms`: the time from a node to the LLM."""
+    """The mean rounds per second of one client. Without nodes the LLM's machine drafts too.
+    `network_ms`: the time from a node to the LLM."""
     # A fixed seed: the same arguments give the same rate.
     rng = random.Random(SEED)
     # The times in ms at which the LLM and each node become free; `node_free` is a heap.
@@ -40,8 +40,7 @@ def rate_of(
     end = 0.0
     verifying: list[tuple[float, int]] = []
     for _ in range(clients * ROUNDS):
-        # The LLM verifies in order of arrival. Drafts that may arrive before its next verification
-        # are simulated first.
+        # Drafts that may arrive before the next verification are simulated first.
         while ready and (not verifying or ready[0][0] <= max(llm_free, verifying[0][0])):
             at, client = heapq.heappop(ready)
             if not nodes:
@@ -66,8 +65,8 @@ def client_ratio(
     clients_alone: int,
 ) -> float:
     """The number of clients that can be served with `nodes` nodes, divided by `clients_alone`. Each
-    client must have at least the rate that `clients_alone` clients have without nodes. The number
-    is interpolated between two whole numbers."""
+    client has at least the rate of `clients_alone` clients without nodes. The number is
+    interpolated."""
     target = rate_of(clients_alone, 0, draft_ms, verify_ms, 0.0)
     count, previous_rate = 1, 0.0
     rate = rate_of(count, nodes, draft_ms, verify_ms, network_ms)

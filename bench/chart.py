@@ -38,8 +38,8 @@ ROW_PX, MARGINS_PX = 24, 90  # height of a row, and of both margins together
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The number in a table's cell. `low`, `high`: the ends of its interval, or `value` if the cell
-    has no interval. `ratio`: whether an `x` follows the number."""
+    """`low`, `high`: the ends of the interval, or `value` without an interval. `ratio`: whether an
+    `x` follows the number."""
 
     value: float
     low: float
@@ -58,7 +58,7 @@ def figure_of(cell: str) -> Figure | None:
 
 
 def chart(markdown: str) -> str:
-    """The HTML page for a report's Markdown: headings, lists, paragraphs and tables."""
+    """Headings, lists, paragraphs and tables."""
     lines = markdown.splitlines()
     title = next((line.lstrip("# ") for line in lines if line.startswith("#")), "bench")
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
@@ -67,8 +67,8 @@ def chart(markdown: str) -> str:
 
 
 def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | None:
-    """A panel for each column with at least two figures, except the first column. None if there is
-    no panel to draw or there are more than MOST_ROWS rows."""
+    """A panel for each column with at least two figures, except the first column. None without a
+    panel, or with more than MOST_ROWS rows."""
     by_head = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
     columns = {head: each for head, each in by_head.items() if len(each) - each.count(None) > 1}
     if not columns or len(rows) > MOST_ROWS:
@@ -158,10 +158,9 @@ def picture_command(
     draw: Callable[..., go.Figure],
     argv: Sequence[str] | None,
 ) -> int:
-    """Runs `python -m bench.NAME`: draws a picture from result files and writes it. `files`: the
-    result files' argument names with default paths; None: required. `picture`: the picture's
-    default path. A path that ends in .html gives a page, any other path an SVG. Returns the exit
-    status."""
+    """Runs `python -m bench.NAME`: draws a picture from result files. `files`: argument names with
+    default paths; None: required. A path that ends in .html gives a page, any other path an SVG.
+    Returns the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{name}")
     for argument, default in {**files, "picture": Path(picture)}.items():
         nargs = None if default is None else "?"

@@ -35,7 +35,6 @@ class Context:
     def case(
         self, item: str, repeat: int, temperature: float, *, ignore_eos: bool = False
     ) -> DecodeCase:
-        """The case for the prompt with the id `item`."""
         prompt = next(prompt for prompt in self.all_prompts if prompt.id == item)
         seed, tokens = prompt.seed(repeat), self.settings.tokens
         return DecodeCase(prompt, seed, tokens, temperature, ignore_eos)
@@ -90,8 +89,7 @@ class Suite:
 
 
 def loader(family: Path | None) -> Callable[[str], LoadedModels]:
-    """Returns a function that loads the models of `family` (None: the bundled models) on the CPU,
-    once for each dtype."""
+    """Loads the models of `family` (None: the bundled models) on the CPU, once for each dtype."""
     if family is None:
         return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
     llm, ssms = str(family / "llm"), [str(folder) for folder in ssms_in(family)]
@@ -99,8 +97,8 @@ def loader(family: Path | None) -> Callable[[str], LoadedModels]:
 
 
 def family_in(folder: Path) -> Path:
-    """The absolute path of a folder with `llm` and at least one `ssm-*`. Raises ConfigError for any
-    other folder."""
+    """The absolute path. Raises ConfigError unless the folder has `llm` and at least one
+    `ssm-*`."""
     if not (folder / "llm" / "config.json").is_file() or not ssms_in(folder):
         raise ConfigError.of("family", str(folder), "a folder of llm and at least one ssm-*")
     return folder.resolve()

@@ -40,8 +40,8 @@ PALE = 0.4
 
 
 def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.Figure:
-    """The picture; `names`: the domains. Raises ConfigError if the settings differ or a file has no
-    samples of the suite."""
+    """`names`: the domains. Raises ConfigError if the settings differ or a file has no samples of
+    the suite."""
     if before.header.get("settings") != after.header.get("settings"):
         settings = str(after.header.get("settings"))
         allowed = f"the settings of BEFORE.json, {before.header.get('settings')}"
@@ -72,8 +72,7 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
 
 
 def _measured_rows(results: Results) -> tables.PromptsByRow:
-    """The measured rows with their samples, for the SSMs that the samples name. Raises ConfigError
-    if no row was measured."""
+    """For the SSMs that the samples name. Raises ConfigError if no row was measured."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
@@ -87,8 +86,8 @@ def _measured_rows(results: Results) -> tables.PromptsByRow:
 def _best_row(
     by_row: tables.PromptsByRow, name: str, temperature: float, wanted: tables.Selection
 ) -> Any:
-    """The measured row of a combine rule. For ALONE, the measured row of the single SSM with the
-    most tokens per pass over the continuations that `wanted` selects."""
+    """For ALONE, the measured row of the single SSM with the most tokens per pass over the
+    continuations that `wanted` selects."""
     rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)

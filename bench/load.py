@@ -105,7 +105,7 @@ def closed_loop(
 
 
 def arrivals(count: int, per_second: float, seed: int) -> list[float]:
-    """Seconds at which the requests of a Poisson process arrive."""
+    """In seconds; a Poisson process."""
     rng = random.Random(seed)
     times, now = [], 0.0
     for _ in range(count):

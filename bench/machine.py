@@ -34,7 +34,7 @@ def versions() -> dict[str, str]:
 
 
 def load_average() -> float | None:
-    """The system's load average over the last minute; None if unknown."""
+    """Over the last minute; None if unknown."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
@@ -44,7 +44,7 @@ def code_digest(family: Path | None = None) -> str:
     weights = bundled_llm().parent if family is None else family
     files = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("core/**/*.py")}
     files |= {
-        # Paths relative to the folder: copies of the weights have the same digest.
+        # Copies of the weights have the same digest.
         f"{BUNDLED}/{path.relative_to(weights).as_posix()}": path
         for kind in ("safetensors", "bin")
         for path in weights.glob(f"*/*.{kind}")

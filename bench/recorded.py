@@ -1,6 +1,6 @@
 """RecordedLlm: an LLM that chooses a recorded text's tokens, with the cost of the real LLM.
 
-It is for texts that change their domain in the middle.
+For texts that change their domain.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class RecordedLlm:
 def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
 ) -> SplicedText:
-    """For each of `domains`, the LLM continues the domain's first prompt by `tokens` tokens. The
-    continuations are joined to one text; its prompt is the first domain's prompt."""
+    """The LLM continues the first prompt of each of `domains` by `tokens` tokens. The continuations
+    are joined to one text, after the first domain's prompt."""
     plain = SpeculationConfig.preset("autoregressive")
     sampling = SamplingParams(tokens, ignore_eos=True)
     spliced = [next(one for one in prompts if one.domain == domain) for domain in domains]

@@ -30,9 +30,7 @@ class Results:
     @classmethod
     def open(cls, path: Path, header: dict[str, Any], *, fresh: bool = False) -> Results:
         """Continues the file at `path`. Starts a new file if there is none, or if `fresh` is set.
-
-        Raises ConfigError if the file has another header, or cannot be read or written.
-        """
+        Raises ConfigError if the file has another header, or cannot be read or written."""
         # The form that JSON returns (lists for tuples), for the comparison with a file's header.
         header, samples = json.loads(json.dumps(header)), []
         if path.exists() and not fresh:

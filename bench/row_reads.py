@@ -34,10 +34,9 @@ def row_read_ns(
     on the row read before; otherwise a token's rows are independent. Row lengths must be multiples
     of 8 bytes.
 
-    The tables are in `memory`, int64 (n,), one after another. Measurements to be compared should
-    use the same `memory`: its page size matters. Raises ValueError if the tables need more than
-    `memory`.
-    """
+    The tables are in `memory`, int64 (n,), one after another. Compare only measurements with the
+    same `memory`: its page size matters. Raises ValueError if the tables need more than
+    `memory`."""
     sizes = [-(-table.bytes // CACHE_LINE) * CACHE_LINE // INT64 for table in tables]
     starts = np.cumsum([0, *sizes], dtype=np.int64)
     if starts[-1] > len(memory):

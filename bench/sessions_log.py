@@ -33,9 +33,8 @@ LLMS = ("synthetic-llm-a", "synthetic-llm-b")
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """The numbers of runs, of tree nodes, and of rows in the round tables. `usual`: ids of runs of
-    16 to 24 rounds; `large`: ids of runs of 500 rounds. Both omit runs that the suite may
-    delete."""
+    """`nodes`: of trees. `usual`: ids of runs of 16 to 24 rounds; `large`: ids of runs of 500
+    rounds. Both omit runs that the suite may delete."""
 
     runs: int
     nodes: int
@@ -83,9 +82,8 @@ def _count_rows(path: Path) -> int:
 
 
 def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> list[int]:
-    """The number of rounds of each run. Random runs are lengthened until the log has at least
-    `nodes` nodes. `sizes`: nodes by number of rounds. Raises ValueError if `nodes` is too large for
-    `runs`."""
+    """Rounds by run. Random runs are lengthened until the log has at least `nodes` nodes. `sizes`:
+    nodes by number of rounds. Raises ValueError if `nodes` is too large for `runs`."""
     counts = list(sizes)
     last = len(counts) - 1
     if nodes > runs * sizes[counts[last]]:

@@ -1,9 +1,8 @@
-"""`python -m bench.split_worker LLM DTYPE RANKS THREADS`: one contestant of suite `split` in a
-process of its own, since a process can have only one group of ranks. RANKS `-`: the LLM is not
-divided.
+"""`python -m bench.split_worker LLM DTYPE RANKS THREADS`: one contestant of suite `split`, since a
+process can have only one group of ranks. RANKS `-`: the LLM is not divided.
 
 Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, one per line.
-For each number it writes a JSON line with means over several passes. `value`: seconds of a pass;
+For each number it writes a JSON line with means over several passes. `value`: seconds;
 `exchanged_ms`: the longest time that any rank spent exchanging.
 """
 
@@ -37,8 +36,7 @@ def main(llm: str, dtype: str, ranks: str, threads: str) -> None:
 
 
 def timed_pass(model: LanguageModel, row: int, tokens: int) -> tuple[float, float]:
-    """Seconds of a pass, and the longest time in ms that any rank spent exchanging. Commits
-    nothing."""
+    """Seconds of a pass, and the longest time in ms that any rank spent exchanging."""
     start = time.perf_counter()
     model.forward([chain(row, range(1, tokens + 1))])
     seconds = time.perf_counter() - start

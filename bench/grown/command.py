@@ -32,9 +32,9 @@ MOST_PARAMS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class GrowthRequest:
-    """Which models to grow, and to which sizes. `llm`, `ssms`: names as in `load_models`. `params`:
-    the parameters of the grown LLM. `ssm_params`: the parameters of each grown SSM; None: params /
-    LEAST_SHARE; 0: SSMs are not grown. An SSM with at least that many is not grown."""
+    """`llm`, `ssms`: names as in `load_models`. `params`: the parameters of the grown LLM.
+    `ssm_params`: the parameters of each grown SSM; None: params / LEAST_SHARE; 0: SSMs are not
+    grown. An SSM with at least `ssm_params` parameters is not grown."""
 
     params: int
     ssm_params: int | None = None
@@ -58,14 +58,14 @@ class GrowthRequest:
 
     @property
     def of_ssms(self) -> int:
-        """The number of parameters to which SSMs are grown; 0: SSMs are not grown."""
+        """0: SSMs are not grown."""
         return self.params // LEAST_SHARE if self.ssm_params is None else self.ssm_params
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model in `folder`, called `source`, to be grown by `plan`; without a plan it is used
-    unchanged. `target_params`: the requested number of parameters."""
+    """A model in `folder`, called `source`. `plan` None: the model is used unchanged.
+    `target_params`: the requested number of parameters."""
 
     folder: Path
     source: str
@@ -79,7 +79,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GrownFamily:
-    """The models of a GrowthRequest; no two have the same name."""
+    """No two models have the same name."""
 
     request: GrowthRequest
     llm: Member
@@ -92,8 +92,8 @@ class GrownFamily:
 
 
 def family_of(request: GrowthRequest) -> GrownFamily:
-    """The models of `request`, with their plans. May convert a GGUF file and download `smollm2`.
-    Raises ConfigError, ModelLoadError, UnsupportedModelError."""
+    """May convert a GGUF file and download `smollm2`. Raises ConfigError, ModelLoadError,
+    UnsupportedModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
     sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, request.of_ssms, "ssm-params", True) for name in sources)
@@ -169,7 +169,7 @@ def grow_parser() -> Parser:
 
 
 def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
-    """Grows the models. Returns lines to print."""
+    """Returns lines to print."""
     request = GrowthRequest(
         params=arguments.params,
         ssm_params=arguments.ssm_params,
@@ -190,8 +190,8 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
 
 
 def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
-    """Writes the grown models that are missing in `out`. Returns each member's folder. Checks
-    memory and disk before anything is written."""
+    """Writes the missing models. Returns each member's folder. Checks memory and disk before
+    anything is written."""
     request = family.request
     dtype = DTYPES[request.dtype]
     folders = [out / one.name if one.plan else one.folder for one in family.members]

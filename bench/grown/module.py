@@ -18,9 +18,8 @@ These invariants imply equal logits:
 6. Qwen3's QK-norms use the same eps as the other norms, now eps / factor. The weights of old
    queries and keys are multiplied by sqrt(1 / factor) too; a QK-norm cancels this scale.
 
-All other values of matrices are random, so that every product is dense. The zeros are written to
-memory: pages that were never written are all mapped to one physical page, which would be read too
-fast.
+All other values of matrices are random: every product is dense. The zeros are written to memory:
+unwritten pages are all mapped to one physical page, which would be read too fast.
 """
 
 from __future__ import annotations
@@ -163,7 +162,7 @@ def tensors(
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
-    # In the order of `parameter_shapes`, by which parameters are grouped into files.
+    # Parameters are grouped into files in the order of `parameter_shapes`.
     for name, shape in parameter_shapes(large).items():
         yield name, filler.tensor(name, shape, small.get(name))
 

@@ -87,7 +87,7 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
     """A plan for about `params` parameters; factors of 4^k are preferred (see `GrowthPlan.exact`).
 
     Raises ConfigError, naming `field`, if `params` is not more than the small model has, or if no
-    shape is within TOLERANCE of `params`.
+    shape is within TOLERANCE.
     """
     if params <= small.parameters:
         raise ConfigError.of(field, params, f"more than the {small.parameters} of the small model")
@@ -140,9 +140,9 @@ def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
 
 
 def _dissimilarity(small: ModelShape, shape: ModelShape, params: int) -> float:
-    """The sum of three squares: the log ratio of the depths; the log ratio of the proportions
-    (feed-forward size / hidden size), with weight 2; the deviation from `params` in units of
-    TOLERANCE. Squares divide growth between layers and feed-forward size."""
+    """The sum of three squares: the log ratio of the depths; the log ratio of feed-forward size /
+    hidden size, with weight 2; the deviation from `params` in units of TOLERANCE. Squares divide
+    growth between layers and feed-forward size."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
     depth = math.log(shape.layers / small.layers)
     miss = (shape.parameters / params - 1) / TOLERANCE

@@ -43,12 +43,9 @@ COPIED = (
 def write_grown(
     folder: Path, source: Path, module: Any, recipe: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
-    """Writes the grown model to `folder` and compares both models on `texts` (token ids). `source`:
-    the folder of `module`. `folder` appears only once it is complete.
-
-    Raises ConfigError if `folder` cannot be written, UnsupportedModelError if the logits differ by
-    more than is allowed.
-    """
+    """Writes the grown model and compares both models on `texts` (token ids). `source`: the folder
+    of `module`. `folder` appears only once it is complete. Raises ConfigError if `folder` cannot be
+    written, UnsupportedModelError if the logits differ too much."""
     dtype = getattr(torch, recipe.dtype)
     with _atomic_folder(folder) as temporary:
         large = meta_module(module, recipe.plan, dtype)
@@ -127,8 +124,8 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
 
 
 def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
-    """Raises OutOfMemoryError if there is not enough free memory for the small model, `copies`
-    large models, one shard that is being read from its file, and OVERHEAD_BYTES."""
+    """Raises OutOfMemoryError without enough memory for the small model, `copies` large models, one
+    shard that is being read from its file, and OVERHEAD_BYTES."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
     size = small + copies * large + min(large, SHARD_BYTES) + OVERHEAD_BYTES

@@ -1,6 +1,6 @@
 """This machine's Chromium, tabs that record problems of the page, and the steps of a visit.
 
-A first visit in a new tab takes seconds, mostly for compiling scripts: tabs are reused.
+A first visit in a new tab takes seconds, mostly to compile scripts: tabs are reused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Watch:
 
 
 class Tab:
-    """A page with its own browser context, for one visit after another."""
+    """Has its own browser context, for one visit after another."""
 
     def __init__(self, chromium: Any) -> None:
         context = chromium.new_context()
@@ -113,8 +113,6 @@ class Tab:
 
 
 class Tabs:
-    """The tabs of a browser, for reuse."""
-
     def __init__(self, chromium: Any) -> None:
         self._chromium = chromium
         self._free: list[Tab] = []

@@ -18,7 +18,6 @@ from core.plurals import number_of
 
 ENGINE = "engine"
 RUN_TIMEOUT_S = 120.0
-# Seconds between polls of the run's progress.
 POLL_S = 0.05
 
 

@@ -23,9 +23,9 @@ from ui.server.visitors import Access
 
 @dataclass
 class EventClock:
-    """Times of the engine's events by run, in milliseconds of the system clock, which browsers use
-    too. `tokens`, `rounds`: a time for each token and each round; `stop_requests`: when `cancel`
-    was called; `cancelled`: when RunCancelled was emitted.
+    """Times of the engine's events by run, in milliseconds of the system clock. `tokens`, `rounds`:
+    a time for each token and each round; `stop_requests`: when `cancel` was called; `cancelled`:
+    when RunCancelled was emitted.
     """
 
     tokens: dict[str, list[float]] = field(default_factory=dict)

@@ -60,8 +60,7 @@ class Acceptance(Suite):
 
 
 def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
-    """The number of distinct n-grams of `size` tokens, relative to all such n-grams; 1 if there are
-    none."""
+    """Distinct n-grams of `size` tokens, relative to all n-grams; 1 if there are none."""
     grams = [tuple(token_ids[i : i + size]) for i in range(len(token_ids) - size + 1)]
     return len(set(grams)) / len(grams) if grams else 1.0
 

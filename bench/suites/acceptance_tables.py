@@ -144,7 +144,6 @@ def _shape(row: AcceptanceRow) -> str:
 
 
 def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
-    """Merged chains of all SSMs, by length."""
     columns: dict[str, Column] = {
         "kind": lambda row, _: row.kind,
         "length": lambda row, _: len(row.speculation.expansion),
@@ -216,14 +215,14 @@ def _comparisons(by_row: PromptsByRow) -> str:
 def _counterparts(
     by_row: PromptsByRow, kind: DecodingKind, other: DecodingKind
 ) -> list[tuple[AcceptanceRow, AcceptanceRow]]:
-    """Each row of `kind` with the row of kind `other` that has the same part and name."""
+    """Rows with the same part and name."""
     base = {(row.part, row.name): row for row in by_row if row.kind == other}
     pairs = [(row, base.get((row.part, row.name))) for row in by_row if row.kind == kind]
     return [(row, same) for row, same in pairs if same is not None]
 
 
 def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
-    """`traversal` against `mss` on equal drafts: row by row, and all rows pooled."""
+    """On equal drafts: row by row, and all rows pooled."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     lines: list[list[str]] = []
     pools: tuple[Prompts, Prompts] = ([], [])
@@ -284,7 +283,7 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
 
 
 def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
-    """How many texts repeat themselves, from one row per kind."""
+    """From one row per kind."""
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]

@@ -1,5 +1,5 @@
-"""`batch`: several live requests share verification passes. Measures the total tokens per second by
-the number of requests, and checks that ids are the same as alone."""
+"""`batch`: several live requests share verification passes. Measures total tokens per second by
+number of requests, and checks that ids are the same as alone."""
 
 from __future__ import annotations
 

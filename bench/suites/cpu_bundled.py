@@ -1,8 +1,7 @@
 """`cpu-bundled`: tokens per second on the CPU with the bundled models, by this engine, transformers
 and, if it is installed, llama.cpp.
 
-A block is one prompt, decoded once by each contestant. Times are from the prompt to the last token,
-prefill included.
+A block is one prompt, decoded once by each contestant. Times include prefill.
 """
 
 from __future__ import annotations
@@ -195,7 +194,7 @@ class CpuContest:
         return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
     def _llama_note(self) -> dict[str, str]:
-        """llama.cpp's version or why it is missing, as a field of the sample."""
+        """As a field of the sample."""
         return {"llama_note": self._models.llama_note}
 
 

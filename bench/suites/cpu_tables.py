@@ -29,7 +29,7 @@ LOOKUP_COUNTS = (3, 5, 10)
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Assisted generation by one SSM with a schedule (llama.cpp has none), or prompt lookup (no
-    SSM, no schedule). `count`: the number of drafted tokens, which some schedules change."""
+    SSM, no schedule). `count`: drafted tokens, which some schedules change."""
 
     family: str
     count: int
@@ -89,9 +89,9 @@ def fastest_of_each_drafter(
 
 @dataclass(frozen=True, slots=True)
 class LoadedContestants:
-    """The libraries to compare, all with the same LLM. `engines`: this project's engines, by a
-    description of their SSMs; empty for a single engine. `assistants`: SSMs for `transformers`, by
-    name. `llama_note`: llama.cpp's version, or why it is missing."""
+    """All have the same LLM. `engines`: this project's engines, by a description of their SSMs;
+    empty for a single engine. `assistants`: SSMs for `transformers`, by name. `llama_note`:
+    llama.cpp's version, or why it is missing."""
 
     engines: Mapping[str, Engine]
     transformers: TransformersLlm

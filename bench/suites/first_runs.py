@@ -22,7 +22,7 @@ from lab.figures import estimate, middle
 RUNS, TOKENS = 10, 96
 # The least ratios to the tenth run's figures.
 TARGETS = {"tokens per pass": 0.85, "tokens per second": 0.8}
-# The loop ends with its parent process, even if the parent is killed.
+# The loop ends even if the parent is killed.
 BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
@@ -42,7 +42,6 @@ def measure_first_runs(context: Context, pairs: int) -> None:
 
 @contextmanager
 def _busy_process() -> Iterator[None]:
-    """A process that keeps a core busy."""
     with subprocess.Popen([sys.executable, "-c", BUSY_LOOP]) as process:
         try:
             yield

@@ -1,5 +1,5 @@
-"""`fusion`: SSMs that draft one chain together (CoSine's token fusion) in trees of 8 nodes, with
-and without the parts of CoSine."""
+"""`fusion`: SSMs that draft one chain together (CoSine's token fusion), with and without the parts
+of CoSine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`gpu-bundled`: the bundled models on a GPU, beside transformers' `generate`. The suite also
-reports the bytes per second that plain decoding reads, relative to the copy bandwidth, and the
-fraction of a round in which no kernel runs.
+"""`gpu-bundled`: the bundled models on a GPU, beside transformers' `generate`. Also reports the
+bytes per second that plain decoding reads, relative to the copy bandwidth, and the fraction of a
+round in which no kernel runs.
 """
 
 from __future__ import annotations
@@ -184,9 +184,9 @@ NO_KERNELS = ("Memcpy", "Memset")  # a trace lists these among the kernels
 def gaps(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> dict[str, float] | None:
-    """Traces rounds of one run. Returns the number of traced `rounds`, the number of `kernels` in
-    them, and the `idle` fraction of the time (`idle_share`). None if no kernel ran, as on a CPU, or
-    if the text ended before the trace."""
+    """Traces rounds of one run. Returns the number of `rounds`, the number of `kernels` in them,
+    and the `idle` fraction (`idle_share`). None if no kernel ran, as on a CPU, or if the text ended
+    before the trace."""
     from torch.profiler import ProfilerActivity, profile
 
     events = engine.generate(request(case, speculation))

@@ -36,8 +36,8 @@ SETTINGS_KEPT = 2  # settings of each drafter that are run on all sweep prompts
 
 @dataclass(frozen=True, slots=True)
 class GrownContestants:
-    """Loads the contestants, with the bundled LLM grown to `params` parameters. One engine has the
-    bundled SSMs, the other has them grown to `ssm_params`."""
+    """`params`: the parameters of the grown LLM. One engine has the bundled SSMs, the other has
+    them grown to `ssm_params`."""
 
     params: int = PARAMS
     ssm_params: int = SSM_PARAMS
@@ -160,8 +160,8 @@ CPU_GROWN = CpuBundled(
 
 @dataclass(frozen=True, slots=True)
 class GrownLoader:
-    """`params`: the parameters of the grown LLM. `ssm_params`: the parameters of each grown SSM; 0:
-    SSMs are not grown."""
+    """`params`, `ssm_params`: parameters of the grown LLM and of each grown SSM; 0: SSMs are not
+    grown."""
 
     params: int
     ssm_params: int

@@ -178,7 +178,6 @@ def _divergences(by_row: Mapping[LawRow, Comparisons]) -> str:
 
 
 def _cells(row: LawRow) -> dict[str, object]:
-    """A row's settings, by column."""
     config = row.speculation
     return {
         "T": f"{row.temperature:g}",

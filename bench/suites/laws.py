@@ -1,8 +1,7 @@
 """`laws`: the text is the LLM's own, token for token (laws 1 and 2 of tests/laws).
 
-At temperature 0 the text is compared with the text of transformers' `generate`; above 0, with plain
-decoding with the same seed. If two texts differ, the LLM's logits in float64 distinguish near ties
-from errors.
+At temperature 0 the reference is transformers' `generate`; above 0, plain decoding with the same
+seed. If texts differ, the LLM's logits in float64 distinguish near ties from errors.
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ class Laws(Suite):
         return TransformersLlm("float32")
 
     def reference_name(self, context: Context, temperature: float) -> str:
-        """The reference for texts at this temperature."""
         return GENERATE if temperature == 0 else PLAIN
 
     def _reference(self, context: Context, engine: Engine, temperature: float) -> Reference:

@@ -1,8 +1,7 @@
 """`length`: compares the length policy `goodput` with the best fixed length, with `trend` and
 `confidence`, and, if the SSM is useless (`Hopeless`), with plain decoding.
 
-A block is one prompt, decoded once by each contestant. Times are from the prompt to the last token,
-prefill included.
+A block is one prompt, decoded once by each contestant. Times include prefill.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ class Length(Suite):
         return Report(tables(context))
 
     def _measure_hopeless(self, context: Context, dtype: str, repeat: int) -> None:
-        """Measures all prompts with one engine: this part is about how fast the policy stops
-        drafting with the hopeless SSM. A repeat is stored as one sample."""
+        """Measures all prompts with one engine, which stops drafting with the hopeless SSM. A
+        repeat is stored as one sample."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):
             return
@@ -121,9 +120,8 @@ def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
 
 
 def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> dict[str, Any]:
-    """Returns the number of `tokens`, the `seconds` (prefill included) and the number of `accepted`
-    drafted tokens; also, by round, the chosen `lengths`, and the `depths` and `nodes` of the
-    verified trees."""
+    """The number of `tokens`, the `seconds` (prefill included) and the number of `accepted` tokens;
+    by round, the chosen `lengths`, and the `depths` and `nodes` of the verified trees."""
     tokens = accepted = 0
     rounds: dict[str, list[int]] = {"lengths": [], "depths": [], "nodes": []}
     start = time.perf_counter()

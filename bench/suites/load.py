@@ -169,8 +169,8 @@ def _figures(
     served: Sequence[ServedRequest],
     plain_tokens: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """Percentiles, and the number of texts that differ from plain decoding's. `plain_tokens`: token
-    ids by prompt, filled when PLAIN runs."""
+    """Percentiles, and the number of texts that differ from plain decoding's. `plain_tokens`:
+    filled when PLAIN runs."""
     pairs = list(zip(requests, served, strict=True))
     if name == PLAIN:
         plain_tokens.update({request.prompt: one.token_ids for request, one in pairs})
@@ -187,7 +187,7 @@ def _figures(
 
 
 def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each contestant of a block whose texts differ from plain decoding's."""
+    """Texts that differ from plain decoding's."""
     return tuple(
         f"{row['contestant']}, {row['loop']} loop: texts unlike plain's: {row['differ']}"
         for row in long_rows(results.samples)
