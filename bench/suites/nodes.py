@@ -1,6 +1,5 @@
 """`nodes`: compares SSMs in other processes (nodes) with SSMs in this process, over loopback and
-over relays that add latency. Also simulates the number of clients that nodes can serve, and
-measures several clients at once."""
+over relays that add latency. Also simulates clients, and measures several clients at once."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ SERVED_WAYS = MappingProxyType(
 
 @dataclass(frozen=True)
 class NodesSuite(Suite):
-    """`relays`: milliseconds that relays add to a round trip; `clients`: numbers of clients at
-    once."""
+    """`relays`: milliseconds that relays add to a round trip; `clients`: numbers of clients."""
 
     name: str = "nodes"
     about: str = "SSMs on nodes: loopback and longer wires against local SSMs; simulated clients"

@@ -2,8 +2,7 @@
 fraction of the round. With `--grown`, grown models are measured too.
 
 A round lasts from one RoundCompleted to the next. The time of its passes is subtracted, and the
-rest is attributed to stages by the round's spans. The models with the large vocabulary return
-synthetic logits.
+rest is attributed to stages by the round's spans.
 """
 
 from __future__ import annotations
@@ -97,9 +96,8 @@ def _models(context: Context, family: str) -> LoadedModels:
 def _round_times(
     blocks: Blocks, engine: Engine, clock: PassClock, config: SpeculationConfig, block: Block
 ) -> list[list[float]]:
-    """A list for each round but the first, which includes prefill: the number of nodes, the
-    milliseconds outside passes (the total, then each of STAGES), and the milliseconds of the whole
-    round."""
+    """By round, without the first round, which includes prefill: the number of nodes, milliseconds
+    outside passes (the total, then each of STAGES), milliseconds of the whole round."""
     temperature = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, temperature, ignore_eos=True)
     times, nodes, previous_ms = [], 0, 0.0

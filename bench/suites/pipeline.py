@@ -1,7 +1,7 @@
 """`pipeline`: compares pipelined with serial decoding, for one request and for eight.
 
-A block is one prompt, or one group of prompts, decoded once with each pipeline mode. Times are from
-the prompts to the last token, prefills included.
+A block is one prompt, or one group of prompts, decoded once with each pipeline mode. Times include
+prefill.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class PipelineRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """With block and dtype, these fields identify the row's samples."""
+        """Identifies the row's samples, with block and dtype."""
         return {"live": self.live, "work": self.work, "temperature": self.temperature}
 
     def __str__(self) -> str:
@@ -188,8 +188,8 @@ def _comparison(contenders: Sequence[tuple[PipelineRow, Contender]], live: int, 
 
 
 def _claims(where: str, one: Contender) -> list[list[str]]:
-    """For a fixed mode: gain over bound, and the gain itself if drafting is a large part. For
-    `auto`: not slower than serial."""
+    """For a fixed mode: gain over bound, and the gain itself with much drafting. For `auto`: not
+    slower than serial."""
     gain = one.gain
     if one.name == SERIAL or gain is None:
         return []

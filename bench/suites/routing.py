@@ -1,6 +1,6 @@
 """`routing`: compares routers, which choose the SSMs that draft, with all SSMs, with single SSMs,
-and with the best choice in hindsight, at an equal node budget. The texts are the LLM's own
-continuations and spliced texts, which change their domain.
+and with the best choice in hindsight. The texts are the LLM's own continuations and spliced texts,
+which change their domain.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ ORDERS = (
     ("math", "stories", "dialogue", "code"),
 )
 SEGMENT = 48
-# A good SSM must be found within this number of tokens, in at least SHARE of the searches that
-# count (see `_search_claims`).
+# Tokens within which a good SSM must be found, in at least SHARE of the searches that count.
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
 # The largest allowed regrets on texts that change their domain.
@@ -170,8 +169,7 @@ def _spliced_run(
 def _compare_wordings(
     context: Context, engine: Engine, configs: Mapping[str, SpeculationConfig]
 ) -> None:
-    """Adds a sample for each prompt with another wording: the SSMs that `credit` chooses for
-    both."""
+    """Stores the SSMs that `credit` chooses for each prompt and for its other wording."""
     ids = {prompt.id for prompt in context.all_prompts}
     others = {one.id: one for one in load_prompts(REWORDED) if one.id in ids}
     for prompt in context.all_prompts:
@@ -219,8 +217,8 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     choices = engine.first_choice_tokens(sequence, names, all_ids, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(choices[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    # In a spliced text a search begins at each change of domain. In other texts it begins at the
-    # first token, since the prompt shows which domain follows.
+    # A search begins at each change of domain of a spliced text. Otherwise it begins at the first
+    # token: the prompt shows which domain follows.
     starts = [0] if text is None else text.starts[1:]
     parts = zip(starts, [*starts[1:], len(token_ids)], strict=True)
     # Several SSMs may share the least number of passes.
@@ -332,8 +330,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _best_fixed_claim(group: Group) -> list[str]:
-    """The number of texts in which the best single SSM is routed within the limit. The best SSM
-    takes the fewest passes when it drafts alone."""
+    """The number of texts in which the best single SSM is routed within the limit."""
     limit, firsts = FOUND_WITHIN["own"], [row["best_fixed_after"] for row in group.rows]
     found = sum(first is not None and first <= limit for first in firsts)
     claim = f"own: `{group['contestant']}`: the best fixed SSM drafts by token {limit}"
@@ -406,8 +403,7 @@ def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[s
 
 
 def _best_alone(rows: Sequence[Row]) -> list[Row]:
-    """For each text and repeat, the row of the SSM that was fastest alone. Its contestant becomes
-    ALONE."""
+    """For each text and repeat, the row of the SSM that was fastest alone."""
     best: dict[tuple[Any, Any], Row] = {}
     for row in rows:
         key = row["prompt"], row["repeat"]

@@ -23,8 +23,7 @@ def search_good_ssm(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> Search:
     """The search in the tokens from `start` to `end` (exclusive), at least one token. `routes`: the
-    SSMs that were routed, by token; `hits`: for each SSM and token, whether the SSM's own token is
-    right."""
+    SSMs that were routed, by token; `hits`: for each SSM and token, whether the SSM is right."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= NEAR_BEST * max(right.values())}
     return {"good": sorted(good), "after": first_routed(routes[start:end], good)}

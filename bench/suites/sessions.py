@@ -1,7 +1,6 @@
 """`sessions`: the times of lists, searches and exports with thousands of past runs.
 
-The suite makes a log in a temporary folder, with runs labelled SYNTHETIC. Each figure is the wall
-time of one call.
+The log is in a temporary folder; its runs are SYNTHETIC. Each figure is the wall time of one call.
 """
 
 from __future__ import annotations
@@ -85,8 +84,6 @@ class SessionsLog(Suite):
 
 @dataclass
 class Calls:
-    """Chooses which run each repeat may open, change or delete."""
-
     store: RunStore
     log: LogContents
     whole: int  # number of runs that are not thinned
@@ -130,8 +127,8 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """`prepare(calls, repeat)` returns the call to time, which may return the number of results.
-    `limit_ms`: the bound of the median; None: there is no bound."""
+    """The call that `prepare(calls, repeat)` returns is timed. `limit_ms`: the bound of the
+    median."""
 
     name: str
     limit_ms: float | None
@@ -183,8 +180,7 @@ def cases() -> tuple[StoreCall, ...]:
 
 
 def _tables(results: Results) -> Report:
-    """The log's size; median, minimum and maximum by case; a failure for each median above its
-    bound."""
+    """A failure for each median above its bound."""
     logs = [
         (one["runs"], one["nodes"], one["rows"], f"{one['seconds']:.1f}", f"{one['megabytes']:.0f}")
         for one in results.where(case=LOG_CASE)

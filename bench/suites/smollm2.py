@@ -67,7 +67,7 @@ class SmolLm2(ChatPrompts, CpuBundled):
 
 @dataclass(frozen=True)
 class SmolLm2Laws(ChatPrompts, Laws):
-    """Other processes cannot load the models, which are not in a family folder: the work is not
+    """Other processes cannot load the models, which are in no family folder: the work is not
     divided."""
 
     measures_time: ClassVar[bool] = True

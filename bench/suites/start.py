@@ -1,10 +1,9 @@
 """`start` measures the seconds until the page is open, resident memory and its growth, and the
-speed of a new process's first run relative to a later run. `visitors` runs several clients of one
-application at once. It measures their total tokens per second, and checks that texts are the same
-as a lone client's.
+speed of a new process's first run relative to a later run. `visitors` measures several clients of
+one application at once, and checks that texts are the same as a lone client's.
 
-In `start`, `--repeats` is the number of processes to start. In `visitors`, each visitor sends
-`--prompts` requests. Only the first-run measurement uses `--threads`."""
+In `start`, `--repeats` is the number of processes to start; only the first-run measurement uses
+`--threads`. In `visitors`, each visitor sends `--prompts` requests."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ GROWTH_MB = 40.0
 
 @dataclass(frozen=True)
 class Start(Suite):
-    """`runs`: requests to one process; `processes`: pairs of processes for the first-run
-    measurement."""
+    """`runs`: requests to one process; `processes`: pairs for the first-run measurement."""
 
     name: str = "start"
     about: str = "seconds until the page is open, resident memory, growth over 500 runs, first runs"
@@ -58,8 +56,8 @@ class Start(Suite):
         measure_first_runs(context, self.processes)
 
     def _run(self, context: Context, app: Application) -> None:
-        """Samples of resident memory after increasing numbers of runs. All runs are made in one
-        process: an interrupted suite repeats them from the first."""
+        """Memory after increasing numbers of runs. All runs are made in one process: an interrupted
+        suite repeats them from the first."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)
@@ -171,8 +169,8 @@ def _visitor_texts(
 
 
 def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures by number of visitors; `differ` replaces `texts`: the prompts with other texts
-    than a lone visitor's."""
+    """By number of visitors; `differ` replaces `texts`: the prompts with other texts than a lone
+    visitor's."""
     alone = {prompt: text for prompt, text, _ in next(iter(by_count.values()))["texts"]}
     for one in by_count.values():
         differing = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}

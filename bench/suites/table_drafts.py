@@ -31,17 +31,16 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     """Figures of drafts in texts that the drafter has not counted. Times are measured with a
     drafter that has counted all texts.
 
-    A look-up searches one hashed context. `looked`: the number of look-ups. `contexts`: the number
-    of contexts of the roots and of all nodes that were extended. `in_turn`: the number of look-ups
-    if each context length had its own table. `agreed`: the number of drafts whose first token is
-    the LLM's token; `covered`: the number of drafts in which a token of depth 1 is the LLM's token.
-    `rows`: the number of contexts in a table of `table_bytes` bytes that has counted all folds but
-    one. `us`: the median microseconds of the `timed` drafts. These have `draft_nodes` nodes, the
-    largest number that occurs."""
+    A look-up searches one hashed context. `looked`: look-ups. `contexts`: contexts of the roots and
+    of all nodes that were extended. `in_turn`: look-ups if each context length had its own table.
+    `agreed`: drafts whose first token is the LLM's token; `covered`: drafts in which a token of
+    depth 1 is the LLM's token. `rows`: contexts in a table of `table_bytes` bytes that has counted
+    all folds but one. `us`: the median microseconds of the `timed` drafts, which have `draft_nodes`
+    nodes, the largest number that occurs."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0
-    # Cross-validation: a text that was counted would be drafted from its own counts.
+    # A text that was counted would be drafted from its own counts.
     for fold in range(FOLDS):
         others = [text for i, text in enumerate(texts) if i % FOLDS != fold]
         drafts = _Drafts(models, others)
@@ -104,7 +103,7 @@ class _Drafts:
         return int((table[:, -1] > 0).sum()), table.nbytes
 
     def at_every(self, texts: Texts, at_least: int = 0) -> Iterator[tuple[int, Draft, float, int]]:
-        """Drafts at every EVERY-th position. Starts again at the first position until there are
+        """Drafts at every EVERY-th position, from the first position again until there are
         `at_least` drafts. Yields (number of look-ups, draft, microseconds, the text's token)."""
         request = DraftRequest(self._probe, 0, "best_first", (2,) * NODES, NODES)
         positions = [

@@ -89,9 +89,9 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Tables(Suite):
-    """`reads`: tokens per measurement of look-ups; `kilobytes`: total sizes of the tables;
-    `memory`: MB that joined tables may take; `features`: numbers of features; `vocabularies`:
-    numbers of values of a feature that is a token."""
+    """`reads`: tokens per measurement; `kilobytes`: total sizes of the tables; `memory`: MB that
+    joined tables may take; `features`: numbers of features; `vocabularies`: numbers of values of a
+    feature that is a token."""
 
     one_dtype: ClassVar[bool] = True
 

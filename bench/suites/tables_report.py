@@ -59,7 +59,6 @@ def times_of(results: Results) -> AccessTimes:
     reads = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
     alone = {size: read("1") for size, read in reads.items()}
     # The first of eight independent reads costs `alone`, the other reads cost `beside`.
-    # seven others.
     beside = {size: max(0.0, (read("8") - alone[size]) / 7) for size, read in reads.items()}
     return AccessTimes(alone, beside)
 
