@@ -64,8 +64,8 @@ def map_processes(
 
 
 def _exit_with_parent() -> None:
-    """Ends this process when its parent ends, even if the parent is killed: this process would take
-    CPU time from the next measurement."""
+    """Ends this process when its parent ends, even if the parent is killed. A process that is left
+    would take CPU time from the next measurement."""
     parent = parent_process()
     assert parent is not None
 
