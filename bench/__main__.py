@@ -2,7 +2,7 @@
 a chart as HTML next to the samples. `python -m bench grow` writes grown models instead.
 
 Exit codes: 0 success; 1 a check of the suite failed; 2 an error, described in one line on standard
-error; 130 interrupted (a suite's samples are stored; the same command continues).
+error; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ def parser() -> Parser:
 
 
 def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
-    """Measures the missing samples, prints the report and writes it as a chart. Raises
-    SpecScopeError."""
+    """Raises SpecScopeError."""
     from bench.chart import chart  # imports plotly, which is slow and not needed for --list
     from core.models.machine import use_threads
 
@@ -122,8 +121,6 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
 
 
 def progress_printer() -> Callable[[str], None]:
-    """Returns a function that prints a message to standard error, with the seconds since this
-    call."""
     start = time.monotonic()
 
     def say(message: str) -> None:
@@ -151,7 +148,7 @@ def heading(context: Context) -> str:
 
 
 def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES) -> int:
-    """Runs the command; returns its exit code."""
+    """Returns the command's exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if words[:1] == ["grow"]:

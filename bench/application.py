@@ -19,9 +19,8 @@ from core.errors import SpecScopeError
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 120.0  # from starting the process until the page is served
-# The child process has the arguments `folder`, a Python file to run, and that file's arguments. The
-# child's stdin ends when the parent ends; a killed parent has not deleted `folder`, so the child
-# deletes it and exits.
+# Its arguments: `folder`, a Python file to run, and that file's arguments. If the parent was
+# killed, the child's stdin ends: the child deletes `folder` and exits.
 CHILD_CODE = """
 import os, runpy, shutil, sys, threading
 _, folder, *sys.argv = sys.argv
@@ -38,8 +37,7 @@ class BenchError(SpecScopeError):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A running `app.py`. `startup_s`: seconds from starting the process until it served the
-    page."""
+    """`startup_s`: seconds from the start of the process until it served the page."""
 
     url: str
     pid: int
@@ -48,11 +46,8 @@ class Application:
 
 @contextmanager
 def application() -> Iterator[Application]:
-    """Starts the application with the bundled models, and yields it when it serves its page. Stops
-    it at the end.
-
-    Raises BenchError if it does not start.
-    """
+    """The application with the bundled models, until the end of the block. Raises BenchError if it
+    serves no page."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
         log = Path(folder) / "output.txt"
@@ -100,7 +95,7 @@ def _wait_until_served(url: str, child: subprocess.Popen[bytes], log: Path) -> N
 
 
 def resident_mb(pid: int) -> float | None:
-    """Resident memory of a process in MB (10^6 bytes); None if the system does not report it."""
+    """In MB (10^6 bytes); None if the system does not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

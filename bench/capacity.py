@@ -1,10 +1,9 @@
-"""How many clients an LLM serves if other machines (nodes) draft: a simulation with measured costs.
+"""How many clients an LLM serves if nodes (other machines) draft: a simulation with measured costs.
 
-Let t_d be the time to draft for a client's round and t_v the time to verify the draft. Without
-nodes, the LLM's machine does both; with nodes it only verifies. So nodes let it serve up to 1 + t_d
-/ t_v times as many clients at the same rate. It serves fewer if it waits for nodes or the network;
-the simulation includes these waits. arXiv 2606.25091 writes the bound as 1 + gamma t_d / t_v: there
-a draft has gamma tokens and t_d is the time of one token.
+Let t_d be the time to draft for a client's round and t_v the time to verify the draft. With nodes,
+the LLM's machine only verifies, and can serve at most 1 + t_d / t_v times the number of clients at
+the same rate. arXiv 2606.25091 writes the bound as 1 + gamma t_d / t_v: its t_d is the time of one
+of gamma tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ ROUNDS, SEED = 60, 0  # ROUNDS: mean number of simulated rounds per client
 
 
 def upper_bound(draft_ms: Sequence[float], verify_ms: Sequence[float]) -> float:
-    """1 + t_d / t_v: t_d is the mean of `draft_ms`, t_v the mean of `verify_ms`."""
+    """1 + t_d / t_v, of the mean times."""
     return 1 + (sum(draft_ms) / len(draft_ms)) / (sum(verify_ms) / len(verify_ms))
 
 
@@ -30,11 +29,9 @@ def rate_of(
     verify_ms: Sequence[float],
     network_ms: float,
 ) -> float:
-    """The mean number of rounds per second of one client if there are `clients` clients. A client
-    has one round at a time. The first free node drafts it, and the draft arrives at the LLM
-    `network_ms` later. The LLM verifies one round at a time, in order of arrival. Costs are drawn
-    at random from `draft_ms` and `verify_ms`. Without nodes the LLM's machine drafts too."""
-    # A fixed seed: simulations that are compared use the same random sequence.
+    """The mean rounds per second of one client. Without nodes the LLM's machine drafts too.
+    `network_ms`: the time from a node to the LLM."""
+    # A fixed seed: the same arguments give the same rate.
     rng = random.Random(SEED)
     # The times in ms at which the LLM and each node become free; `node_free` is a heap.
     llm_free, node_free = 0.0, [0.0] * nodes
@@ -43,8 +40,7 @@ def rate_of(
     end = 0.0
     verifying: list[tuple[float, int]] = []
     for _ in range(clients * ROUNDS):
-        # The LLM verifies in order of arrival. So every draft that may arrive before the LLM starts
-        # its next verification is simulated first.
+        # Drafts that may arrive before the next verification are simulated first.
         while ready and (not verifying or ready[0][0] <= max(llm_free, verifying[0][0])):
             at, client = heapq.heappop(ready)
             if not nodes:
@@ -69,9 +65,8 @@ def client_ratio(
     clients_alone: int,
 ) -> float:
     """The number of clients that can be served with `nodes` nodes, divided by `clients_alone`. Each
-    client must have at least the rate that `clients_alone` clients have without nodes. The number
-    is interpolated between two whole numbers; it is 0 if not even one client has that rate over
-    this network."""
+    client has at least the rate of `clients_alone` clients without nodes. The number is
+    interpolated."""
     target = rate_of(clients_alone, 0, draft_ms, verify_ms, 0.0)
     count, previous_rate = 1, 0.0
     rate = rate_of(count, nodes, draft_ms, verify_ms, network_ms)

@@ -1,9 +1,4 @@
-"""A suite's report as one HTML page: its tables, each with its figures drawn as bars (see `bars`).
-Also `picture_command`, with which other commands write a plotly figure as SVG or HTML.
-
-The page is made from the report's Markdown, so both have the same figures. A page with bars
-contains plotly.js, so it needs no network.
-"""
+"""A suite's report as an HTML page with tables and bars; plotly figures as SVG or HTML files."""
 
 from __future__ import annotations
 
@@ -43,8 +38,8 @@ ROW_PX, MARGINS_PX = 24, 90  # height of a row, and of both margins together
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The number in a table's cell. `low`, `high`: the ends of its interval, or `value` if the cell
-    has no interval. `ratio`: whether the cell has a ratio, such as `1.52x`."""
+    """`low`, `high`: the ends of the interval, or `value` without an interval. `ratio`: whether an
+    `x` follows the number."""
 
     value: float
     low: float
@@ -63,7 +58,7 @@ def figure_of(cell: str) -> Figure | None:
 
 
 def chart(markdown: str) -> str:
-    """The HTML page for a report's Markdown: headings, lists, paragraphs and tables."""
+    """Headings, lists, paragraphs and tables."""
     lines = markdown.splitlines()
     title = next((line.lstrip("# ") for line in lines if line.startswith("#")), "bench")
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
@@ -72,9 +67,8 @@ def chart(markdown: str) -> str:
 
 
 def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | None:
-    """Draws a panel for each column, except the first, that has at least two figures. A panel has a
-    bar for each row with a figure; panels of ratios have a vertical line at 1. Returns None if
-    there is no panel to draw or there are more than MOST_ROWS rows."""
+    """A panel for each column with at least two figures, except the first column. None without a
+    panel, or with more than MOST_ROWS rows."""
     by_head = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
     columns = {head: each for head, each in by_head.items() if len(each) - each.count(None) > 1}
     if not columns or len(rows) > MOST_ROWS:
@@ -139,8 +133,8 @@ TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"
 def bar(
     name: str, groups: Sequence[str], estimates: Mapping[str, Estimate | None], **options: Any
 ) -> go.Bar:
-    """A bar with its interval for each group that has an estimate. The option `base` (default 0) is
-    the value at which bars begin."""
+    """A bar with its interval for each group that has an estimate. The option `base` is the value
+    at which bars begin; 0 by default."""
     known_groups = {group: each for group in groups if (each := estimates.get(group)) is not None}
     values = [each.value - options.get("base", 0.0) for each in known_groups.values()]
     error = {**_error_bars(known_groups), "thickness": 1, "width": 2}
@@ -164,11 +158,9 @@ def picture_command(
     draw: Callable[..., go.Figure],
     argv: Sequence[str] | None,
 ) -> int:
-    """Runs the command `python -m bench.NAME`: draws a picture from result files, writes it and
-    prints its path. `files`: the result files' argument names, with default paths (None: required).
-    `picture`: the default path of the picture. A path that ends in .html gives a page that contains
-    plotly.js; any other path gives an SVG, which a Chromium makes. Returns the exit status: 0, or 2
-    after an error, printed in one line on standard error."""
+    """Runs `python -m bench.NAME`: draws a picture from result files. `files`: argument names with
+    default paths; None: required. A path that ends in .html gives a page, any other path an SVG.
+    Returns the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{name}")
     for argument, default in {**files, "picture": Path(picture)}.items():
         nargs = None if default is None else "?"

@@ -1,6 +1,4 @@
-"""This engine, and transformers on the same weights, as contestants: prompts in, token ids and
-figures out. transformers loads its own copy of the models, so that its results do not depend on
-this project's loading."""
+"""This engine and transformers, on the same weights, as contestants."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from core.models.loading.catalog import bundled_llm
 
 @dataclass(frozen=True, slots=True)
 class DecodeCase:
-    """One prompt to continue by `tokens` tokens with `seed` (not read at temperature 0)."""
+    """A prompt to continue by at most `tokens` tokens."""
 
     prompt: Prompt
     seed: int
@@ -38,8 +36,7 @@ class DecodeCase:
 
 
 def cases(settings: Settings, prompts: Sequence[Prompt], temperature: float) -> list[DecodeCase]:
-    """One case per prompt at temperature 0; above it, one per prompt and repeat, with different
-    seeds."""
+    """One case per prompt at temperature 0; above it, one per prompt and repeat."""
     return [
         DecodeCase(prompt, prompt.seed(repeat), settings.tokens, temperature)
         for repeat in range(settings.repeats if temperature > 0 else 1)
@@ -54,15 +51,14 @@ def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
 
 
 def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
-    """The events of requests that run concurrently. Raises EngineError if a drafter is lost."""
+    """The requests run concurrently. Raises EngineError if a drafter is lost."""
     for event in engine.generate_many(requests):
         _refuse_lost_drafter(event)
         yield event
 
 
 def _refuse_lost_drafter(event: Event) -> None:
-    """Raises EngineError for a round that lost a drafter. Without the drafter the text stays the
-    same, but the figures describe another configuration."""
+    """The figures of such a round describe another configuration."""
     if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
         raise EngineError(notes[0])
 
@@ -75,8 +71,8 @@ def lost_drafter_notes(event: RoundCompleted) -> list[str]:
 def decode(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
 ) -> list[dict[str, Any]]:
-    """Returns every case's outcome (`Outcome.to_plain`), in order. Runs the cases in groups of
-    `together` concurrent requests. Raises EngineError if a drafter is lost."""
+    """Every case's outcome (`Outcome.to_plain`), in order. `together`: concurrent requests of a
+    group. Raises EngineError if a drafter is lost."""
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(cases), together):
         group = cases[start : start + together]
@@ -92,9 +88,8 @@ def decode(
 def decode_joining(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, live: int
 ) -> list[dict[str, Any]]:
-    """Like `decode`, but without groups: at most `live` requests run concurrently, and when a
-    request ends, the next one joins the running requests. Raises EngineError if a request fails or
-    loses a drafter."""
+    """Like `decode`, without groups: at most `live` requests run concurrently. Raises EngineError
+    if a request fails or loses a drafter."""
     outcomes: list[dict[str, Any]] = []
     with closing(Worker(engine, max_live=live, threads=torch.get_num_threads())) as worker:
         runs = [worker.submit(request(case, speculation)) for case in cases]
@@ -112,7 +107,7 @@ def decode_joining(
 def ids_by_round(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> list[tuple[int, ...]]:
-    """Runs a case to its end and returns the new tokens' ids, round by round."""
+    """New token ids, round by round."""
     events = run_events(engine, [request(case, speculation)])
     return [event.token_ids for event in events if isinstance(event, RoundCompleted)]
 
@@ -129,8 +124,8 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
 
 
 class TransformersLlm:
-    """The LLM in `folder` (None: the bundled LLM), in transformers' own generation loop. If
-    `module` is given, it replaces the folder's model; the tokenizer is still the folder's."""
+    """An LLM in transformers' own generation loop. `module` replaces the folder's model, but not
+    its tokenizer."""
 
     def __init__(
         self, dtype: str = "float32", module: Any = None, folder: Path | None = None
@@ -146,7 +141,7 @@ class TransformersLlm:
         return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """The prompt's token ids; a chat message is put into the chat template."""
+        """A chat message is put into the chat template."""
         if not prompt.chat:
             return self.tokenize(prompt.text)
         message = [{"role": "user", "content": prompt.text}]
@@ -159,7 +154,7 @@ class TransformersLlm:
     def generate(
         self, ids: Sequence[int], tokens: int, temperature: float = 0, seed: int = 0, **options: Any
     ) -> list[int]:
-        """The new token ids; `options` are passed to transformers' `generate`."""
+        """New token ids; `options` go to transformers' `generate`."""
         batch: Any = torch.tensor([list(ids)], device=self.module.device)
         options["do_sample"] = temperature > 0
         if temperature > 0:
@@ -172,8 +167,8 @@ class TransformersLlm:
         return [int(token_id) for token_id in output[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
-        """Runs a case, but does not read its `ignore_eos`. Returns the number of its new `tokens`
-        and its `seconds`, prefill included."""
+        """Does not read the case's `ignore_eos`. Returns the number of new `tokens` and the
+        `seconds`, prefill included."""
         ids = self.prompt_ids(case.prompt)
         output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
@@ -182,9 +177,8 @@ class TransformersLlm:
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
-        """A copy of an SSM, for one contestant. transformers may change the assistant model's
-        generation config during a run. A shared model would carry these changes to other
-        contestants."""
+        """A copy of an SSM, for one contestant: transformers may change the assistant model's
+        generation config during a run."""
         assistant = copy.deepcopy(module)
         assistant.generation_config.num_assistant_tokens = count
         assistant.generation_config.num_assistant_tokens_schedule = schedule

@@ -1,5 +1,4 @@
-"""The interface of a suite (`Suite`), its inputs (`Context`) and its result (`Report`). The
-function that loads models is an input, so that tests can share models."""
+"""The interface of a suite (`Suite`), its inputs (`Context`) and its result (`Report`)."""
 
 from __future__ import annotations
 
@@ -20,11 +19,8 @@ from core.models.loading.load import LoadedModels, load_models
 
 @dataclass(frozen=True)
 class Context:
-    """`prompts`: the prompts that the settings choose; `all_prompts`: all prompts of the file.
-
-    `load(dtype)`: loads the models on the CPU; `say`: reports progress. `grown`: the folder of
-    grown models; None: they are grown in memory each time. `family`: a folder with `llm` and
-    `ssm-*`; None: the bundled models.
+    """`prompts`: the prompts that the settings choose. `grown`: the folder of grown models; None:
+    they are grown in memory. `family`: a folder with `llm` and `ssm-*`.
     """
 
     settings: Settings
@@ -39,8 +35,6 @@ class Context:
     def case(
         self, item: str, repeat: int, temperature: float, *, ignore_eos: bool = False
     ) -> DecodeCase:
-        """The case for the prompt with the id `item`; the seed depends on the prompt and
-        `repeat`."""
         prompt = next(prompt for prompt in self.all_prompts if prompt.id == item)
         seed, tokens = prompt.seed(repeat), self.settings.tokens
         return DecodeCase(prompt, seed, tokens, temperature, ignore_eos)
@@ -52,7 +46,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Markdown tables, and one sentence for each failed check. Failures make the exit status 1."""
+    """Markdown tables, and one sentence for each failed check."""
 
     tables: tuple[str, ...]
     failures: tuple[str, ...] = ()
@@ -60,11 +54,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Suite:
-    """`about`: one line for `--list`. `defaults`: settings with which the suite finishes in 15
-    minutes on two cores (`gpu-` suites: on a GPU); `laws` and the suites of SmolLM2 take longer.
-    `one_dtype`: whether a run takes only one dtype, because the tables have no column for the dtype
-    or the suite loads one set of models. `measures_time`: whether the suite measures time; if so,
-    its work is not divided among processes."""
+    """`about`: one line for `--list`. `one_dtype`: whether a run takes only one dtype.
+    `measures_time`: if true, the work is not divided among processes."""
 
     name: str
     about: str
@@ -81,7 +72,7 @@ class Suite:
         return loader(family)
 
     def check(self, settings: Settings) -> None:
-        """Raises ConfigError for settings with which the suite cannot run; loads nothing."""
+        """Raises ConfigError for settings with which the suite cannot run."""
         if self.measures_time and settings.processes > 1:
             allowed = "1: `laws` and `acceptance` alone are not timed"
             raise ConfigError.of("processes", settings.processes, allowed)
@@ -89,7 +80,7 @@ class Suite:
             raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
 
     def measure(self, context: Context) -> None:
-        """Adds missing samples to `context.results`, each as soon as it is measured."""
+        """Adds the missing samples to `context.results`."""
         raise NotImplementedError
 
     def report(self, context: Context) -> Report:
@@ -98,8 +89,7 @@ class Suite:
 
 
 def loader(family: Path | None) -> Callable[[str], LoadedModels]:
-    """Returns a function that loads the models of `family` (None: the bundled models) on the CPU in
-    a given dtype. It loads each dtype once."""
+    """Loads the models of `family` (None: the bundled models) on the CPU, once for each dtype."""
     if family is None:
         return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
     llm, ssms = str(family / "llm"), [str(folder) for folder in ssms_in(family)]
@@ -107,8 +97,8 @@ def loader(family: Path | None) -> Callable[[str], LoadedModels]:
 
 
 def family_in(folder: Path) -> Path:
-    """The absolute path of a folder with `llm` and at least one `ssm-*`. Raises ConfigError for any
-    other folder."""
+    """The absolute path. Raises ConfigError unless the folder has `llm` and at least one
+    `ssm-*`."""
     if not (folder / "llm" / "config.json").is_file() or not ssms_in(folder):
         raise ConfigError.of("family", str(folder), "a folder of llm and at least one ssm-*")
     return folder.resolve()

@@ -2,9 +2,7 @@
 the SSMs were tuned.
 
 `python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: both files are results of the
-`acceptance` suite with the same LLM and settings. Each temperature has a panel. In a panel, each
-domain (and OVERALL, all domains together) has a pair of bars for its best single SSM and a pair for
-each combine rule. The pale bar is before, the full bar after. Bars have 95 % intervals.
+`acceptance` suite with the same settings. The pale bars are before, the full bars after.
 """
 
 from __future__ import annotations
@@ -28,8 +26,7 @@ from core.errors import ConfigError
 
 OVERALL = "all"
 ALONE = "best SSM alone"
-# One row of the `acceptance` suite per combine rule. The rows verify about equal numbers of nodes,
-# except that a vote verifies only a short chain. The legend gives each number.
+# The drawn row of the `acceptance` suite for each combine rule.
 DRAWN_RULES = MappingProxyType(
     {
         "union": f"union, {UNMERGED_NODES} nodes drafted",
@@ -43,8 +40,8 @@ PALE = 0.4
 
 
 def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.Figure:
-    """The picture; `names`: the domains. Raises ConfigError if the settings differ or a file has no
-    samples of the suite."""
+    """`names`: the domains. Raises ConfigError if the settings differ or a file has no samples of
+    the suite."""
     if before.header.get("settings") != after.header.get("settings"):
         settings = str(after.header.get("settings"))
         allowed = f"the settings of BEFORE.json, {before.header.get('settings')}"
@@ -75,8 +72,7 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
 
 
 def _measured_rows(results: Results) -> tables.PromptsByRow:
-    """The measured rows with their samples, for the SSMs that the samples name. Raises ConfigError
-    if there are none."""
+    """For the SSMs that the samples name. Raises ConfigError if no row was measured."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
@@ -90,9 +86,8 @@ def _measured_rows(results: Results) -> tables.PromptsByRow:
 def _best_row(
     by_row: tables.PromptsByRow, name: str, temperature: float, wanted: tables.Selection
 ) -> Any:
-    """The row of a combine rule or, for ALONE, the row of the best single SSM. The best SSM has the
-    most tokens per pass over the continuations that `wanted` selects. None if no such row was
-    measured."""
+    """For ALONE, the measured row of the single SSM with the most tokens per pass over the
+    continuations that `wanted` selects."""
     rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)

@@ -1,6 +1,5 @@
-"""Blocks of a contest in the lab's order; a block is one item, measured once with every contestant.
-
-Only complete blocks are stored, since ratios are taken within blocks.
+"""A block is one item, measured once with every contestant. Only complete blocks are stored: ratios
+are taken within blocks.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Blocks:
-    """One block per item and repeat (`repeats` None: the number in the settings). `key`: fields
-    that all samples of these blocks have. `item`: the name of the sample's field that holds the
-    block's item (as an integer if the item is decimal digits). `figures`: the name of the field
-    that holds the contestants' figures."""
+    """One block per item and repeat. `repeats` None: the number in the settings. `key`: fields of
+    all samples. `item`, `figures`: names of the fields that hold the block's item and the
+    contestants' figures."""
 
     context: Context
     key: Mapping[str, Any]
@@ -48,16 +46,16 @@ class Blocks:
         keep_row: Callable[[dict[str, Any]], Any] = dict,
         warm: Block | None = None,
     ) -> None:
-        """Measures the missing blocks: one sample per block, with the machine's load and the fields
-        that `more` returns. `keep_row` converts the contestants' figures, by name, before they are
-        stored. `warm`: a block that every contestant runs first, uncounted."""
+        """One sample per missing block. `more`: returns further fields of a sample. `keep_row`
+        converts the contestants' figures before they are stored. `warm`: a block that every
+        contestant runs first; its figures are not stored."""
         todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():
                 run(warm)
         where = ", ".join(map(str, self.key.values()))
         for number, (block, figures) in enumerate(interleave(todo, contestants), start=1):
-            # The load is stored: a busy machine explains an outlier.
+            # A busy machine explains an outlier.
             sample = {**self.fields(block), "load": load_average(), **more()}
             self.context.results.add({**sample, self.figures: keep_row(figures)})
             repeat = f"repeat {block.repeat}, {number} of {len(todo)}"
@@ -67,6 +65,5 @@ class Blocks:
 def interleave(
     todo: Iterable[Block], contestants: Mapping[str, Callable[[Block], T]]
 ) -> Iterator[tuple[Block, dict[str, T]]]:
-    """Yields each block with the contestants' figures by name, in the contestants' order."""
     for block in todo:
         yield block, {name: run(block) for name, run in contestants.items()}

@@ -1,8 +1,8 @@
 """The picture of the `length` suite: `goodput`, `trend` and the best fixed length on one chart.
 
 `python -m bench.length_chart [RESULTS.json] [PICTURE.svg]`. The upper row shows tokens per second
-relative to plain decoding, over all prompts and by domain, with 95 % intervals. The lower row shows
-the mean chosen length by round. There is a column for each measured dtype and temperature.
+relative to plain decoding, with 95 % intervals. The lower row shows the mean chosen length by
+round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RESULTS = Path("artifacts/bench-length.json")
 
 
 def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
-    """The picture. Raises ConfigError if there are no samples."""
+    """Raises ConfigError if there are no samples."""
     all_contests = list(contests(results, prompts))
     if not all_contests:
         raise ConfigError.of("results", str(results.path), "a file of the length suite's samples")

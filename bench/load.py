@@ -1,7 +1,7 @@
 """Load on one engine: clients that wait for their answers (a closed loop), and arrivals at given
 times (an open loop).
 
-Times are taken in the worker's thread when events are emitted, so they include no reader's delay.
+Token times are taken in the worker's thread: they include no reader's delay.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ __all__ = ["ServedRequest", "arrivals", "closed_loop", "open_loop", "percentile"
 
 @dataclass
 class ServedRequest:
-    """One request under load. Times are in seconds, as `time.perf_counter` gives them. `arrived`:
-    when it was submitted."""
+    """Times are in seconds of `time.perf_counter`. `arrived`: when the request was submitted."""
 
     arrived: float
     token_times: list[float] = field(default_factory=list)
@@ -44,7 +43,7 @@ class ServedRequest:
 
 
 class _Clients:
-    """Submits requests to a worker, and records when their tokens are emitted."""
+    """Submits requests to a worker, and records when tokens are emitted."""
 
     def __init__(self, engine: Engine, live: int) -> None:
         self.worker = Worker(engine, max_live=live, threads=1)
@@ -61,7 +60,7 @@ class _Clients:
                 one.token_times += [time.perf_counter()] * len(event.token_ids)
                 one.token_ids += event.token_ids
                 self._failures += lost_drafter_notes(event)
-            # A failed run counts as ended; otherwise a client would wait forever.
+            # Without RunFailed, a client would wait forever.
             elif isinstance(event, (RunCompleted, RunFailed)):
                 if isinstance(event, RunFailed):
                     self._failures.append(f"{event.error}: {event.message}")
@@ -70,8 +69,8 @@ class _Clients:
         return self.worker.submit(request, tap)
 
     def wait_for_end(self) -> None:
-        """Waits until one more request has ended. Raises EngineError if any request so far failed
-        or lost a drafter."""
+        """Waits until one more request has ended. Raises EngineError if any request failed or lost
+        a drafter."""
         self._ended.acquire()
         if self._failures:
             raise EngineError(self._failures[0])
@@ -81,9 +80,9 @@ def closed_loop(
     engine: Engine, requests: Sequence[Request], clients: int
 ) -> tuple[float, list[ServedRequest]]:
     """Runs `clients` clients; each sends its next request when its previous request has ended.
-    Returns the tokens per second while all clients are busy, and every request. All clients start
-    at the same time, so the measurement begins only when `clients` requests have ended: then the
-    clients are out of step. So at least 2 x `clients` requests are required."""
+    Returns the tokens per second while all clients are busy, and every request. The measurement
+    begins when `clients` requests have ended: the clients start in step. Needs at least 2 x
+    `clients` requests."""
     load = _Clients(engine, clients)
     start = 0.0
     try:
@@ -93,7 +92,7 @@ def closed_loop(
             load.wait_for_end()
             start = time.perf_counter() if num_ended == clients else start
             load.submit(request)
-        # All requests are submitted: when the next one ends, fewer clients are busy.
+        # When the next request ends, fewer clients are busy.
         load.wait_for_end()
         end = time.perf_counter()
         for _ in range(clients - 1):
@@ -106,7 +105,7 @@ def closed_loop(
 
 
 def arrivals(count: int, per_second: float, seed: int) -> list[float]:
-    """Seconds at which requests of a Poisson process arrive."""
+    """In seconds; a Poisson process."""
     rng = random.Random(seed)
     times, now = [], 0.0
     for _ in range(count):
@@ -118,9 +117,8 @@ def arrivals(count: int, per_second: float, seed: int) -> list[float]:
 def open_loop(
     engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
 ) -> tuple[float, list[ServedRequest]]:
-    """Submits the requests at the given `moments` (seconds from the start), without waiting for
-    other requests to end. At most `live` requests run at once. Returns tokens per second from the
-    first arrival to the last token, and every request."""
+    """Submits the requests at `moments` (seconds from the start). At most `live` requests run at
+    once. Returns tokens per second from the first arrival to the last token, and every request."""
     load = _Clients(engine, live)
     try:
         start = time.perf_counter()

@@ -19,8 +19,7 @@ GIB = 1 << 30
 
 
 def machine() -> dict[str, Any]:
-    """The cores that this process may use, the processor's name, memory in GiB (None if unknown),
-    and the operating system."""
+    """Memory is in GiB; None: unknown."""
     return {
         "cores": cores(),
         "processor": _processor(),
@@ -30,23 +29,22 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of LIBRARIES."""
     libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {"python": platform.python_version(), **libraries}
 
 
 def load_average() -> float | None:
-    """The system's load average over the last minute; None if unknown."""
+    """Over the last minute; None if unknown."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def code_digest(family: Path | None = None) -> str:
-    """A digest of the sources in `core`, the weights in the folder `family` (None: the bundled
-    weights) and the prompts: 16 hex digits."""
+    """A digest of `core`, of the weights and of the prompts: 16 hex digits. `family`: the folder of
+    weights; None: the bundled weights."""
     weights = bundled_llm().parent if family is None else family
     files = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("core/**/*.py")}
     files |= {
-        # Paths relative to the folder: copies of the weights have the same digest.
+        # Copies of the weights have the same digest.
         f"{BUNDLED}/{path.relative_to(weights).as_posix()}": path
         for kind in ("safetensors", "bin")
         for path in weights.glob(f"*/*.{kind}")
@@ -60,8 +58,7 @@ def code_digest(family: Path | None = None) -> str:
 
 
 def pin_arithmetic() -> None:
-    """Disables TF32 and sums of reduced precision: the equalities that the suite `laws` checks hold
-    only without them."""
+    """Disables TF32 and sums of reduced precision: both break the equalities of suite `laws`."""
     torch.set_float32_matmul_precision("highest")
     matmul: Any = torch.backends.cuda.matmul
     matmul.allow_tf32 = False
@@ -71,7 +68,7 @@ def pin_arithmetic() -> None:
 
 
 def cores() -> int:
-    # Cores that this process may use: a container or taskset may allow fewer than there are.
+    # A container or taskset may allow fewer cores than there are.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -83,7 +80,7 @@ def _processor() -> str:
         for line in cpu_info.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    # The last resort: on Linux this is just the architecture.
+    # On Linux this is just the architecture.
     return platform.processor() or platform.machine()
 
 

@@ -12,8 +12,8 @@ CHAT_PROMPTS = PROMPTS.with_name("prompts-chat.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One text to continue, or a message to answer (`chat`). `number`: its position in the file,
-    counted from 0; its seeds are derived from this number."""
+    """A text to continue, or a message to answer (`chat`). `number`: its position in the file, from
+    0."""
 
     id: str
     domain: str
@@ -22,7 +22,6 @@ class Prompt:
     chat: bool = False
 
     def seed(self, repeat: int = 0) -> int:
-        """The seed of this prompt's runs above temperature 0; fixed for each prompt and repeat."""
         return 1000 * (repeat + 1) + self.number
 
 
@@ -36,8 +35,7 @@ def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:
 
 
 def take_round_robin(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
-    """Takes `count` prompts in turn from the domains, each domain's first prompts first. Returns
-    them in the file's order."""
+    """At most `count` prompts, in turn from the domains."""
     by_domain = {name: [p for p in prompts if p.domain == name] for name in domains(prompts)}
     longest = max(map(len, by_domain.values()), default=0)
     turns = [group[i] for i in range(longest) for group in by_domain.values() if i < len(group)]

@@ -1,7 +1,6 @@
 """RecordedLlm: an LLM that chooses a recorded text's tokens, with the cost of the real LLM.
 
-It is for texts that change their domain in the middle; a small LLM does not write such texts by
-itself. Tables of such texts say that a recorded text replaces the LLM's choices.
+For texts that change their domain.
 """
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ from core.trees.tree import depths_of
 
 __all__ = ["RecordedLlm", "SplicedText", "splice"]
 
-# The recorded token's logit; all other logits are 0, so that the token's probability is 1 in
-# float32.
+# The recorded token's logit; all other logits are 0. The token's probability is 1 in float32.
 LIKELY = 100.0
 
 
 @dataclass(frozen=True)
 class SplicedText:
-    """A prompt, and a continuation made of segments; `domains`: the domain of each segment;
-    `starts`: the index in `token_ids` at which each segment starts."""
+    """`domains`: the domain of each segment; `starts`: the index in `token_ids` at which each
+    segment starts."""
 
     name: str
     prompt_ids: tuple[int, ...]
@@ -39,9 +37,8 @@ class SplicedText:
 
 
 class RecordedLlm:
-    """See LanguageModel. Every pass is computed; then its logits are replaced, so that the recorded
-    token is chosen at each position. `text`: the token ids of the prompt and of the recorded text.
-    There may be only one open run, which writes this text."""
+    """A LanguageModel that computes each pass, then replaces its logits. `text`: the token ids of
+    the prompt and of the recorded text. Only one run may be open."""
 
     def __init__(self, llm: LanguageModel) -> None:
         self._llm = llm
@@ -60,7 +57,7 @@ class RecordedLlm:
         next_positions = [self._llm.length(feed.row) + depth for depth in depths]
         one_hot = torch.zeros_like(logits)
         for row, position in enumerate(next_positions):
-            # A node after the end of the text is never committed: its token does not matter.
+            # A node after the end of the text is never committed.
             one_hot[row, self.text[position] if position < len(self.text) else 0] = LIKELY
         return one_hot
 
@@ -68,8 +65,8 @@ class RecordedLlm:
 def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
 ) -> SplicedText:
-    """For each of `domains`, the LLM continues the domain's first prompt by `tokens` tokens. The
-    continuations are joined to one text; its prompt is the first domain's prompt."""
+    """The LLM continues the first prompt of each of `domains` by `tokens` tokens. The continuations
+    are joined to one text, after the first domain's prompt."""
     plain = SpeculationConfig.preset("autoregressive")
     sampling = SamplingParams(tokens, ignore_eos=True)
     spliced = [next(one for one in prompts if one.domain == domain) for domain in domains]

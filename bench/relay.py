@@ -17,8 +17,8 @@ CHUNK = 1 << 16
 async def forward(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
 ) -> None:
-    """Copies from `reader` to `writer`, each piece `seconds` after it was read. Delays overlap, so
-    the relay adds latency but does not limit the rate."""
+    """Copies each piece `seconds` after it was read. Delays overlap: the relay does not limit the
+    rate."""
     pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
     async def write() -> None:

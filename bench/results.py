@@ -1,8 +1,6 @@
-"""Results: a suite's samples in one JSON file, rewritten after each sample, so that a rerun
-resumes.
+"""A suite's samples in one JSON file, rewritten after each sample.
 
-Nothing here depends on a sample's fields. A file is continued only with the same suite, settings,
-machine, versions and code; otherwise its samples could not be compared.
+A file is continued only with the same header: other samples could not be compared.
 """
 
 from __future__ import annotations
@@ -20,9 +18,8 @@ FORMAT = 1
 
 
 class Results:
-    """The samples so far; `add` writes them to the file. `header`: suite, settings, machine,
-    versions and code; after `load` also `format` and `written_utc`. `found`: how many samples the
-    file had when it was opened; 0 if it was begun anew."""
+    """`found`: the number of samples that the file had when it was opened; 0 if it was begun
+    anew."""
 
     def __init__(self, path: Path, header: dict[str, Any], samples: list[dict[str, Any]]) -> None:
         self.path = path
@@ -33,10 +30,8 @@ class Results:
     @classmethod
     def open(cls, path: Path, header: dict[str, Any], *, fresh: bool = False) -> Results:
         """Continues the file at `path`. Starts a new file if there is none, or if `fresh` is set.
-
-        Raises ConfigError if the file has another header, or cannot be read or written.
-        """
-        # In the form that JSON returns (lists for tuples), to be compared with a file's header.
+        Raises ConfigError if the file has another header, or cannot be read or written."""
+        # The form that JSON returns (lists for tuples), for the comparison with a file's header.
         header, samples = json.loads(json.dumps(header)), []
         if path.exists() and not fresh:
             old = cls.load(path)
@@ -49,14 +44,14 @@ class Results:
                     raise ConfigError.of("--out", str(path), allowed)
             samples = old.samples
         results = cls(path, header, samples)
-        # Written now: a path that cannot be written fails here, not after the first hour.
+        # A path that cannot be written fails here, not after the first hour.
         results._write()
         return results
 
     @classmethod
     def load(cls, path: Path, field: str = "--out") -> Results:
-        """Reads a file of results with any header. Raises ConfigError, naming `field`, if the file
-        has other contents or cannot be read."""
+        """`path` may have any header. Raises ConfigError, naming `field`, if the file cannot be
+        read or has other contents."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             samples = stored.pop("samples")
@@ -66,13 +61,12 @@ class Results:
         return cls(path, stored, samples)
 
     def add(self, sample: dict[str, Any]) -> None:
-        """Adds a sample, which has JSON's types only. It is in the file when this returns."""
-        # Through JSON, so that a sample is the same whether its file was read again or not.
+        """`sample` has JSON's types only. It is in the file when this returns."""
+        # Through JSON: a sample is the same whether its file was read again or not.
         self.samples.append(json.loads(json.dumps(sample, allow_nan=False)))
         self._write()
 
     def where(self, **key: Any) -> Iterator[dict[str, Any]]:
-        """The samples whose fields have these values."""
         for sample in self.samples:
             if all(sample.get(name) == value for name, value in key.items()):
                 yield sample
@@ -87,8 +81,8 @@ class Results:
 
 
 def write_file(field: str, path: Path, text: str) -> None:
-    """Writes a file. If the process is killed meanwhile, the path has the old file or the new file.
-    Raises ConfigError, naming `field`, if the file cannot be written."""
+    """If the process is killed meanwhile, `path` has the old file or the new file. Raises
+    ConfigError, naming `field`, if the file cannot be written."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

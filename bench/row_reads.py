@@ -1,7 +1,5 @@
 """Times random row reads from tables. For each token, the first 8 bytes of one row of each table
-are read. The choice of rows depends on the rows of the token before, as in a draft. The loop is
-compiled if numba is installed.
-"""
+are read. The rows depend on the rows of the token before."""
 
 from __future__ import annotations
 
@@ -32,14 +30,13 @@ def new_memory(size: int) -> np.ndarray:
 def row_read_ns(
     memory: np.ndarray, tables: Sequence[FeatureTable], tokens: int, *, dependent: bool = False
 ) -> float:
-    """Nanoseconds per token: `tokens` tokens are measured in PARTS parts, of which the median is
-    returned. A token's rows are read independently of each other; with `dependent`, each row's
-    index depends on the row read before. Row lengths must be multiples of 8 bytes.
+    """Nanoseconds per token, the median of PARTS parts. With `dependent`, each row's index depends
+    on the row read before; otherwise a token's rows are independent. Row lengths must be multiples
+    of 8 bytes.
 
-    The tables are in `memory`, int64 (n,), one after another. Measurements to be compared should
-    use the same `memory`: its page size, which the system chooses, matters as much as the number of
-    reads. Raises ValueError if the tables need more than `memory`.
-    """
+    The tables are in `memory`, int64 (n,), one after another. Compare only measurements with the
+    same `memory`: its page size matters. Raises ValueError if the tables need more than
+    `memory`."""
     sizes = [-(-table.bytes // CACHE_LINE) * CACHE_LINE // INT64 for table in tables]
     starts = np.cumsum([0, *sizes], dtype=np.int64)
     if starts[-1] > len(memory):

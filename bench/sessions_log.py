@@ -1,5 +1,5 @@
 """Makes a large log for the `sessions` suite: the first rounds of one SYNTHETIC run, recorded many
-times with different prompts, texts, dates and figures.
+times.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ LLMS = ("synthetic-llm-a", "synthetic-llm-b")
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """The contents of a log: its numbers of runs, of tree nodes, and of rows in the round tables.
-    `usual`: ids of runs of 16 to 24 rounds; `large`: ids of runs of 500 rounds. Both omit runs that
-    the suite may delete."""
+    """`nodes`: of trees. `usual`: ids of runs of 16 to 24 rounds; `large`: ids of runs of 500
+    rounds. Both omit runs that the suite may delete."""
 
     runs: int
     nodes: int
@@ -47,8 +46,8 @@ class LogContents:
 def make_log(
     path: Path, models: LoadedModels, runs: int, nodes: int, words: Sequence[str], seed: int = 0
 ) -> LogContents:
-    """Writes a log of `runs` runs and at least `nodes` nodes to `path`. Texts are made of `words`;
-    drafters have the names of the SSMs of `models`."""
+    """Writes a log to `path`, with at least `nodes` nodes. Raises ValueError if `nodes` is too
+    large for `runs`."""
     rng = random.Random(seed)
     longest = synthetic_run(models, ROUND_COUNTS[-1], seed)
     beginnings = {rounds: first_rounds(longest, rounds) for rounds in ROUND_COUNTS}
@@ -83,9 +82,8 @@ def _count_rows(path: Path) -> int:
 
 
 def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> list[int]:
-    """The number of rounds of each run. Most runs have few rounds; every LARGE_EVERY-th run has the
-    largest number. Then random runs are lengthened until the log has at least `nodes` nodes.
-    `sizes`: nodes by number of rounds. Raises ValueError if `nodes` is too large for `runs`."""
+    """Rounds by run. Random runs are lengthened until the log has at least `nodes` nodes. `sizes`:
+    nodes by number of rounds. Raises ValueError if `nodes` is too large for `runs`."""
     counts = list(sizes)
     last = len(counts) - 1
     if nodes > runs * sizes[counts[last]]:
@@ -107,11 +105,8 @@ def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> l
 def _varied_run(
     number: int, events: Sequence[Event], words: Sequence[str], rng: random.Random
 ) -> Iterator[Event]:
-    """`events` of a run, with another id, prompt, text, date and figures.
-
-    The suite's queries filter by LLM, drafters, state and words. So every 7th run has another LLM,
-    every 10th no drafters, every 25th is cancelled, and every 1000th prompt has the word RARE.
-    """
+    """`events` with another id, prompt, text, date and figures. Runs differ in what the suite's
+    queries filter by."""
     for event in events:
         event = replace(event, run_id=f"synthetic-{number}")
         if isinstance(event, RunStarted):

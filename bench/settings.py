@@ -1,5 +1,3 @@
-"""A suite's settings: prompts, tokens, repeats, threads, dtypes, processes."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -15,13 +13,8 @@ MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_THREADS, MAX_PROCESSES = 60, 512, 1000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`prompts`: the number of prompts, which are spread evenly over the domains; `tokens`: the
-    number of new tokens for each prompt.
-
-    `repeats`: how often a suite that measures time measures each block; in other suites, the number
-    of seeds per prompt above temperature 0. `threads` 0: all cores but one. `processes`: the number
-    of processes among which a suite that measures no time divides its work.
-    """
+    """`tokens`: new tokens for each prompt. `repeats`: measurements of each block; in suites that
+    measure no time, seeds per prompt above temperature 0. `threads` 0: all cores but one."""
 
     prompts: int
     tokens: int
@@ -42,7 +35,7 @@ class Settings:
             raise ConfigError.of("dtype", self.dtypes, "at least one, each once")
 
     def with_changes(self, **changes: Any) -> Settings:
-        """These settings with the given values; None means not given."""
+        """None: not given."""
         given_values = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(self, **given_values)
 
@@ -52,8 +45,8 @@ class Settings:
         return plain
 
     def __str__(self) -> str:
-        """The settings as options. `--threads` is left out since its default depends on the
-        machine, `--processes` since it changes no result."""
+        """As options. Omits `--threads`, whose default depends on the machine, and
+        `--processes`."""
         return (
             f"--prompts {self.prompts} --tokens {self.tokens} --repeats {self.repeats} "
             f"--dtype {' '.join(self.dtypes)}"

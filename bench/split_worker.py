@@ -1,10 +1,9 @@
-"""`python -m bench.split_worker LLM DTYPE RANKS THREADS`: one contestant of suite `split` in a
-process of its own, since a process can have only one group of ranks. RANKS `-`: the LLM is not
-divided.
+"""`python -m bench.split_worker LLM DTYPE RANKS THREADS`: one contestant of suite `split`, since a
+process can have only one group of ranks. RANKS `-`: the LLM is not divided.
 
 Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, one per line.
-For each number it writes a JSON line with means over several passes over that many tokens. `value`:
-seconds of a pass; `exchanged_ms`: the longest time that any rank spent exchanging in the pass.
+For each number it writes a JSON line with means over several passes. `value`: seconds;
+`exchanged_ms`: the longest time that any rank spent exchanging.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ def main(llm: str, dtype: str, ranks: str, threads: str) -> None:
 
 
 def timed_pass(model: LanguageModel, row: int, tokens: int) -> tuple[float, float]:
-    """Seconds of a pass over `tokens` tokens, and the longest time in ms that any rank spent
-    exchanging in it. Commits nothing."""
+    """Seconds of a pass, and the longest time in ms that any rank spent exchanging."""
     start = time.perf_counter()
     model.forward([chain(row, range(1, tokens + 1))])
     seconds = time.perf_counter() - start

@@ -1,6 +1,4 @@
-"""TableModel: a LanguageModel without a network, whose logits are a function of the context, and
-runs of the engine with such models.
-"""
+"""TableModel: a LanguageModel without a network, whose logits are a function of the context."""
 
 from __future__ import annotations
 
@@ -46,8 +44,7 @@ class _Row:
 
 
 class TableModel:
-    """See LanguageModel. `logits(context)`: float32 (V,), of the token after the context.
-    `num_embeddings` None: V."""
+    """`logits(context)`: float32 (V,), of the token after the context. `num_embeddings` None: V."""
 
     def __init__(
         self,
@@ -102,7 +99,7 @@ class TableModel:
         for node, parent in zip(nodes, [ROOT, *nodes], strict=False):
             assert state.pending[node][1] == parent, "commit keeps one path from the root down"
         state.tokens.extend(state.pending[node][0] for node in nodes)
-        # Nodes that stay pending are renumbered; children of the last committed node become roots.
+        # The other pending nodes are renumbered; children of the last committed node become roots.
         number = {nodes[-1] if nodes else ROOT: ROOT} | {node: i for i, node in enumerate(keep)}
         assert list(keep) == sorted(keep), "what is kept keeps its order"
         state.pending = [(state.pending[node][0], number[state.pending[node][1]]) for node in keep]
@@ -114,10 +111,9 @@ class TableModel:
 def table_family(
     models: LoadedModels, vocab_size: int | None = None, seed: int = 0
 ) -> LoadedModels:
-    """`models` with a TableModel in place of each model, named `synthetic-` and the model's name;
-    the tokenizer stays. The vocabulary has `vocab_size` tokens; None: the size of the LLM's
-    vocabulary. Logits depend on the last token and its position, so that texts do not loop; ids
-    above the tokenizer's are never likely, so that every token has a text.
+    """`models` with a TableModel in place of each model; the tokenizer stays. `vocab_size` None:
+    the size of the LLM's vocabulary. Logits depend on the last token and on the context's length.
+    Ids above the LLM's vocabulary are never likely.
     """
     size = vocab_size or models.llm.vocab_size
     num_known = min(models.llm.vocab_size, size)
@@ -141,9 +137,8 @@ def table_family(
 
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
-    """The events of a run of `rounds` rounds of the engine with `table_family(models)`: greedy,
-    preset `specinfer` with MAX_NODES nodes. RunStarted has WARNING. Its times are the TableModels'
-    times, not times of real models."""
+    """The events of a greedy run with `table_family(models)`, MAX_NODES nodes. RunStarted has
+    WARNING."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)
     request = Request(f"SYNTHETIC {seed}", sampling, speculation)
@@ -157,7 +152,7 @@ def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Even
 
 
 def first_rounds(run: Sequence[Event], rounds: int) -> list[Event]:
-    """The first `rounds` rounds of a run as a run that ended there; a round has four events."""
+    """The first `rounds` rounds of a run, as a complete run."""
     events, fold = list(run[: 1 + 4 * rounds]), StatsFold()
     for event in events:
         fold.observe(event)

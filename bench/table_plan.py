@@ -1,11 +1,9 @@
-"""Which look-up tables to join: the Cartesian products of MicroRec (arXiv 2010.05894, its heuristic
-search of combinations and allocation), planned with this machine's access times.
+"""Which look-up tables to join: the Cartesian products of MicroRec (arXiv 2010.05894), planned with
+this machine's access times.
 
 A look-up in the product of two tables costs one random access instead of two; the price is size,
-rows a x rows b. The paper spreads tables over memory channels and compares plans by rounds of
-accesses. A CPU has caches instead, and makes several reads at the same time. So here plans are
-compared by nanoseconds. The time of one read, and the time that one more read at the same time
-adds, are measured by table size.
+rows a x rows b. The paper compares plans by rounds of accesses. A CPU has caches, and makes several
+reads at the same time: here plans are compared by nanoseconds.
 """
 
 from __future__ import annotations
@@ -34,15 +32,14 @@ class FeatureTable:
 
 @dataclass(frozen=True, slots=True)
 class AccessTimes:
-    """Nanoseconds to read a random row, by the table's bytes, measured at some sizes. `alone`: the
-    time of one read; `beside`: the time that one more read at the same time adds."""
+    """Nanoseconds to read a random row, by the table's bytes. `alone`: the time of one read;
+    `beside`: the time that one more read at the same time adds."""
 
     alone: Mapping[int, float]
     beside: Mapping[int, float]
 
     def token_ns(self, tables: Sequence[FeatureTable]) -> float:
-        """Nanoseconds to read a row of each table at the same time: `alone` of the largest table,
-        plus `beside` of each other table."""
+        """A row of each table: `alone` of the largest table, plus `beside` of each other table."""
         if not tables:
             return 0.0
         *others, largest = sorted(table.bytes for table in tables)
@@ -51,8 +48,8 @@ class AccessTimes:
 
 
 def _at(size: int, measured_ns: Mapping[int, float]) -> float:
-    """The time at `size`. Between measured sizes it is interpolated, linearly in the logarithm of
-    the size. Outside them it is the time at the nearest measured size."""
+    """Interpolated linearly in the logarithm of the size; outside the measured sizes, the time at
+    the nearest one."""
     sizes = sorted(measured_ns)
     return float(np.interp(np.log(size), np.log(sizes), [measured_ns[each] for each in sizes]))
 
@@ -70,8 +67,7 @@ class TablePlan:
 
 
 def join_tables(a: FeatureTable, b: FeatureTable) -> FeatureTable:
-    """The product of the tables: for each pair of rows, a row with both rows one after the
-    other."""
+    """The product of the tables: for each pair of rows, one row with both."""
     return FeatureTable((*a.names, *b.names), a.rows * b.rows, a.row_bytes + b.row_bytes)
 
 
@@ -79,14 +75,10 @@ def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: 
     """The plan of least predicted time, then of least storage; no worse than separate tables.
 
     The paper's rules: for each even k, the k smallest tables are joined in pairs: the smallest with
-    the largest of them, the second smallest with the second largest, and so on. The other tables
-    stay. Plans of more than `most_bytes` are left out, except separate tables, which are always
-    possible.
+    the largest of them, the second smallest with the second largest, and so on. Plans of more than
+    `most_bytes` are left out, except separate tables.
 
-    This is a heuristic. It was compared with all pairings of 2 to 8 tables of random sizes. With
-    rows of equal length it found the least time on all of 1,800 instances. With rows of 4 to 64
-    bytes it missed the least time on 4 to 15 % of the instances, depending on the sizes of tables.
-    There its time was 2 % longer in the median, and at most 14 % longer.
+    A heuristic: it may miss the least time, mostly with rows of unequal lengths.
     """
     by_size = sorted(tables, key=lambda table: table.bytes)
     best = plan_of(by_size, times)
@@ -99,6 +91,6 @@ def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: 
 
 
 def plan_of(tables: Sequence[FeatureTable], times: AccessTimes) -> TablePlan:
-    """A plan of exactly these tables, the largest first: its row takes longest to arrive."""
+    """The largest table comes first: its row takes longest to arrive."""
     by_size = sorted(tables, key=lambda table: table.bytes, reverse=True)
     return TablePlan(tuple(by_size), times.token_ns(tables))

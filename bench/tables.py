@@ -1,8 +1,7 @@
-"""Tables of measurements as Markdown. Measurements are rows in long form; a table has a line for
-each group of rows, and a column for each figure.
+"""Tables of measurements as Markdown. A table has a line for each group of rows, and a column for
+each figure.
 
-Medians and ratios within blocks have bootstrap intervals from `lab.figures`. Nothing here depends
-on what was measured.
+Medians and ratios within blocks have bootstrap intervals from `lab.figures`.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ def long_rows(
     samples: Iterable[Row], field: str = "figures", name: str = "contestant"
 ) -> list[Row]:
     """A row for each entry of the samples' mapping `field`: the entry's key as `name`, the entry's
-    figures, and the sample's other fields. An entry that is no mapping becomes the row's
-    `value`."""
+    figures, and the sample's other fields. An entry that is no mapping becomes `value`."""
     return [
         {
             **{key: value for key, value in sample.items() if key != field},
@@ -46,12 +44,12 @@ def speed(row: Row) -> float:
 
 
 def per_pass(row: Row) -> float:
-    """Tokens per LLM pass; a round has one pass."""
+    """Tokens per LLM pass."""
     return float(row["tokens"] / row["rounds"])
 
 
 def column(rows: Iterable[Row], value: Value) -> list[float]:
-    """The values of the rows; rows without the field `value` are left out."""
+    """Rows without the field `value` are left out."""
     if isinstance(value, str):
         return [row[value] for row in rows if row.get(value) is not None]
     return [value(row) for row in rows]
@@ -60,8 +58,8 @@ def column(rows: Iterable[Row], value: Value) -> list[float]:
 @dataclass(frozen=True)
 class Group:
     """The rows of one line. `among`: all rows of the table, from which a ratio takes its base.
-    `block`: the fields that identify a block, whose rows were measured one after another; `over`:
-    the field whose values are resampled for intervals."""
+    `block`: the fields that identify a block; `over`: the field whose values are resampled for
+    intervals."""
 
     rows: Sequence[Row]
     among: Sequence[Row] = ()
@@ -69,24 +67,23 @@ class Group:
     over: str = "prompt"
 
     def __getitem__(self, field: str) -> Any:
-        """The field of the first row, for fields that are the same in all rows."""
+        """For fields that are the same in all rows."""
         return self.rows[0][field]
 
     def of(self, **fields: Any) -> Group:
-        """The rows whose fields have these values."""
         rows = [row for row in self.rows if _has(row, fields)]
         return Group(rows, self.among or self.rows, self.block, self.over)
 
     def median(self, value: Value = speed) -> Estimate | None:
-        """The median of the values; None without rows."""
+        """None without rows."""
         return estimate(
             self._groups((row[self.over], x) for row, x in self._row_values(value)), middle
         )
 
     def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
-        """The median ratio of a row's value to the value of the base row, which is the row of the
-        same block whose fields have the values `base`. Rows without a base row are left out."""
-        # Within a block: a machine's speed drifts over minutes, more than contestants differ.
+        """The median ratio of a row's value to the value of the base row: the row of the same block
+        whose fields have the values `base`. Rows without a base row are left out."""
+        # A machine's speed drifts over minutes, more than contestants differ.
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
         by_block = {self._block(row): x for row, x in bases._row_values(value)}
         return estimate(
@@ -105,8 +102,8 @@ class Group:
         )
 
     def tokens_per_pass_ratio(self, **base: Any) -> Estimate | None:
-        """`tokens_per_pass` of the rows divided by `tokens_per_pass` of their base rows (see
-        `ratio`). Unlike a median ratio, this counts what a few prompts lose."""
+        """Divided by `tokens_per_pass` of the base rows (see `ratio`). Unlike a median ratio, this
+        counts what a few prompts lose."""
         bases = {self._block(row): row for row in self.among or self.rows if _has(row, base)}
         return estimate(
             self._groups(
@@ -139,7 +136,7 @@ class Group:
 
 
 def _acceptance(row: Row) -> tuple[float, float]:
-    """Accepted tokens and passes, as `pooled_length` takes them."""
+    """Accepted tokens and passes."""
     return row["tokens"] - row["rounds"], row["rounds"]
 
 
@@ -148,7 +145,7 @@ def _has(row: Row, fields: Mapping[str, Any]) -> bool:
 
 
 def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[Group]:
-    """Groups of rows with equal fields `by`, in order of appearance."""
+    """Rows with equal fields `by`, in order of appearance."""
     by_key: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         by_key.setdefault(tuple(row[field] for field in by), []).append(row)
@@ -176,8 +173,7 @@ class Table:
 def table(
     title: str, heads: Sequence[str], lines: Iterable[Sequence[object]], note: str = ""
 ) -> str:
-    """A titled table as Markdown, with `note` between title and table. `bench.chart` parses this
-    Markdown."""
+    """`note` is between title and table. `bench.chart` parses this Markdown."""
     parts = [f"### {title}", ""]
     if note:
         parts += [note, ""]
@@ -186,7 +182,7 @@ def table(
 
 
 def _line(cells: Sequence[object]) -> str:
-    # Escaped: a cell's own bar would begin a column.
+    # A cell's own bar would begin a column.
     return "| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -212,15 +208,13 @@ def ratio(estimate: Estimate | None) -> str:
 def claim_row(
     claim: str, estimate: Estimate | None, target: float, *, above: bool = False
 ) -> list[str]:
-    """A row of the table of claims. `estimate` must be at least `target`, or above it with `above`.
-
-    The verdict is on the point estimate; the interval next to it shows the uncertainty.
-    """
+    """`estimate` must be at least `target`, or above it with `above`. The verdict is on the point
+    estimate."""
     bound = f"{'above' if above else 'at least'} {target:.2f}x"
     if estimate is None:
         return [claim, bound, NOTHING, NOTHING]
     holds = estimate.value > target if above else estimate.value >= target
-    # At least 0.01: a claim that is missed by less must not read "by 0.00".
+    # A claim that is missed by less must not read "by 0.00".
     verdict = "reached" if holds else f"not reached, by {max(0.01, target - estimate.value):.2f}"
     return [claim, bound, ratio(estimate), verdict]
 

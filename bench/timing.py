@@ -12,18 +12,18 @@ from core.models.loading.load import LoadedModels
 
 T = TypeVar("T")
 PassSeconds = Callable[[Any], float] | None
-"""Gives the seconds of passes from a call's result; None: the call's wall time is taken."""
+"""The seconds of passes from a call's result; None: the call's wall time."""
 
 
 def time_call(call: Callable[[], T]) -> tuple[T, float]:
-    """The call's result, and its wall time in seconds."""
+    """Seconds of wall time."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
 
 
 class PassClock:
-    """Milliseconds of passes since the last `take`, the LLM's and the SSMs' separately."""
+    """Milliseconds of passes since the last `take`."""
 
     def __init__(self) -> None:
         self._ms = {"llm": 0.0, "ssm": 0.0}
@@ -32,17 +32,16 @@ class PassClock:
         self._ms[role] += ms
 
     def take(self) -> dict[str, float]:
-        """Milliseconds by role; the counters restart at 0."""
+        """By role; the counters restart at 0."""
         times_ms, self._ms = self._ms, {"llm": 0.0, "ssm": 0.0}
         return times_ms
 
 
 @contextmanager
 def timing_passes(models: LoadedModels, clock: PassClock) -> Iterator[LoadedModels]:
-    """Within the block, `clock` counts the time of every pass of `models`, batched passes of
-    several SSMs included. For models on the CPU only: there a pass has ended when the call
-    returns."""
-    # A stack's passes are its own methods; several SSMs refer to one stack.
+    """`clock` counts the time of every pass of `models`. For models on the CPU only: there a pass
+    has ended when the call returns."""
+    # Several SSMs refer to one stack, whose passes are its own methods.
     stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
     roles: list[tuple[Any, str]] = [(models.llm, "llm")]
     roles += [(one, "ssm") for one in (*models.ssms.values(), *stacks.values())]
@@ -73,6 +72,5 @@ def _seconds_of_passes(drafted: Any) -> float:
     return float(sum(end - start for start, end in drafted.passes))
 
 
-# The timed methods. `forward` is a pass, whose whole time counts. `drafts` is a compiled draft, of
-# which only the time of its passes counts.
+# `forward` is a pass. `drafts` is a compiled draft, of which only the time of its passes counts.
 METHODS = MappingProxyType({"forward": None, "drafts": _seconds_of_passes})

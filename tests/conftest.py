@@ -1,7 +1,7 @@
 """Shared by all tests: one torch thread, full float32 precision, no network, a limit on CPU time.
 
-Tests without a tier marker are the first tier, which a person runs while working. A test of
-this tier that takes more CPU time than CPU_LIMIT_S fails: make it smaller, or mark it `nightly`.
+Tests without a tier marker are the first tier. There a test that takes more CPU time than
+CPU_LIMIT_S fails: make it smaller, or mark it `nightly`.
 """
 
 from __future__ import annotations
@@ -22,24 +22,22 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-# Other workers and later runs find in this folder what one worker has compiled.
+# Other workers and later runs use what one worker has compiled.
 CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "numba"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))
 
-# The time of one example depends on how busy the machine is.
+# An example's time depends on how busy the machine is.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
-# Enough for work that takes three seconds on a quiet machine. CPU time excludes other processes.
-# But other processes use the same caches and memory, so the same work may take up to 1.6 times as
-# much CPU time.
+# A busy machine needs this for work of three CPU seconds: processes share caches and memory.
 CPU_LIMIT_S = 5.0
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _pinned_arithmetic() -> None:
-    """The arithmetic of the exactness laws: one thread, full float32 precision, no TF32."""
+    """One thread, full float32 precision, no TF32."""
     import torch
 
     torch.set_num_threads(1)
@@ -50,9 +48,8 @@ def _pinned_arithmetic() -> None:
 
 @pytest.fixture(scope="session")
 def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
-    """An engine of the bundled models in float32. Each worker loads it once, before the first test
-    that uses it, so that no test's time includes the loading. Other engines over the same LLM do
-    not time its passes again."""
+    """The bundled models in float32, loaded once per worker. Other engines over the same LLM do not
+    time its passes again."""
     from core.speculation_length.cost_model import ledger
     from tests.laws.runs import bundled_engine
 
@@ -67,8 +64,7 @@ def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def trees() -> None:
-    """Parses all source files, once per worker and before the first test that reads all files. So
-    no test's time includes the parsing."""
+    """Parses all source files once per worker."""
     from tests.source import sources, tree_of
 
     for path in sources():
@@ -79,9 +75,9 @@ def trees() -> None:
 def _no_drafter_is_lost(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A run continues without a drafter that failed, with the same text, so faults in drafters
-    would go unnoticed. A test in which a drafter is meant to fail is marked `loses_drafters`; in a
-    SYNTHETIC run the error has a type of its own."""
+    """A run continues without a drafter that failed: faults in drafters would go unnoticed. Mark
+    tests in which a drafter is meant to fail `loses_drafters`. A SyntheticFailure is always
+    allowed."""
     from core.engine.round_state import ActiveRequest
     from tests.synthetic import SyntheticFailure
 
@@ -99,15 +95,14 @@ def _no_drafter_is_lost(
 
 # -- files of a tier --
 
-# These tiers are run by `-m NAME`, one tier after the other: nightly tests add network interfaces,
-# which makes Chromium end all its requests.
+# Run by `-m NAME`, one tier after the other: nightly tests add network interfaces, which makes
+# Chromium end all its requests.
 TIERS = ("browser", "nightly")
 
 
 @cache
 def marks_tier(tier: str, file: Path) -> bool:
-    """Whether a file of tests, or a conftest.py in one of its folders, marks tests as belonging to
-    this tier."""
+    """Whether a file of tests, or a conftest.py in its folders, marks tests of this tier."""
     folders = file.parents[: file.parents.index(Path(__file__).parent)]
     files = (file, *(conftest for one in folders if (conftest := one / "conftest.py").is_file()))
     mark = re.compile(rf"\bmark\.{tier}\b|\.add_marker\(\"{tier}\"\)")
@@ -115,8 +110,7 @@ def marks_tier(tier: str, file: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """For the second and third tier, only files that mark tests of this tier are imported:
-    importing all files takes a worker 16 s of CPU time."""
+    """Imports only files that mark tests of the tier: imports take long."""
     tier = config.getoption("markexpr")
     if tier not in TIERS or collection_path.suffix != ".py":
         return None
@@ -124,8 +118,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def check_tiers(items: Iterable[pytest.Item]) -> None:
-    """Raises UsageError if a tier would miss one of its tests. Only the first tier finds such
-    tests, since it imports all files."""
+    """Raises UsageError if a tier would miss one of its tests."""
     for item in items:
         for tier in TIERS:
             if item.get_closest_marker(tier) and not marks_tier(tier, item.path):
@@ -137,11 +130,10 @@ def check_tiers(items: Iterable[pytest.Item]) -> None:
 
 # -- order --
 
-# The first file compiles every variant of the model pass, which takes a minute if nothing is
-# cached. The other files here need no variant. Otherwise several workers would compile the same
-# variants.
+# The first file compiles every variant of the model pass. Otherwise several workers would compile
+# the same variants.
 FIRST = ("core/models/native/test_forward.py", "storage", "lab")
-# One worker runs a whole file. If a long file began last, the other workers would wait for its end.
+# One worker runs a whole file: if a long file began last, the other workers would wait.
 LONGEST = {
     "nightly": (
         "laws/test_law1_smollm2.py",
@@ -164,7 +156,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def rank(item: pytest.Item) -> tuple[int, int]:
         within = (i for i, at in enumerate(places) if item.path.is_relative_to(at))
-        # In the second and third tier larger files tend to run longer, so they begin first.
+        # Larger files tend to run longer.
         return next(within, len(places)), -item.path.stat().st_size if tier in TIERS else 0
 
     items.sort(key=rank)
@@ -172,8 +164,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 # -- garbage --
 
-# A worker holds millions of objects. Each swap of models collects garbage, which takes a second of
-# CPU time if all objects are examined. So the objects that outlive a file of tests are frozen.
+# A worker holds millions of objects, and each swap of models collects garbage. Objects that outlive
+# a file of tests are frozen: they are not examined again.
 
 
 def pytest_collection_finish() -> None:
@@ -193,8 +185,7 @@ def pytest_runtest_teardown(
 
 
 def cpu_s() -> float:
-    """CPU seconds so far: of all threads of this process, and of the ended processes that it waited
-    for."""
+    """CPU seconds of this process and of the ended processes that it waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -203,8 +194,7 @@ def cpu_s() -> float:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     from numba.core.event import install_timer
 
-    # What numba compiles is kept for later runs, so the compilation does not count as time of the
-    # test.
+    # Compiled code is kept for later runs: its time does not count.
     compiled: list[float] = []
     start = cpu_s()
     with install_timer("numba:compile", compiled.append):

@@ -1,8 +1,4 @@
-"""Small stand-ins for tests: tiny random models, a word tokenizer, and models that are tables.
-
-A `TableModel` is a LanguageModel that takes its distributions from a function. With it the
-production drafters, rules and engine run unchanged on a vocabulary of a few tokens.
-"""
+"""Tiny random models, a word tokenizer, and models that are tables."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -76,11 +72,9 @@ def tiny_module(
     halved: bool = False,
     **changes: Any,
 ) -> Any:
-    """A tiny random causal LM in eval mode, without an end-of-text token.
-
-    `family`: a key of FAMILIES or a model type of transformers. `halved`: weights are rounded to
-    bfloat16, but stored in `dtype`. `changes` override fields of the model's config.
-    """
+    """A tiny random causal LM in eval mode, without an end-of-text token. `family`: a key of
+    FAMILIES or a model type of transformers. `halved`: weights are rounded to bfloat16, but stored
+    in `dtype`. `changes` override fields of the model's config."""
     settings = {
         "vocab_size": VOCAB,
         "bos_token_id": 1,
@@ -102,8 +96,7 @@ def tiny_module(
 
 
 def perturb(module: Any, scale: float, seed: int = 0) -> Any:
-    """A copy of a model with noise on every weight, as a drafter whose tokens are sometimes
-    right."""
+    """Noise on every weight: a drafter that is sometimes right."""
     generator = torch.Generator().manual_seed(seed)
     copy = type(module)(module.config).to(next(module.parameters()).dtype)
     copy.load_state_dict(module.state_dict())
@@ -115,7 +108,6 @@ def perturb(module: Any, scale: float, seed: int = 0) -> Any:
 
 
 def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -> ModelInfo:
-    """The ModelInfo that the loader would give a module."""
     parameter = next(module.parameters())
     return ModelInfo(
         name=name, role=role, parameters=sum(p.numel() for p in module.parameters()),
@@ -126,7 +118,7 @@ def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -
 
 
 def with_narrow_head(module: Any, size: int = 40) -> Any:
-    """Narrows the model's head to the first `size` tokens, in place. Returns the model."""
+    """Narrows the head to the first `size` tokens, in place."""
     module.config.draft_vocab_size = size
     narrow_head(module)
     return module
@@ -135,7 +127,7 @@ def with_narrow_head(module: Any, size: int = 40) -> Any:
 def loaded_modules(
     llm: Any, ssms: Sequence[Any] = (), eos_ids: tuple[int, ...] = (), context: int = CONTEXT
 ) -> LoadedModels:
-    """Modules as the loader returns them, after its check that tree passes are exact."""
+    """Checks that tree passes are exact, as the loader does."""
     small: dict[str, LanguageModel] = {
         f"ssm-{i}": checked_model(ssm, info_of(ssm, f"ssm-{i}", "ssm", context))
         for i, ssm in enumerate(ssms)
@@ -145,7 +137,7 @@ def loaded_modules(
 
 
 def word_tokenizer(size: int = VOCAB) -> Any:
-    """Token i is the word `w<i>`; words are separated by spaces."""
+    """Token i is the word `w<i>`."""
     core = Tokenizer(models.WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.Fuse()
@@ -155,7 +147,7 @@ def word_tokenizer(size: int = VOCAB) -> Any:
 def note_results(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, value_of: Callable[[Any], Any]
 ) -> list[Any]:
-    """A list to which each later call of `owner.name` appends `value_of(result)`."""
+    """Each later call of `owner.name` appends `value_of(result)` to the list."""
     values: list[Any] = []
     original = getattr(owner, name)
 
@@ -169,7 +161,7 @@ def note_results(
 
 
 class NoText:
-    """A Detokenizer (core.models.detokenize) without texts, for tests of token ids alone."""
+    """A Detokenizer without texts, for tests of token ids alone."""
 
     def push(self, token_id: int) -> str:
         return ""
@@ -185,8 +177,7 @@ def sequence_of(
     noise: Noise | None = None,
     **fields: Any,
 ) -> TokenSequence:
-    """A sequence as `Engine.prepare` makes it, with `auto` resolved. `fields` set or override the
-    sequence's other fields."""
+    """`auto` is resolved. `fields` set or override the sequence's other fields."""
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return TokenSequence(
@@ -197,15 +188,15 @@ def sequence_of(
 
 
 Table = Callable[[tuple[int, ...]], Sequence[float]]
-"""Maps the context (all token ids) to the probabilities of the next token."""
+"""From all token ids of the context to the probabilities of the next token."""
 
 
 def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3) -> Table:
-    """Random distributions, one for each sequence of the last `memory` tokens."""
+    """One distribution for each sequence of the last `memory` tokens."""
     return lambda context: _random_entry(vocab, seed, sharpness, context[-memory:])
 
 
-# Cached, because most tests make tables of the same few seeds.
+# Most tests make tables of the same few seeds.
 @lru_cache(maxsize=1 << 16)
 def _random_entry(
     vocab: int, seed: int, sharpness: float, last: tuple[int, ...]
@@ -249,7 +240,7 @@ def loaded_tables(
     eos_ids: tuple[int, ...] = (),
     counts: np.ndarray | None = None,
 ) -> LoadedModels:
-    """Tables in place of loaded models; each SSM has the name of its table."""
+    """Tables in place of loaded models; SSMs have the names of their tables."""
     small: dict[str, LanguageModel] = {ssm.info.name: ssm for ssm in ssms}
     tokenizer = word_tokenizer(llm.vocab_size)
     return LoadedModels(llm, small, tokenizer, eos_ids, counts=counts, templates=shared_templates())
@@ -257,6 +248,5 @@ def loaded_tables(
 
 @cache
 def shared_templates() -> TemplateProcess:
-    """One process for all tests that only render chat templates, since it takes a second to
-    start."""
+    """One process for tests that only render chat templates: its start takes a second."""
     return TemplateProcess()

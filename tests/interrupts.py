@@ -1,9 +1,9 @@
-"""Makes a child process handle SIGINT, however the tests were started."""
+"""Lets a child process handle SIGINT."""
 
 import signal
 
 
 def hear_interrupts() -> None:
-    """For `preexec_fn`: restores the default handler of SIGINT. A shell lets programs that it
-    starts in the background ignore SIGINT, and their child processes would ignore SIGINT too."""
+    """For `preexec_fn`. Programs that a shell starts in the background ignore SIGINT, and their
+    child processes would ignore it too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -7,7 +7,7 @@ from core.engine.overlap import DraftThread, Job
 
 
 class DoneAfter:
-    """A CancelSignal whose `is_set` is false in the first `checks` calls, then true."""
+    """`is_set` is false in the first `checks` calls, then true."""
 
     def __init__(self, checks: int) -> None:
         self._left = checks
@@ -19,7 +19,7 @@ class DoneAfter:
 
 class PunctualLane(DraftThread):
     """Runs its jobs in the caller's thread, before the LLM's pass. All jobs together may check
-    `checks` times whether the pass has ended; later checks answer that it has."""
+    `checks` times whether the pass has ended. Later checks answer yes."""
 
     def __init__(self, checks: int = 999) -> None:
         super().__init__()

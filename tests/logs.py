@@ -1,5 +1,5 @@
-"""Empty run logs. Migrating a new file step by step takes longer than most tests, so tests of a
-log's content copy a migrated file. Tests of migrations make their own files."""
+"""Empty run logs. Tests of a log's content copy a migrated file: the migration of a new file takes
+longer than most tests."""
 
 from functools import cache
 from pathlib import Path
@@ -9,7 +9,7 @@ from storage import RunStore
 
 
 def log_at(path: Path) -> Path:
-    """The path of a log; creates an empty one if there is none."""
+    """Creates an empty log if there is none."""
     if not path.exists():
         path.write_bytes(_empty())
     return path

@@ -1,5 +1,5 @@
-"""SmolLM2 for tests, downloaded once into this machine's cache. If SmolLM2 can be neither found nor
-downloaded, its tests are skipped with the reason; with REQUIRE_SMOLLM2=1 they fail."""
+"""SmolLM2 for tests, downloaded once into this machine's cache. Without SmolLM2, its tests are
+skipped with the reason; with REQUIRE_SMOLLM2=1 they fail."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def _source() -> ModelSource | ModelLoadError:
 
 
 def smollm2() -> ModelSource:
-    """Where SmolLM2 is: a hub id or a GGUF file. Skips the test if it can be neither found nor
-    downloaded."""
+    """A hub id or a GGUF file."""
     result = _source()
     if isinstance(result, ModelLoadError):
         _missing(str(result))
@@ -46,6 +45,6 @@ def _missing(reason: str) -> NoReturn:
 
 
 def chat_prompts() -> tuple[str, ...]:
-    """The forty development prompts of chats, ordered so that the domains alternate."""
+    """Development prompts of chats; the domains alternate."""
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     return tuple(texts[i * 8 % 40 + i // 5] for i in range(len(texts)))

@@ -1,4 +1,4 @@
-"""The project's source as text: files, syntax trees, and what each file imports."""
+"""The project's source: files, syntax trees, and imports."""
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,7 @@ PACKAGES = ("core", "storage", "ui", "lab", "bench", "zoo")
 
 
 def sources(*packages: str) -> list[Path]:
-    """Every Python file of the packages, by default of PACKAGES."""
+    """Python files of the packages, by default of PACKAGES."""
     return [p for name in packages or PACKAGES for p in sorted((ROOT / name).rglob("*.py"))]
 
 
@@ -20,10 +20,10 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Every statement below `node`. Expressions, which are most of a tree, are skipped."""
+    """Expressions, which are most of a tree, are skipped."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(node, field, ())
-        # The `body` of a conditional expression or a lambda is not a list of statements.
+        # In a conditional expression or a lambda, `body` is no list.
         for child in inner if isinstance(inner, list) else ():
             yield child
             yield from statements(child)
@@ -31,10 +31,8 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 @cache
 def imports_of(path: Path) -> frozenset[str]:
-    """Every module that is imported anywhere in a file. `from core.trees import verify` gives both
-    `core.trees` and `core.trees.verify`.
-
-    A relative import is given as it is written, with its dots.
+    """Modules that are imported anywhere in a file. `from core.trees import verify` gives both
+    `core.trees` and `core.trees.verify`. A relative import keeps its dots.
     """
     results: set[str] = set()
     for node in statements(tree_of(path)):
@@ -70,7 +68,7 @@ def module_name(path: Path) -> str:
 
 
 def offenders(paths: Iterable[Path], rule: Callable[[Path], Iterator[str]]) -> list[str]:
-    """Every offence against a rule, with its file, so that one run of a test names all of them."""
+    """All offences against a rule, by file."""
     return [f"{relative(path)}: {why}" for path in paths for why in rule(path)]
 
 

@@ -1,4 +1,4 @@
-"""The tables of mechanisms and of figures in docs/guide.md are generated from their records.
+"""The tables in docs/guide.md are generated from their records.
 
 `python -m tests.test_guide` writes them anew.
 """
@@ -45,7 +45,7 @@ TABLES = {"mechanisms": mechanisms_table(REGISTRIES), "figures": figures_table()
 
 
 def block_of(name: str) -> re.Pattern[str]:
-    """Matches the text between the two comments of a table."""
+    """The text between a table's two comments."""
     return re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- end of {name} -->)", re.DOTALL)
 
 

@@ -1,7 +1,7 @@
 """Importing a file has no side effect, and no file keeps mutable state at module level.
 
-The tests read only the syntax: at module level a file calls only functions that make a value, and
-it binds no list or dict that it changes later. Each test reports every offender.
+Only the syntax is read: at module level a file calls only functions that make a value, and binds no
+list or dict that it changes later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("trees")
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
 MUTATORS = ("append", "add", "update", "pop", "popitem", "setdefault", "extend", "clear", "insert")
 MUTATORS += ("remove", "discard", "sort", "reverse")
-# Calls at module level that make a value and change nothing.
+# Calls that make a value and change nothing.
 HARMLESS = {
     "dataclasses.fields", "logging.getLogger", "re.escape", "str.maketrans", "MappingProxyType",
     "types.MappingProxyType", "TypeVar", "ParamSpec", "frozenset", "tuple", "re.compile", "Path",
@@ -31,8 +31,8 @@ BROAD = ("", "Exception", "BaseException")
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Module-level statements, including those within `if` and `try`. Those in `except` blocks and
-    those under a guard (`is_guard`) are left out."""
+    """Module-level statements, also within `if` and `try`, but not in `except` blocks and under a
+    guard (`is_guard`)."""
     for node in body:
         if isinstance(node, ast.If):
             if not is_guard(node.test):
@@ -47,11 +47,11 @@ def is_guard(test: ast.expr) -> bool:
     return "__name__" in ast.unparse(test) or "TYPE_CHECKING" in ast.unparse(test)
 
 
-# -- the rules: each yields the offences in one syntax tree --
+# -- the rules, each for one syntax tree --
 
 
 def side_effects(tree: ast.Module) -> Iterator[str]:
-    # Functions of the same file may build its constants.
+    # These functions may build constants.
     local = frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
     for node in statements(tree.body):
         if isinstance(node, (*DEFINITIONS, ast.Pass, ast.Assert)):
@@ -64,7 +64,7 @@ def side_effects(tree: ast.Module) -> Iterator[str]:
             yield from unknown_calls(node.value, local)
             filled = getattr(node.value, "elts", None) or getattr(node.value, "keys", None)
             if isinstance(node.value, (ast.List, ast.Dict)) and not filled:
-                # An empty list or dict at module level can only be there to be filled.
+                # It is there to be filled.
                 yield f"line {node.value.lineno}: state to be filled"
 
 
@@ -73,14 +73,14 @@ def unknown_calls(value: ast.expr, local: frozenset[str]) -> Iterator[str]:
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             is_class = name[:1].isupper() and "." not in name
-            # A method of a literal or of a path: `(...).resolve()`, `"...".split()`.
+            # Of a literal or of a path: `(...).resolve()`, `"...".split()`.
             is_method = isinstance(node.func, ast.Attribute) and node.func.attr in HARMLESS_METHODS
             if not (name in HARMLESS or name in local or is_class or is_method):
                 yield f"line {node.lineno}: calls {name}"
 
 
 def mutable_names(tree: ast.Module) -> set[str]:
-    """The names of lists, dicts and sets that are bound at module level, except `__all__`."""
+    """Bound at module level, except `__all__`."""
     names: set[str] = set()
     for node in statements(tree.body):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, MUTABLE):
@@ -105,7 +105,7 @@ def changed_state(tree: ast.Module) -> Iterator[str]:
 
 
 def mutable_constants(tree: ast.Module) -> Iterator[str]:
-    """In core, which many callers share, even a constant must be immutable."""
+    """Many callers share core: there constants must be immutable."""
     yield from (f"{name} can be changed" for name in sorted(mutable_names(tree)))
 
 
@@ -155,7 +155,7 @@ def test_core_and_storage_have_no_broad_except() -> None:
     assert not faults, report(faults)
 
 
-# -- controls: each rule reports its offences, and nothing else --
+# -- controls --
 
 OFFENDING = {
     side_effects: (

@@ -1,7 +1,5 @@
 """Which imports are allowed between packages and between parts of core. `__all__` names the public
 names of a module.
-
-Most tests only read the source. Each test reports every offender.
 """
 
 import ast
@@ -29,7 +27,7 @@ OURS = ("core", "storage", "ui", "lab", "bench", "zoo", "bundled", "tests", "app
 
 pytestmark = pytest.mark.usefixtures("trees")
 
-# Which of our packages each package may import, in addition to itself. `app.py` imports everything.
+# In addition to the package itself.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "core": (),
     "storage": ("core.events", "core.config", "core.metrics", "core.errors"),
@@ -38,7 +36,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench": ("core", "lab"),
     "zoo": ("core", "lab.figures"),
 }
-# In bench, only the folder PAGE may import `ui`, and only PAGE and SESSIONS may import `storage`.
+# In bench, PAGE may import `ui` and `storage`, SESSIONS may import `storage`.
 PAGE = "bench/page/"
 SESSIONS = ("bench/sessions_log", "bench/suites/sessions")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
@@ -48,7 +46,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "storage": ("gradio", "plotly", "torch", "transformers"),
     "ui": ("sqlite_utils", "sqlite3"),
 }
-# A module of core may import only its own layer and earlier layers.
+# A module of core imports its own layer and earlier layers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "plurals"),
     ("config", "events", "metrics"),
@@ -86,7 +84,7 @@ def forbidden_imports(path: Path) -> Iterator[str]:
     if relative(path).startswith(SESSIONS):
         allowed += ("storage",)
     for module in sorted(imports_of(path)):
-        # `import core` is needed to import core.events.
+        # core.events needs `import core`.
         above = any(one.startswith(f"{module}.") for one in allowed)
         ours = within(module, OURS) and not within(module, allowed) and not above
         if ours or module.startswith(".") or within(module, FORBIDDEN.get(package, ())):
@@ -94,7 +92,7 @@ def forbidden_imports(path: Path) -> Iterator[str]:
 
 
 def test_packages_import_only_what_is_allowed() -> None:
-    """Checks all packages except the tests and app.py. Imports must be absolute."""
+    """The tests and app.py are not checked. Imports must be absolute."""
     faults = offenders(sources(*ALLOWED), forbidden_imports)
     assert not faults, report(faults)
 
@@ -103,7 +101,7 @@ def test_packages_import_only_what_is_allowed() -> None:
 
 
 def layer_of(part: str) -> int:
-    """The index of the layer that `part` is in; -1 if there is none."""
+    """-1: there is no layer."""
     return next((number for number, layer in enumerate(LAYERS) if part in layer), -1)
 
 
@@ -140,7 +138,7 @@ def test_parts_of_core_do_not_import_what_is_forbidden_to_them() -> None:
 
 
 def test_core_cuda_is_imported_by_the_engine_alone() -> None:
-    """The engine builds the DeviceRound. No other module outside core/cuda imports core.cuda."""
+    """The engine builds the DeviceRound."""
     importers = {
         relative(path)
         for package in ALLOWED
@@ -152,7 +150,7 @@ def test_core_cuda_is_imported_by_the_engine_alone() -> None:
 
 
 def cycles(graph: Mapping[str, frozenset[str]]) -> list[str]:
-    """Cycles found by depth-first walks from every module: at least one cycle if there is any."""
+    """Found by depth-first walks from every module: at least one cycle if there is any."""
     done: set[str] = set()
     results: list[str] = []
 
@@ -187,13 +185,13 @@ def test_modules_of_core_do_not_import_each_other_in_a_cycle() -> None:
 
 @pytest.fixture(scope="module")
 def modules() -> dict[Path, ModuleType]:
-    """Every module of core, imported, except `__main__`, which would run."""
+    """Without `__main__`, which would run."""
     paths = [path for path in sources("core") if path.name != "__main__.py"]
     return {path: importlib.import_module(module_name(path)) for path in paths}
 
 
 def public_names(path: Path) -> set[str]:
-    """Functions and classes that a module defines, without a leading underscore."""
+    """Functions and classes without a leading underscore."""
     kinds = (ast.FunctionDef, ast.ClassDef)
     names = {node.name for node in tree_of(path).body if isinstance(node, kinds)}
     return {name for name in names if not name.startswith("_")}
@@ -216,8 +214,7 @@ def test_modules_with_public_names_have_a_valid_dunder_all(modules: dict[Path, M
 
 
 def test_modules_of_core_import_only_public_names(modules: dict[Path, ModuleType]) -> None:
-    """From another module or package of core, a module imports only modules and names in
-    `__all__`."""
+    """From other modules or packages of core."""
     public = {module.__name__: getattr(module, "__all__", ()) for module in modules.values()}
 
     def rule(path: Path) -> Iterator[str]:

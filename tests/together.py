@@ -1,4 +1,4 @@
-"""Makes runs whose SSMs draft in one pass from SYNTHETIC runs whose SSMs draft in turn."""
+"""SYNTHETIC runs whose SSMs draft in one pass, from runs whose SSMs draft in turn."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,9 +9,8 @@ MADE_AT_ONCE = ("catch_up", "draft")
 
 
 def share_passes(events: Sequence[Event]) -> list[Event]:
-    """The same run, except that in each round all n SSMs draft in the same passes. Their spans
-    overlap fully, each with a share of 1 / n. The shared passes take as long as the separate passes
-    took one after another."""
+    """In each round all n SSMs draft in the same passes. Their spans overlap fully, each with a
+    share of 1 / n."""
     return [_share_pass(event) for event in events]
 
 

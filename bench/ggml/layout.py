@@ -35,9 +35,9 @@ LAYER = "model.layers."
 
 
 def header_of(module: Any) -> dict[str, Any]:
-    """The sizes and constants of a transformers module, named like GGUFWriter's `add_` methods.
-    Raises UnsupportedModelError for an architecture that is not in KINDS, and for a rotary
-    embedding, an activation or a sliding window that a plain Llama does not have."""
+    """Sizes and constants, named like GGUFWriter's `add_` methods. Raises UnsupportedModelError for
+    an architecture that is not in KINDS, and for a rotary embedding, an activation or a sliding
+    window that a plain Llama does not have."""
     kind, config = type(module).__name__, module.config
     if kind not in KINDS:
         raise UnsupportedModelError(
@@ -74,14 +74,14 @@ def header_of(module: Any) -> dict[str, Any]:
 
 
 def ends_of(module: Any) -> frozenset[int]:
-    """The tokens that end a text."""
+    """The ids of the tokens that end a text."""
     ends = module.generation_config.eos_token_id
     return frozenset((ends,) if isinstance(ends, int) else ends or ())
 
 
 def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields every weight with llama.cpp's name, in the module's dtype but norms in float32. A tied
-    head is left out. Raises UnsupportedModelError for a weight that a plain Llama does not have."""
+    """Every weight with llama.cpp's name, in the module's dtype but norms in float32. A tied head
+    is left out. Raises UnsupportedModelError for a weight that a plain Llama does not have."""
     for name, parameter in module.named_parameters():
         llama_cpp_name, weight = _llama_cpp_name(name), parameter.detach()
         if llama_cpp_name.endswith("attn_q.weight"):
@@ -112,12 +112,10 @@ def _llama_cpp_name(name: str) -> str:
 
 
 def write_gguf(module: Any, path: Path) -> dict[str, Any]:
-    """Writes a transformers module, not quantized, and returns the file's header. The file has the
-    vocabulary's size but no tokens, since callers use token ids only.
-
-    Raises ImportError without the package, UnsupportedModelError for a model that is no plain
-    Llama, OSError if the file cannot be written.
-    """
+    """Writes a transformers module, not quantized, and returns the file's header. The file has no
+    tokens: callers use token ids only. Raises ImportError without the package,
+    UnsupportedModelError for a model that is no plain Llama, OSError if the file cannot be
+    written."""
     gguf: Any = importlib.import_module("gguf")
     header = header_of(module)
     writer = gguf.GGUFWriter(path, ARCHITECTURE)

@@ -1,8 +1,4 @@
-"""llama.cpp with the same weights, threads and token ids, through the package llama-cpp-python:
-plain decoding, its prompt lookup, and its speculation with a small draft model.
-
-llama.cpp loads its weights from a file, so that its results do not depend on this project's code.
-"""
+"""llama.cpp with the same weights, threads and token ids, through the package llama-cpp-python."""
 
 from __future__ import annotations
 
@@ -74,14 +70,13 @@ class LlamaCpp:
         seed: int = 0,
         drafting: Drafting | None = None,
     ) -> list[int]:
-        """The new token ids, an end-of-text token included; the KV cache begins empty. Above
-        temperature 0 llama.cpp's own sampler draws the ids, so texts differ from this engine's."""
+        """New token ids, an end-of-text token included."""
         llama = self._plain if drafting is None else self._with_all_logits
         llama.draft_model = drafting
         llama.reset()  # empties the KV cache
         llama.set_seed(seed)
         ids: list[int] = []
-        # No sampling filters, as with the other contestants: all sample from the same distribution.
+        # All contestants sample from the same distribution.
         for token in llama.generate(
             list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         ):
@@ -100,7 +95,7 @@ class LlamaCpp:
         return DraftModel(self._assistants[name], count)
 
     def _open(self, path: Path, header: dict[str, Any], module: Any, **options: Any) -> Any:
-        # KV cache in float32 for float32 models; otherwise float16, llama.cpp's default.
+        # float16 is llama.cpp's default.
         is_float32 = next(module.parameters()).dtype == torch.float32
         kind = self._package.GGML_TYPE_F32 if is_float32 else self._package.GGML_TYPE_F16
         options |= {"n_ctx": header["context_length"], "n_gpu_layers": 0, "verbose": False}
@@ -109,8 +104,8 @@ class LlamaCpp:
 
 
 class DraftModel:
-    """A small model as llama-cpp-python's draft model: returns its likeliest next tokens. The KV
-    cache of the text's unchanged beginning is reused from call to call."""
+    """A small model as llama-cpp-python's draft model. The KV cache of the text's unchanged
+    beginning is reused."""
 
     def __init__(self, llama: Any, count: int) -> None:
         self._llama = llama
@@ -136,9 +131,8 @@ def is_installed() -> bool:
 def load_llama_cpp(
     module: Any, assistants: Mapping[str, Any], file: Path | None = None
 ) -> tuple[LlamaCpp | None, str]:
-    """Returns llama.cpp with the weights of transformers modules and torch's number of threads, and
-    a sentence with its version. If it cannot be loaded, returns None and a sentence with the
-    reason. `file`: see LlamaCpp."""
+    """Returns llama.cpp and a sentence with its version. If it cannot be loaded, returns None and a
+    sentence with the reason. `file`: see LlamaCpp."""
     if not is_installed():
         return None, f"llama.cpp did not compete: it is not installed (`{COMMAND}`)."
     try:

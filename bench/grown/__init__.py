@@ -1,2 +1,2 @@
 """Grown models: function-preserving enlargements with the cost of a large model and the text of the
-small one. They are artificial, and wherever one is used, it is labelled `grown`."""
+small one."""

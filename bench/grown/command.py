@@ -1,6 +1,4 @@
-"""`python -m bench grow`: writes grown models (see `bench.grown.module`) as folders that load like
-any other model. All sizes are decided from configurations.
-"""
+"""`python -m bench grow`: writes grown models (see `bench.grown.module`) as model folders."""
 
 from __future__ import annotations
 
@@ -26,18 +24,17 @@ from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-# A grown SSM has at least 1 / LEAST_SHARE of the LLM's parameters. SpecInfer's pair of 7 B and 68 M
-# has about that ratio. A smaller SSM would cost less than real SSMs do.
+# A grown SSM has at least 1 / LEAST_SHARE of the LLM's parameters: about the ratio of SpecInfer's
+# pair of 7 B and 68 M.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthRequest:
-    """Which models to grow, and to which sizes. `llm`, `ssms`: names as in `load_models`. `params`:
-    the number of parameters of the grown LLM. `ssm_params`: the number of parameters of each grown
-    SSM; None: params / LEAST_SHARE; 0: SSMs are not grown. An SSM that already has at least that
-    many parameters is not grown."""
+    """`llm`, `ssms`: names as in `load_models`. `params`: the parameters of the grown LLM.
+    `ssm_params`: the parameters of each grown SSM; None: params / LEAST_SHARE; 0: SSMs are not
+    grown. An SSM with at least `ssm_params` parameters is not grown."""
 
     params: int
     ssm_params: int | None = None
@@ -61,14 +58,14 @@ class GrowthRequest:
 
     @property
     def of_ssms(self) -> int:
-        """The number of parameters to which SSMs are grown; 0: SSMs are not grown."""
+        """0: SSMs are not grown."""
         return self.params // LEAST_SHARE if self.ssm_params is None else self.ssm_params
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model in `folder`, called `source`, to be grown by `plan`; without a plan it is used
-    unchanged. `target_params`: the requested number of parameters."""
+    """A model in `folder`, called `source`. `plan` None: the model is used unchanged.
+    `target_params`: the requested number of parameters."""
 
     folder: Path
     source: str
@@ -77,13 +74,12 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The source's name, with `-grown-SIZE` if it is grown."""
         return f"{self.source}-grown-{short(self.target_params)}" if self.plan else self.source
 
 
 @dataclass(frozen=True, slots=True)
 class GrownFamily:
-    """The models of a GrowthRequest; no two have the same name."""
+    """No two models have the same name."""
 
     request: GrowthRequest
     llm: Member
@@ -96,8 +92,7 @@ class GrownFamily:
 
 
 def family_of(request: GrowthRequest) -> GrownFamily:
-    """The models of `request`, with their plans. Reads configurations only, no weights; but a GGUF
-    file is converted and a missing `smollm2` downloaded first. Raises ConfigError, ModelLoadError,
+    """May convert a GGUF file and download `smollm2`. Raises ConfigError, ModelLoadError,
     UnsupportedModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
     sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
@@ -174,8 +169,7 @@ def grow_parser() -> Parser:
 
 
 def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
-    """Grows the models. Returns lines to print: what the models are, and a command that runs
-    them."""
+    """Returns lines to print."""
     request = GrowthRequest(
         params=arguments.params,
         ssm_params=arguments.ssm_params,
@@ -196,9 +190,8 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
 
 
 def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
-    """Writes the grown models that are missing in `out`. Returns each member's folder: a folder in
-    `out` if the member is grown, else the source's folder. Checks memory and disk before anything
-    is written."""
+    """Writes the missing models. Returns each member's folder. Checks memory and disk before
+    anything is written."""
     request = family.request
     dtype = DTYPES[request.dtype]
     folders = [out / one.name if one.plan else one.folder for one in family.members]
@@ -237,8 +230,8 @@ def _write(member: Member, folder: Path, recipe: GrowthRecipe, say: Say) -> None
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Token ids of TEXTS prompts, and a text of random token ids. The random text is needed because
-    the folder's tokenizer may map every word of the prompts to its unknown token."""
+    """Token ids of at most TEXTS prompts, and of one random text: the tokenizer may map every word
+    of the prompts to its unknown token."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
     prompts = take_round_robin(load_prompts(), TEXTS)

@@ -1,5 +1,4 @@
-"""The manifest and the model card of a grown model. The manifest stores how the model was grown and
-how much its logits differ from the small model's."""
+"""The manifest and the model card of a grown model."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ from core.errors import ConfigError, UnsupportedModelError
 from core.plurals import number_of
 
 # The largest allowed difference of logits: absolute for FULL_PRECISION dtypes, relative to the
-# largest absolute logit (at least 1) for 16-bit dtypes. Logits differ because the grown model adds
-# in another order and so rounds differently.
+# largest absolute logit (at least 1) for 16-bit dtypes. The grown model adds in another order.
 FULL_ALLOWED = 1e-3
 HALF_ALLOWED = 0.06
 FULL_PRECISION = (torch.float32, torch.float64)
@@ -27,9 +25,9 @@ FULL_PRECISION = (torch.float32, torch.float64)
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """A comparison over `tokens` positions. `difference`: the largest difference of logits;
-    `largest`: the small model's largest absolute logit; `same`: the number of positions at which
-    both models have the same likeliest token."""
+    """`tokens`: the compared positions. `difference`: the largest difference of logits; `largest`:
+    the small model's largest absolute logit; `same`: positions at which both models have the same
+    likeliest token."""
 
     difference: float
     largest: float
@@ -39,8 +37,7 @@ class Likeness:
 
 @torch.inference_mode()
 def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness:
-    """Compares both modules on the same texts (token ids), one pass for each text. The difference
-    is infinite if a logit of either module is not finite."""
+    """`texts`: token ids. The difference is infinite if a logit of either module is not finite."""
     difference = largest = 0.0
     tokens = same = 0
     for text in texts:
@@ -73,14 +70,14 @@ def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
 
 
 MANIFEST = "grown.json"
-# To be increased when weights are filled in another way, so that older folders are not reused.
+# Increased when weights are filled in another way: older folders are then not reused.
 FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthRecipe:
-    """Everything that determines the weights of a grown model. `source`: the small model's name;
-    `digest`: the `digest_of` the small model's folder."""
+    """What determines a grown model's weights. `source`: the small model's name; `digest`: the
+    `digest_of` its folder."""
 
     source: str
     digest: str
@@ -106,9 +103,7 @@ def write_manifest(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> No
 
 def holds_grown(folder: Path, recipe: GrowthRecipe) -> bool:
     """Whether the folder has a manifest with this recipe; False for an empty or missing folder.
-
-    Raises ConfigError for a folder with any other content, or if `folder` is a file.
-    """
+    Raises ConfigError for other content, or if `folder` is a file."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     try:
@@ -153,8 +148,7 @@ part; all other weights are dense.
 
 
 def digest_of(folder: Path) -> str:
-    """A digest of the names and contents of a model's weight files and config.json: 32 hex
-    digits."""
+    """Of the names and contents of weight files and config.json."""
     digest = hashlib.sha256()
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin"), folder / "config.json"]
     for path in sorted(files):

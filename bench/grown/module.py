@@ -3,25 +3,23 @@ tensor: a "grown" module has a larger shape and the small module's logits.
 
 These invariants imply equal logits:
 
-1. In the residual stream the first channels are the small model's and all others are zero. For
-   this, the new columns of the embedding and the new rows (outputs) of `o_proj` and `down_proj` are
-   zero.
+1. In the residual stream the first channels are the small model's and all others are zero: the
+   new columns of the embedding and the new rows (outputs) of `o_proj` and `down_proj` are zero.
 2. A norm sees a mean of squares that is 1 / factor of the small model's (factor: large hidden size
-   / small hidden size). The grown norm has eps / factor and weights times sqrt(1 / factor). So it
+   / small hidden size). The grown norm has eps / factor and weights times sqrt(1 / factor): it
    gives the small model's values in the old channels and zeros in the new channels. With a factor
    of 4^k both corrections are powers of two, which no dtype rounds.
-3. Every matrix has the small model's matrix as its upper left block, so old heads and old
-   feed-forward units compute the same values from the old channels. If a matrix reads the residual
-   stream, its new columns are multiplied by zeros, so they may have any values.
+3. Every matrix has the small model's matrix as its upper left block: old heads and old feed-forward
+   units compute the same values from the old channels. If a matrix reads the residual stream, its
+   new columns are multiplied by zeros.
 4. New heads and new feed-forward units compute random values from the old channels. The columns of
    `o_proj` and `down_proj` that would add these values to the residual stream are zero.
 5. A new layer computes everything and adds nothing: its `o_proj` and `down_proj` are zero.
-6. Qwen3's QK-norms use the same eps as the other norms, now eps / factor. So the weights of old
+6. Qwen3's QK-norms use the same eps as the other norms, now eps / factor. The weights of old
    queries and keys are multiplied by sqrt(1 / factor) too; a QK-norm cancels this scale.
 
-All other values of matrices are random, so that every product is dense. The zeros are written to
-memory: pages that were never written are all mapped to one physical page, which would be read too
-fast.
+All other values of matrices are random: every product is dense. The zeros are written to memory:
+unwritten pages are all mapped to one physical page, which would be read too fast.
 """
 
 from __future__ import annotations
@@ -41,15 +39,13 @@ ZERO = frozenset({"embed_tokens", "o_proj", "down_proj"})
 NORMS = frozenset({"input_layernorm", "post_attention_layernorm", "norm"})
 HEAD_NORMS = frozenset({"q_norm", "k_norm"})
 RANDOM = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"})
-# A model that can be grown has weights and biases of these modules and no others.
 OWNERS = ZERO | NORMS | HEAD_NORMS | RANDOM
 
 
 @dataclass(frozen=True, slots=True)
 class Filler:
     """Makes the tensors of a grown model on `device`. A tensor's random values depend on `seed` and
-    its name, not on the tensors before it, so a model written in parts equals a model made in
-    memory (on the same kind of device). `spread`: the standard deviation of random weights."""
+    its name, not on the tensors before it. `spread`: the standard deviation of random weights."""
 
     plan: GrowthPlan
     seed: int
@@ -59,8 +55,7 @@ class Filler:
 
     @torch.no_grad()
     def tensor(self, name: str, shape: torch.Size, old: torch.Tensor | None) -> torch.Tensor:
-        """The parameter `name` of this shape. `old`: the small model's parameter, None in a new
-        layer."""
+        """`old`: the small model's parameter, None in a new layer."""
         owner = name.split(".")[-2]
         weight = torch.empty(shape, dtype=self.dtype, device=self.device)
         if owner in ZERO:
@@ -72,7 +67,6 @@ class Filler:
         else:
             weight.normal_(0.0, self.spread, generator=self._generator(name))
         if old is not None:
-            # The upper left block is the small model's (invariants 1 to 4).
             block = tuple(slice(size) for size in old.shape)
             weight[block] = (old.float() * self._correction(owner)).to(weight)
         return weight
@@ -131,7 +125,7 @@ def _is_handled(name: str) -> bool:
 
 def meta_module(module: Any, plan: GrowthPlan, dtype: torch.dtype) -> Any:
     """The grown module with weights on the device `meta`. Its rotary embedding is a copy of the
-    small module's, so that old heads are rotated as before."""
+    small module's: old heads are rotated as before."""
     with torch.device("meta"):
         large = type(module)(_config(module, plan, dtype))
     large.tie_weights()
@@ -164,13 +158,11 @@ def parameter_shapes(large: Any) -> dict[str, torch.Size]:
 def tensors(
     module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields every parameter of the meta module `large`, made from `module`'s parameters.
-    Parameters are made one at a time, so that writing needs memory for the parameters of one file
-    only."""
+    """Yields the parameters of the meta module `large`, one at a time."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
-    # In the order of `parameter_shapes`, by which parameters are grouped into files.
+    # Parameters are grouped into files in the order of `parameter_shapes`.
     for name, shape in parameter_shapes(large).items():
         yield name, filler.tensor(name, shape, small.get(name))
 
@@ -178,8 +170,8 @@ def tensors(
 def grow_module(
     module: Any, plan: GrowthPlan, seed: int = 0, dtype: torch.dtype | None = None
 ) -> Any:
-    """A module of the plan's large shape with `module`'s logits, on the same device. `module` is
-    not changed; `dtype` None: `module`'s dtype."""
+    """A module of the plan's large shape with `module`'s logits, on the same device. `dtype` None:
+    `module`'s dtype."""
     dtype = dtype or next(module.parameters()).dtype
     large = meta_module(module, plan, dtype)
     for name, weight in tensors(module, large, plan, seed, dtype):

@@ -1,5 +1,4 @@
-"""The shape of a Llama-like model with its number of parameters (ModelShape), and the choice of a
-larger shape for a given number of parameters. Arithmetic only, no weights."""
+"""The shape of a Llama-like model, and the choice of a larger shape for a number of parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ TOLERANCE = 0.1
 FFN_MULTIPLE = 32
 # Bounds of feed-forward size / hidden size; Qwen2.5 has up to 5.4.
 MAX_FFN_RATIO, MIN_FFN_RATIO = 5.5, 0.5
-# Bounds of the search (added layers, factor of the hidden size), above all known dense models.
 MAX_EXTRA_LAYERS = 128
 MAX_FACTOR = 256
 
@@ -41,7 +39,7 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """The parameters of the whole model; a tied head counts once."""
+        """A tied head counts once."""
         embedding_and_head = self.vocabulary * self.hidden * (1 if self.tied else 2)
         last_norm = self.hidden
         return embedding_and_head + last_norm + self.layers * self._layer_parameters
@@ -65,15 +63,13 @@ class ModelShape:
 @dataclass(frozen=True, slots=True)
 class GrowthPlan:
     """The shapes before and after. The hidden size and the numbers of heads and of KV heads grow by
-    the same integer factor. So the size and rotation of a head stay the same, and so does the
-    number of heads per KV head."""
+    the same integer factor: the size of a head stays the same."""
 
     small: ModelShape
     large: ModelShape
 
     @property
     def factor(self) -> int:
-        """The large hidden size over the small one."""
         return self.large.hidden // self.small.hidden
 
     @property
@@ -91,7 +87,7 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
     """A plan for about `params` parameters; factors of 4^k are preferred (see `GrowthPlan.exact`).
 
     Raises ConfigError, naming `field`, if `params` is not more than the small model has, or if no
-    shape is within TOLERANCE of `params`.
+    shape is within TOLERANCE.
     """
     if params <= small.parameters:
         raise ConfigError.of(field, params, f"more than the {small.parameters} of the small model")
@@ -109,8 +105,8 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
 
 
 def _best(small: ModelShape, params: int, factors: Iterable[int]) -> ModelShape | None:
-    """The shape with the least `_dissimilarity` to `small`, among the shapes that have more
-    parameters than `small` and are within TOLERANCE of `params`; None if there is no such shape."""
+    """The shape least dissimilar to `small` that has more parameters and is within TOLERANCE of
+    `params`."""
     fitting = [
         shape
         for shape in _candidates(small, params, factors)
@@ -133,9 +129,8 @@ def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Itera
 
 
 def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
-    """`shape` with the feed-forward size that brings it closest to `params` parameters. The size is
-    at least the present size and MIN_FFN_RATIO times the hidden size. It is at most MAX_FFN_RATIO
-    times the hidden size, unless these minima are larger."""
+    """`shape` with the feed-forward size that brings it closest to `params` parameters. The size
+    does not shrink."""
     without_ffn = replace(shape, ffn=0).parameters
     per_ffn = replace(shape, ffn=1).parameters - without_ffn
     target = round((params - without_ffn) / per_ffn / FFN_MULTIPLE) * FFN_MULTIPLE
@@ -145,10 +140,9 @@ def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
 
 
 def _dissimilarity(small: ModelShape, shape: ModelShape, params: int) -> float:
-    """The sum of three squares: the log ratio of the depths; the log ratio of the proportions
-    (feed-forward size / hidden size), with weight 2, since other proportions change a model more
-    than more layers do; the deviation from `params` in units of TOLERANCE. Since they are squares,
-    growth is divided between layers and feed-forward size."""
+    """The sum of three squares: the log ratio of the depths; the log ratio of feed-forward size /
+    hidden size, with weight 2; the deviation from `params` in units of TOLERANCE. Squares divide
+    growth between layers and feed-forward size."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
     depth = math.log(shape.layers / small.layers)
     miss = (shape.parameters / params - 1) / TOLERANCE

@@ -1,5 +1,4 @@
-"""Writes a grown model as a folder that loads like any other model. Its weights are made and
-written one shard at a time; then the whole model is loaded and compared with the small one."""
+"""Writes a grown model as a folder, one shard at a time, and compares it with the small model."""
 
 from __future__ import annotations
 
@@ -35,7 +34,6 @@ from core.models.machine import available_bytes, format_bytes
 SHARD_BYTES = 1 << 30
 # Memory for Python, torch and a text's activations.
 OVERHEAD_BYTES = 512 << 20
-# Files copied unchanged: tokenizer, chat template, generation config.
 COPIED = (
     *("added_tokens.json", "chat_template*", "generation_config.json", "merges.txt"),
     *("special_tokens_map.json", "tokenizer*", "vocab.*"),
@@ -45,12 +43,9 @@ COPIED = (
 def write_grown(
     folder: Path, source: Path, module: Any, recipe: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
-    """Grows `module`, the model of the folder `source`, writes the grown model to `folder` and
-    compares both models on `texts` (token ids). `folder` appears only once it is complete.
-
-    Raises ConfigError if `folder` cannot be written, UnsupportedModelError if the logits differ by
-    more than is allowed.
-    """
+    """Writes the grown model and compares both models on `texts` (token ids). `source`: the folder
+    of `module`. `folder` appears only once it is complete. Raises ConfigError if `folder` cannot be
+    written, UnsupportedModelError if the logits differ too much."""
     dtype = getattr(torch, recipe.dtype)
     with _atomic_folder(folder) as temporary:
         large = meta_module(module, recipe.plan, dtype)
@@ -67,7 +62,6 @@ def write_grown(
 
 
 def copied_files(source: Path) -> list[Path]:
-    """The files of a model's folder that are copied to its grown model's folder."""
     return sorted({path for pattern in COPIED for path in source.glob(pattern) if path.is_file()})
 
 
@@ -112,8 +106,8 @@ def _write_weights(
 
 
 def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
-    """The parameters' names in order, grouped by file. A file has as many parameters as fit into
-    SHARD_BYTES, at least one."""
+    """The parameters' names in order, grouped by file. A file has at most SHARD_BYTES, or one
+    parameter."""
     groups: list[list[str]] = [[]]
     group_bytes = 0
     for name, shape in shapes.items():
@@ -126,13 +120,12 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
     return groups
 
 
-# -- checks of memory and disk, before anything is written --
+# -- checks before anything is written --
 
 
 def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
-    """Raises OutOfMemoryError if there is not enough free memory for the small model, `copies`
-    large models, one shard that is being read from its file, and OVERHEAD_BYTES. For 0.5 B
-    parameters in float32 the sum is 3.4 GiB; 3.0 GiB were measured."""
+    """Raises OutOfMemoryError without enough memory for the small model, `copies` large models, one
+    shard that is being read from its file, and OVERHEAD_BYTES."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
     size = small + copies * large + min(large, SHARD_BYTES) + OVERHEAD_BYTES
@@ -145,7 +138,7 @@ def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies
 
 
 def check_disk(folder: Path, plans: Sequence[GrowthPlan], dtype: torch.dtype) -> None:
-    """Raises ConfigError if the folder's disk has no room for these plans' weights."""
+    """Raises ConfigError if the folder's disk has no room."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     size = sum(plan.large.parameters for plan in plans) * dtype.itemsize
     free = shutil.disk_usage(existing).free

@@ -1,1 +1,1 @@
-"""Measurements of the page in a real Chromium. In bench only this folder imports ui."""
+"""Measurements of the page in a real Chromium."""

@@ -1,8 +1,6 @@
-"""This machine's Chromium, tabs that record problems of the page, and the steps of a measured
-visit.
+"""This machine's Chromium, tabs that record problems of the page, and the steps of a visit.
 
-A first visit in a new tab takes seconds, mostly for compiling Gradio's and Plotly's scripts. So
-tabs are reused; after each visit, everything that the page stored is cleared.
+A first visit in a new tab takes seconds, mostly to compile scripts: tabs are reused.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 
-WAIT_MS = 60_000  # limit of opening a page; long, since the machine may be busy
-LIMIT_MS = 120_000  # limit of each later step, which may wait for a run
+WAIT_MS = 60_000  # long: the machine may be busy
+LIMIT_MS = 120_000  # longer: a step may wait for a run
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TWO_FRAMES = """() => new Promise((resolve) =>
   requestAnimationFrame(() => requestAnimationFrame(resolve)))"""
@@ -29,8 +27,7 @@ ALL_DRAWN = """() => !document.querySelector("[data-pending]")
 
 @contextmanager
 def chromium(suite: str) -> Iterator[Any]:
-    """A running Chromium. Raises ConfigError, naming the suite, if there is none or playwright is
-    missing."""
+    """Raises ConfigError, naming the suite, if Chromium or playwright is missing."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
@@ -38,7 +35,7 @@ def chromium(suite: str) -> Iterator[Any]:
     executable = next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         try:
-            # Chromium does not start with its sandbox if the user is root, as in a container.
+            # Chromium's sandbox does not start for root.
             browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         except Error as error:
             reason = str(error).splitlines()[0]
@@ -51,7 +48,7 @@ def chromium(suite: str) -> Iterator[Any]:
 
 @dataclass
 class Watch:
-    """Records what a page must not do: errors, and requests to other hosts."""
+    """Records errors, and requests to other hosts."""
 
     host: str
     problems: list[str] = field(default_factory=list)
@@ -70,7 +67,7 @@ class Watch:
 
 
 class Tab:
-    """One page with its own browser context, reused for visit after visit."""
+    """Has its own browser context, for one visit after another."""
 
     def __init__(self, chromium: Any) -> None:
         context = chromium.new_context()
@@ -79,7 +76,7 @@ class Tab:
         self.watch = Watch("")
         self._tools = context.new_cdp_session(self.page)
         self._origins: set[str] = set()
-        # The handlers read `self.watch`, since every visit sets a new one.
+        # Every visit sets a new `self.watch`.
         self.page.on("console", lambda message: self.watch.on_console(message))
         self.page.on("pageerror", lambda error: self.watch.on_error(error))
         self.page.on("request", lambda request: self.watch.on_request(request))
@@ -92,7 +89,7 @@ class Tab:
         dark: bool = False,
         still: bool = False,
     ) -> Any:
-        """The page at `url`, as a new visitor sees it; `still`: with reduced motion."""
+        """`still`: with reduced motion."""
         self.watch = Watch(urlsplit(url).netloc)
         self._origins.add(url.rstrip("/"))
         self.page.set_viewport_size({"width": width, "height": height})
@@ -103,13 +100,10 @@ class Tab:
         return self.page
 
     def leave(self) -> list[str]:
-        """Leaves the page, clears what it stored, and returns its problems.
-
-        Problems caused by leaving, such as an interrupted stream, are not counted.
-        """
+        """Clears what the page stored; returns its problems."""
         problems = self.watch.problems
         self.watch = Watch("")
-        # Left before storage is cleared: an open page would store its values again.
+        # An open page would store its values again.
         self.page.goto("about:blank")
         for origin in self._origins:
             request = {"origin": origin, "storageTypes": "all"}
@@ -119,8 +113,6 @@ class Tab:
 
 
 class Tabs:
-    """The tabs of a browser; a returned tab is reused for the next visit."""
-
     def __init__(self, chromium: Any) -> None:
         self._chromium = chromium
         self._free: list[Tab] = []
@@ -135,19 +127,18 @@ class Tabs:
 
 
 def frames(page: Any) -> None:
-    """Wait for two animation frames, so that changes by the server or by a click are drawn."""
+    """Waits for two animation frames."""
     page.evaluate(TWO_FRAMES)
 
 
 def at_rest(page: Any) -> None:
-    """Wait until every visible picture is drawn."""
+    """Waits until every visible picture is drawn."""
     frames(page)
     page.wait_for_function(ALL_DRAWN)
 
 
 def open_page(tab: Tab, url: str, **options: Any) -> Any:
-    """Open the page as a new visitor and wait for its pictures; `options` are passed to
-    `Tab.visit`."""
+    """Opens the page and waits for its pictures. `options`: see `Tab.visit`."""
     page = tab.visit(url, **options)
     page.set_default_timeout(LIMIT_MS)
     page.locator("#live-notice").get_by_text("Press Run").first.wait_for()
@@ -157,7 +148,7 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
 
 
 def choose(page: Any, preset: str, tokens: int) -> None:
-    """Choose a preset and the number of tokens, and ignore the end-of-text token."""
+    """Ignores the end-of-text token."""
     page.locator("#preset input").click()
     option = re.compile(rf"^{re.escape(preset)}( \(|$)")  # a description in brackets may follow
     page.locator("#preset").get_by_role("option", name=option).click()
@@ -168,12 +159,12 @@ def choose(page: Any, preset: str, tokens: int) -> None:
 
 
 def start_run(page: Any) -> None:
-    """Click Run and wait for the first words."""
+    """Clicks Run and waits for the first words."""
     page.click("#live-run")
     page.locator("#live-notice").get_by_text("Writing: ").first.wait_for()
 
 
 def wait_for_end(page: Any, words: str = "Finished: ") -> None:
-    """Wait until the run has ended and every visible picture is drawn."""
+    """Waits until the run has ended and every visible picture is drawn."""
     page.locator("#live-notice").get_by_text(words).first.wait_for()
     at_rest(page)

@@ -1,5 +1,5 @@
-"""A Chromium and its driver in a process of their own: in the server's process the driver would
-compete with the engine for the GIL."""
+"""A Chromium and its driver in a process of their own: the driver would compete with the engine for
+the GIL."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ CLOSE_TIMEOUT_S = 10.0  # for the browser to close
 
 
 class BrowserClient:
-    """A client of the process at the other end of a pipe."""
-
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
     def call(self, method: str, *values: Any) -> Any:
-        """Calls a method of `_PageActions` in that process and returns its result. Raises the
-        SpecScopeError that was raised in that process, or BenchError if it has ended."""
+        """Calls a method of `_PageActions` in that process. Raises the SpecScopeError that was
+        raised there, or BenchError if the process has ended."""
         try:
             with suppress(OSError):  # if the process has ended, its error may still be in the pipe
                 self._pipe.send((method, values))
@@ -40,8 +38,7 @@ class BrowserClient:
 
 @contextmanager
 def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
-    """A browser for the page at `url`. Its first call raises ConfigError if there is no
-    Chromium."""
+    """The first call raises ConfigError if there is no Chromium."""
     spawn = multiprocessing.get_context("spawn")
     client_end, server_end = spawn.Pipe()
     process = spawn.Process(target=_serve_calls, args=(server_end, suite, url), daemon=True)
@@ -56,8 +53,7 @@ def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
 
 
 def _serve_calls(pipe: Connection, suite: str, url: str) -> None:
-    """Serves calls from the pipe until it is closed or a call fails; a SpecScopeError is sent
-    back."""
+    """Serves calls until the pipe is closed or a call fails; sends a SpecScopeError back."""
     try:
         with chromium(suite) as browser:
             actions = _PageActions(Tab(browser), url)
@@ -71,27 +67,22 @@ def _serve_calls(pipe: Connection, suite: str, url: str) -> None:
 
 
 class _PageActions:
-    """A visitor's actions on one page."""
-
     def __init__(self, tab: Tab, url: str) -> None:
         self._tab, self._url = tab, url
 
     def prepare(self, preset: str, tokens: int) -> None:
-        """Open the page, then `choose`."""
         page = open_page(self._tab, self._url)
         choose(page, preset, tokens)
 
     def run(self, prompt: str) -> None:
-        """Type the prompt and click Run."""
         page = self._tab.page
         page.fill("#prompt textarea", prompt)
         page.wait_for_timeout(TYPED_MS)
         page.click("#live-run")
 
     def wait_for_end(self) -> None:
-        """Wait until the run has ended and every visible picture is drawn."""
         wait_for_end(self._tab.page)
 
     def problems(self) -> list[str]:
-        """Close the page and return its problems (console errors, requests to other hosts)."""
+        """Leaves the page and returns its problems."""
         return self._tab.leave()

@@ -31,14 +31,12 @@ WATCH = """() => {
 
 
 def playback_worker(models: LoadedModels, rounds: int, rounds_a_second: float) -> PlaybackWorker:
-    """A worker that plays a SYNTHETIC run of `rounds` rounds."""
     events = respace_events(synthetic_run(models, rounds), rounds_a_second)
     return PlaybackWorker(models.infos, playback(events))
 
 
 def measure(browser: Any, rounds: int, slowdown: float) -> dict[str, float]:
-    """Measures a SYNTHETIC run of `rounds` rounds on a page in `browser`. `slowdown`: the factor on
-    the run's times. Returns `gaps_of` the run."""
+    """`slowdown`: the factor on the run's times. Returns `gaps_of` the run."""
     tab = Tab(browser)
     models = load_models(dtype="float32", device="cpu")
     with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / slowdown)) as site:
@@ -49,8 +47,7 @@ def measure(browser: Any, rounds: int, slowdown: float) -> dict[str, float]:
 
 
 def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]:
-    """Measure a running site in a browser tab. `loaded`: whether to wait for all scripts before the
-    click on Run."""
+    """`loaded`: whether to wait for all scripts before the click on Run."""
     page = tab.visit(site.url)
     page.set_default_timeout(LIMIT_MS)
     page.get_by_text("Press Run").first.wait_for()
@@ -65,7 +62,7 @@ def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]
 def gaps_of(times: dict[str, list[float]]) -> dict[str, float]:
     """`frames`: the number of gaps between frames; `seconds`: their sum; `median`, `p95`, `p99`,
     `worst`: milliseconds of a gap; `under_50`: the share of gaps of at most 50 ms; `long_tasks`:
-    the number of the browser's long tasks; `longest_task`: milliseconds of the longest."""
+    the number of the browser's long tasks; `longest_task`: in milliseconds."""
     gaps, long = sorted(times["gaps"]), times["long"]
     return {
         "frames": len(gaps),
@@ -100,11 +97,10 @@ BEFORE_RUN_MS = 400
 
 
 def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
-    """Figures of a replayed run. `late_ms`: for each shown token, milliseconds from the end of its
-    round until the page shows it; `tokens`: the number of the run's tokens; `updates_per_second`:
-    updates of the shown text during the run, None with fewer than two updates; `shift`: the sum of
-    layout shifts that do not follow a visitor's input; `shift_all`: the sum of all layout
-    shifts."""
+    """Figures of a replayed run. `late_ms`: for each token, milliseconds from the end of its round
+    until the page shows it; `tokens`: the number of the run's tokens; `updates_per_second`: updates
+    of the shown text, None with fewer than two; `shift`: the sum of layout shifts that do not
+    follow a visitor's input; `shift_all`: the sum of all layout shifts."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     page.click("#live-run")
@@ -125,9 +121,9 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
 
 
 def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
-    """Stops a real run of plain decoding after its first words. `ms`: milliseconds from the click
-    until RunCancelled; `ms_in_the_engine`: milliseconds from the server's call of `cancel` until
-    RunCancelled; `rounds`: the number of rounds after that call; `of`: the number of all rounds."""
+    """Stops a run of plain decoding after its first words. `ms`: milliseconds from the click until
+    RunCancelled; `ms_in_the_engine`: milliseconds from the call of `cancel` until RunCancelled;
+    `rounds`: the number of rounds after that call; `of`: the number of all rounds."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     choose(page, "autoregressive", tokens)

@@ -1,6 +1,4 @@
-"""A fake Worker that replays recorded runs, to benchmark the page alone. It has the methods of
-core.engine.worker.Worker that the page uses, except `chat_tokens`.
-"""
+"""A fake Worker that replays recorded runs."""
 
 from __future__ import annotations
 
@@ -40,7 +38,6 @@ def respace_events(events: Sequence[Event], rounds_a_second: float) -> list[Even
 
 
 def playback(events: Sequence[Event]) -> Script:
-    """A script that answers every request with this run."""
 
     def script(request: Request, run_id: str) -> list[Event]:
         first, *rest = events
@@ -50,7 +47,7 @@ def playback(events: Sequence[Event]) -> Script:
 
 
 def with_request(event: Event, request: Request) -> Event:
-    """RunStarted with the prompt and the configuration of `request`."""
+    """RunStarted of `request`."""
     assert isinstance(event, RunStarted)
     config = replace(
         request,
@@ -67,7 +64,7 @@ def with_request(event: Event, request: Request) -> Event:
 
 
 class PlaybackRun:
-    """The part of core.engine.worker.Run that the page uses. PlaybackWorker emits its events."""
+    """A fake core.engine.worker.Run."""
 
     def __init__(
         self, worker: PlaybackWorker, request: Request, run_id: str, tap: Tap | None
@@ -84,7 +81,6 @@ class PlaybackRun:
         return self._worker.place(self)
 
     def emit(self, event: Event) -> None:
-        """Delivers an event to the tap and to `poll`."""
         self.has_ended = isinstance(event, TERMINAL_EVENTS)
         self.num_tokens += len(event.token_ids) if isinstance(event, RoundCompleted) else 0
         if self.tap:
@@ -92,7 +88,7 @@ class PlaybackRun:
         self._queue.put(event)
 
     def poll(self, timeout: float) -> list[Event]:
-        """The events since the last call; waits at most `timeout` seconds for the first one."""
+        """Waits at most `timeout` seconds for the first event."""
         events: list[Event] = []
         try:
             events.append(self._queue.get(timeout=timeout) if timeout else self._queue.get_nowait())
@@ -112,13 +108,13 @@ class PlaybackRun:
         self._stop.set()
 
     def pause(self, seconds: float) -> None:
-        """Sleep; a Stop ends the sleep."""
+        """`cancel` ends the sleep."""
         self._stop.wait(seconds)
 
 
 class PlaybackWorker:
-    """Plays `script` for every request. The times of its events are multiplied by `slowdown`: 2
-    plays half as fast, 0 without pauses. `infos`: the models to report as loaded, the LLM first."""
+    """Plays `script` for every request. `slowdown`: the factor on the times of its events; 0: no
+    pauses. `infos`: the models to report as loaded, the LLM first."""
 
     def __init__(
         self, infos: Sequence[ModelInfo], script: Script, slowdown: float = 1.0, max_live: int = 4
@@ -137,13 +133,12 @@ class PlaybackWorker:
         self.set_script(script, slowdown, max_live)
 
     def set_script(self, script: Script, slowdown: float = 1.0, max_live: int = 4) -> None:
-        """Change the script, the slowdown and `max_live`. Call it only while no run is being
-        played."""
+        """Call it only while no run is being played."""
         self.script, self.slowdown = script, slowdown
         self._slots, self.max_live = threading.Semaphore(max_live), max_live
 
     def clear(self) -> None:
-        """Stop and remove all runs; returns when they have ended."""
+        """Stops and removes all runs; returns when they have ended."""
         for run in self.runs:
             run.cancel()
         for thread in self._players:
@@ -152,7 +147,7 @@ class PlaybackWorker:
             listing.clear()
 
     def submit(self, request: Request, tap: Tap | None = None) -> PlaybackRun:
-        """Queues a run of the script. Raises EngineClosedError after `close`."""
+        """Raises EngineClosedError after `close`."""
         if self.closed:
             raise EngineClosedError("the worker is closed")
         run = PlaybackRun(self, request, f"played-{uuid.uuid4().hex[:12]}", tap)
@@ -166,8 +161,7 @@ class PlaybackWorker:
         return run
 
     def check(self, request: Request) -> None:
-        """Like the engine, refuses a prompt that is too long (here each word counts as a token) and
-        a drafter that is not loaded."""
+        """Refuses a prompt that is too long, here in words, and a drafter that is not loaded."""
         models = self.engine.models
         if len(request.prompt.split()) >= models.infos[0].context_length:
             raise ContextLengthError(
@@ -181,15 +175,13 @@ class PlaybackWorker:
             return self._queued.index(run) + 1 if run in self._queued else 0
 
     def waiting(self) -> int:
-        """The number of queued runs."""
         return len(self._queued)
 
     def running(self) -> int:
-        """The number of runs that are being played."""
         return self._playing
 
     def snapshot(self) -> Snapshot:
-        """The runs that are being played, without their rounds."""
+        """Without the runs' rounds."""
         with self._lock:
             playing = [run for run in self.runs if run not in self._queued and not run.has_ended]
         live_runs = tuple(
@@ -199,7 +191,6 @@ class PlaybackWorker:
         return Snapshot(self.engine.schedule, len(self._queued), self.max_live, live_runs)
 
     def close(self) -> None:
-        """Stops all runs; further requests are refused."""
         self.closed = True
         for run in self.runs:
             run.cancel()
@@ -218,12 +209,11 @@ class PlaybackWorker:
     def _play(self, run: PlaybackRun, events: list[Event]) -> None:
         start = time.monotonic()
         for event in events:
-            # Relative to the start, so that delays do not add up.
+            # Relative to the start: delays do not add up.
             wait_s = event.at_ms / 1000 * self.slowdown - (time.monotonic() - start)
             if wait_s > 0:
                 run.pause(wait_s)
-            # RunStarted is emitted even if the run is stopped at once: like the engine for a run
-            # that it has admitted, unlike it for a run that is stopped in the queue.
+            # RunStarted is emitted even if the run is stopped at once.
             if run.is_cancelled and not isinstance(event, (*TERMINAL_EVENTS, RunStarted)):
                 stats = RunStats()
                 run.emit(RunCancelled(run.run_id, event.seq, event.at_ms, "", stats))

@@ -18,12 +18,11 @@ from core.plurals import number_of
 
 ENGINE = "engine"
 RUN_TIMEOUT_S = 120.0
-# Seconds between polls of the run's progress.
 POLL_S = 0.05
 
 
 def headless(site: Site, request: Request) -> float:
-    """Tokens per second of a run without page and log."""
+    """Tokens per second without page and log."""
     clock = EventClock()
     for _ in site.worker.submit(request, clock.observe).events():
         pass
@@ -31,13 +30,11 @@ def headless(site: Site, request: Request) -> float:
 
 
 def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
-    """Tokens per second of a run that is logged and shown; `tokens`: the page's `max_new_tokens`,
-    which `prepare` has set."""
-    # The clock must have the measured run only.
+    """Tokens per second of a run that is logged and shown."""
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)
-    # Waits for the clock: the page may still report that the previous run has finished.
+    # The page may still report that the previous run has finished.
     deadline = time.monotonic() + RUN_TIMEOUT_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > deadline:
@@ -50,14 +47,14 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
 
 
 def engine_thread() -> int:
-    """The id of the worker's thread, which exists after the first run."""
+    """The id of the worker's thread. The thread exists after the first run."""
     (one,) = (thread for thread in threading.enumerate() if thread.name == ENGINE)
     assert one.native_id is not None
     return one.native_id
 
 
 def pace(clock: EventClock) -> float:
-    """Tokens per second of the last run, without its first round, which includes prefill."""
+    """Tokens per second of the last run. Its first round, which includes prefill, is left out."""
     run = clock.last()
     tokens, rounds = clock.tokens[run], clock.rounds[run]
     num_first = tokens.count(rounds[0])
@@ -66,18 +63,17 @@ def pace(clock: EventClock) -> float:
 
 @cache
 def cores() -> tuple[int, ...]:
-    """The cores that this process may use; none if the system cannot pin threads. They are read
-    once, since a thread that `pin_thread` has moved may use fewer."""
+    """The cores that this process may use; none if the system cannot pin threads. Read once:
+    `pin_thread` changes what a thread may use."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def can_pin() -> bool:
-    """Whether this system can pin threads to cores, and this process may use two or more."""
     return len(cores()) > 1
 
 
 def pin_thread(thread: int) -> None:
-    """Pin the thread to a core of its own, and all other threads of this process and its children
+    """Pins the thread to a core of its own, and all other threads of this process and its children
     to the remaining cores."""
     first, *rest = cores()
     for one in _threads():
@@ -95,13 +91,12 @@ def _set_affinity(thread: int, allowed: set[int]) -> None:
 
 
 def _threads() -> Iterator[int]:
-    """The ids of the threads of this process, its children and their children in turn."""
+    """The threads of this process, its children and their children in turn."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             status = path.read_text(encoding="utf-8", errors="replace")
-            # The fields after the name, which may have spaces and brackets, begin with state and
-            # parent.
+            # The name may have spaces and brackets; state and parent follow it.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     pending = [os.getpid()]

@@ -23,9 +23,9 @@ from ui.server.visitors import Access
 
 @dataclass
 class EventClock:
-    """Times of the engine's events by run, in milliseconds of the system clock, which browsers use
-    too. `tokens`, `rounds`: a time for each token and each round; `stop_requests`: when the page
-    called the run's `cancel`; `cancelled`: when RunCancelled was emitted.
+    """Times of the engine's events by run, in milliseconds of the system clock. `tokens`, `rounds`:
+    a time for each token and each round; `stop_requests`: when `cancel` was called; `cancelled`:
+    when RunCancelled was emitted.
     """
 
     tokens: dict[str, list[float]] = field(default_factory=dict)
@@ -42,14 +42,13 @@ class EventClock:
             self.cancelled[event.run_id] = now
 
     def last(self) -> str:
-        """The id of the latest run that has a round."""
+        """The id of the run whose first round came last."""
         return list(self.rounds)[-1]
 
 
 @dataclass(frozen=True)
 class Site:
-    """`worker`: the worker that the page uses. `clock`: observes the events of the page's runs, but
-    not of runs that are submitted to `worker` directly."""
+    """`clock` observes the page's runs, but not runs that are submitted to `worker` directly."""
 
     url: str
     context: Context
@@ -81,7 +80,7 @@ class _ClockedWorker:
 
 @contextmanager
 def open_site(worker: Any) -> Iterator[Site]:
-    """Serves the page for `worker`, and closes the worker at the end."""
+    """Closes the worker at the end."""
     clock = EventClock()
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
         clocked_worker = _ClockedWorker(worker, clock)
@@ -96,7 +95,7 @@ def open_site(worker: Any) -> Iterator[Site]:
 def serve(
     page: gr.Blocks, auth: tuple[str, str] | None = None, routes: Iterable[Route] = ()
 ) -> Iterator[str]:
-    """Launches `page` as app.py does; yields its address."""
+    """Yields the page's address."""
     _, url, _ = page.launch(
         server_port=free_port(),
         auth=auth,

@@ -43,13 +43,12 @@ SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in E
 ONLY = MappingProxyType(
     {"family": ("acceptance",), "grown": ("cpu-grown", "overhead", "offload", "split")}
 )
-# Suites that run the page, which chooses the dtype, or no real model.
+# Suites whose page chooses the dtype, or that run no real model.
 WITHOUT_DTYPE = ("sessions", "start", "visitors")
 
 
 def check_used(suite: str, settings: Mapping[str, Any]) -> None:
-    """Raises ConfigError for an option that was given (is not None) but is not used by the
-    suite."""
+    """Raises ConfigError for an option that was given (is not None) but is not used."""
     for name, users in ONLY.items():
         if settings.get(name) is not None and suite not in users:
             raise ConfigError.of(

@@ -1,7 +1,6 @@
-"""`acceptance`: tokens per LLM pass, with intervals over prompts. No figure depends on time.
+"""`acceptance`: tokens per LLM pass. No figure depends on time.
 
-The suite compares single SSMs and their union, kinds of drafts, tree widths, lengths, combine rules
-and lookup drafters. Continuations that repeat themselves are reported separately.
+Continuations that repeat themselves are reported separately.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TOGETHER = 10  # requests in one batch, which is faster and gives the same token
 
 @dataclass(frozen=True)
 class Acceptance(Suite):
-    """See Suite. `parts`: only rows with these parts (`AcceptanceRow.part`) are measured."""
+    """`parts`: only rows with these parts (`AcceptanceRow.part`) are measured."""
 
     one_dtype: ClassVar[bool] = True
     measures_time: ClassVar[bool] = False
@@ -47,7 +46,7 @@ class Acceptance(Suite):
 
     def measure(self, context: Context) -> None:
         rows, results = self.rows(context), context.results
-        # A configuration in several tables is measured once.
+        # A configuration can be in several tables.
         keys = [row.key for row in rows]
         todo = [row for i, row in enumerate(rows) if row.key not in keys[:i]]
         todo = [row for row in todo if not results.has(**row.key)]
@@ -61,8 +60,7 @@ class Acceptance(Suite):
 
 
 def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
-    """The number of distinct n-grams of `size` tokens, divided by the number of all such n-grams; 1
-    if there are none."""
+    """Distinct n-grams of `size` tokens, relative to all n-grams; 1 if there are none."""
     grams = [tuple(token_ids[i : i + size]) for i in range(len(token_ids) - size + 1)]
     return len(set(grams)) / len(grams) if grams else 1.0
 

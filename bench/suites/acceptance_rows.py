@@ -1,8 +1,4 @@
-"""The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, chains by
-length, the combine rules, and lookup drafters.
-
-Every row is deterministic: fixed seeds, and node budgets that are given or `uncut`, never measured.
-"""
+"""The rows of the `acceptance` suite. Node budgets are given or `uncut`, never measured."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ WIDTHS = (1, 2, 3, 4, 5)
 LENGTHS = (2, 4, 8, 12)
 MOST_NODES = 64  # of the trees among which the best is chosen
 EQUAL_NODES = 60
-# The SSMs' best-first trees share nodes: 80 nodes from the five bundled SSMs merge to 46.
+# UNMERGED_NODES nodes of the bundled SSMs merge to about MERGED_NODES.
 MERGED_NODES, UNMERGED_NODES = 45, 80
 LOOKUP_NODES = 16
 LEARNING = frozenset((SUFFIX, TABLE))  # drafters that learn from the texts of earlier runs
@@ -31,7 +27,7 @@ NODE_BUDGETS = (8, 16, 32, MERGED_NODES, EQUAL_NODES)  # of `vote_tree` and `log
 
 @dataclass(frozen=True, slots=True)
 class DecodingKind:
-    """How tokens are proposed and verified, and at which temperature."""
+    """How tokens are proposed and verified."""
 
     temperature: float
     draft: str
@@ -52,8 +48,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceRow:
-    """One configuration. `part`: the table that the row belongs to; `name`: identifies the row
-    within its part and kind."""
+    """`part`: the row's table; `name`: identifies the row within its part and kind."""
 
     part: str
     name: str
@@ -62,18 +57,17 @@ class AcceptanceRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """The fields that identify the row's sample; rows with the same configuration share a
-        sample."""
+        """The fields that identify the row's sample; equal configurations share a sample."""
         return {"temperature": self.kind.temperature, "config": self.speculation.to_plain()}
 
     @property
     def learns(self) -> bool:
-        """Whether the row's figures depend on earlier runs."""
+        """Whether figures depend on earlier runs."""
         return not LEARNING.isdisjoint(self.speculation.drafters)
 
     @property
     def most_nodes(self) -> int:
-        """An upper bound of the nodes that a round of this row verifies."""
+        """An upper bound of the nodes that a round verifies."""
         config = self.speculation
         if config.combine == "vote_tree":
             return config.vote_nodes
@@ -110,7 +104,6 @@ def _of_kind(kind: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRo
 def _combine_rows(
     kind: DecodingKind, best: DecodingKind, ssms: tuple[str, ...]
 ) -> Iterator[AcceptanceRow]:
-    """The combine rules on the same SSMs: `vote`, `vote_tree`, `log_pool` and `union`."""
     for rule in WEIGHTS:
         yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, combine="vote", weights=rule)
     yield _row("combine", "union, chains", kind, CHAIN, ssms)

@@ -1,8 +1,7 @@
-"""The tables of the `acceptance` suite, from its samples.
+"""The tables of the `acceptance` suite.
 
-Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts, with a bootstrap interval
-over prompts. Continuations that repeat themselves are easy to draft, so they have a column of their
-own, `looping`; all other tokens per pass leave them out.
+Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts. Outside the column `looping`
+they leave out continuations that repeat themselves, which are easy to draft.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import SUFFIX, TABLE, is_model_free
 from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
-# A continuation counts as repeating itself if its share of distinct 4-grams is below this.
+# A continuation repeats itself if its share of distinct 4-grams is below this.
 LOOPING = 0.7
 BLOCK_WISE = (
     "Tokens per LLM pass, T > 0, sampled drafts: in each round `traversal` accepts in expectation "
@@ -50,7 +49,7 @@ def of_domain(domain: str) -> Selection:
 
 
 def length_of(prompts: Prompts, wanted: Selection = is_not_looping) -> Estimate | None:
-    """Tokens per LLM pass of the wanted continuations; the interval is over prompts."""
+    """Tokens per LLM pass; the interval is over prompts."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for prompt in filter(wanted, prompts):
         groups.setdefault(prompt["id"], []).append((prompt["accepted"], prompt["rounds"]))
@@ -62,8 +61,8 @@ def value_of(prompts: Prompts, wanted: Selection = is_not_looping) -> float:
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
-    """The ratio of two rows' tokens per pass, paired by prompt and seed, over continuations that
-    repeat themselves in neither row."""
+    """The ratio of tokens per pass, paired by prompt and seed, over continuations that repeat
+    themselves in neither row."""
     base = {(p["id"], p["seed"]): p for p in other if is_not_looping(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
     for prompt in filter(is_not_looping, one):
@@ -79,13 +78,13 @@ def nodes_of(prompts: Prompts) -> float:
 
 
 def prompts_by_row(results: Results, rows: Iterable[AcceptanceRow]) -> dict[AcceptanceRow, Prompts]:
-    """The rows that have a sample, each with its continuations."""
+    """Rows without a sample are left out."""
     samples = {row: next(results.where(**row.key), None) for row in rows}
     return {row: sample["prompts"] for row, sample in samples.items() if sample is not None}
 
 
 def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
-    """All tables; rows without a sample are left out."""
+    """Rows without a sample are left out."""
     by_row, names = prompts_by_row(context.results, rows), domains(context.all_prompts)
     return (
         _by_row(by_row, names),
@@ -110,7 +109,6 @@ def _table(
 
 
 def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, Column]:
-    """Columns: nodes, and tokens per LLM pass over all prompts and by domain."""
 
     def tokens_per_pass(wanted: Selection) -> Column:
         return lambda _, prompts: length_of(prompts, wanted)
@@ -146,7 +144,6 @@ def _shape(row: AcceptanceRow) -> str:
 
 
 def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
-    """Merged chains of all SSMs, by length."""
     columns: dict[str, Column] = {
         "kind": lambda row, _: row.kind,
         "length": lambda row, _: len(row.speculation.expansion),
@@ -158,7 +155,6 @@ def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
 
 
 def _combine_table(by_row: PromptsByRow, names: Iterable[str]) -> str:
-    """The combine rules, each compared with the union whose number of verified nodes is nearest."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "combine rule": lambda row, _: row.name,
@@ -180,8 +176,7 @@ def _against_union(by_row: PromptsByRow, row: AcceptanceRow) -> str:
     unions = [other for other in alike if other.speculation.combine == "union"]
     if row.speculation.combine == "union" or not unions:
         return NOTHING
-    # The base has about the same number of nodes: under every rule, a larger tree accepts more
-    # tokens.
+    # A larger tree accepts more tokens: the base has about the same number of nodes.
     base = min(unions, key=lambda other: abs(nodes_of(by_row[other]) - nodes_of(by_row[row])))
     return f"{ratio(paired_ratio(by_row[row], by_row[base]))} ({nodes_of(by_row[base]):.1f} nodes)"
 
@@ -220,14 +215,14 @@ def _comparisons(by_row: PromptsByRow) -> str:
 def _counterparts(
     by_row: PromptsByRow, kind: DecodingKind, other: DecodingKind
 ) -> list[tuple[AcceptanceRow, AcceptanceRow]]:
-    """Each row of `kind` with the row of kind `other` that has the same part and name."""
+    """Rows with the same part and name."""
     base = {(row.part, row.name): row for row in by_row if row.kind == other}
     pairs = [(row, base.get((row.part, row.name))) for row in by_row if row.kind == kind]
     return [(row, same) for row, same in pairs if same is not None]
 
 
 def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
-    """`traversal` against `mss` on equal drafts: row by row, and all rows pooled."""
+    """On equal drafts: row by row, and all rows pooled."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     lines: list[list[str]] = []
     pools: tuple[Prompts, Prompts] = ([], [])
@@ -235,7 +230,7 @@ def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
         row, name = pair[0], f"traversal / mss, {pair[0].name} {_shape(pair[0])}"
         lines.append(claim_row(name, paired_ratio(by_row[row], by_row[pair[1]]), 1.0))
         for pool, one in zip(pools, pair, strict=True):
-            # The row is a part of each seed, so that pooled rows stay distinct.
+            # With the row in each seed, pooled rows stay distinct.
             pool += [{**prompt, "seed": (number, prompt["seed"])} for prompt in by_row[one]]
     if lines:
         lines.append(claim_row("traversal / mss, all of these rows", paired_ratio(*pools), 1.0))
@@ -247,9 +242,9 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
-    """Whether a row is a candidate for the best small tree. The row must have SSMs only, and at
-    most MOST_NODES nodes. Its kind must be `kind`; if `kind` is greedy or coupled, `kind` with
-    best-first drafts is a candidate too."""
+    """Whether a row is a candidate for the best small tree: a row of `kind` with SSMs only, and at
+    most MOST_NODES nodes. If `kind` is greedy or coupled, `kind` with best-first drafts is a
+    candidate too."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))
@@ -258,7 +253,7 @@ def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
 
 
 def _widths(by_row: PromptsByRow, names: Iterable[str]) -> Iterator[str]:
-    """Tables by width, over all prompts and by domain."""
+    """Tables over all prompts, then by domain."""
     overall, by_domain = [], []
     for kind in KINDS:
         rows = _rows(by_row, "width", kind)
@@ -288,8 +283,7 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
 
 
 def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
-    """How many texts repeat themselves, from one row per kind. Under `greedy` and `match` one row
-    is enough, since all rows of a kind have the same texts."""
+    """From one row per kind."""
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]

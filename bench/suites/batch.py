@@ -1,8 +1,5 @@
-"""`batch`: several live requests share verification passes. The suite measures the total tokens per
-second by the number of requests, and checks that each request's ids are the same as alone.
-
-The requests are the `--prompts`, the same for every batch size.
-"""
+"""`batch`: several live requests share verification passes. Measures total tokens per second by
+number of requests, and checks that ids are the same as alone."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ OTHER_IDS = "T={temperature:g}, {contestant} at a time: other ids"
 
 @dataclass(frozen=True)
 class BatchSizes(Suite):
-    """See Suite. `sizes`: the numbers of concurrent requests."""
+    """`sizes`: the numbers of concurrent requests."""
 
     name: str = "batch"
     about: str = "total tokens per second of 1 to 16 live requests; each request's ids unchanged"
@@ -53,7 +50,7 @@ class BatchSizes(Suite):
         context = blocks.context
         tokens, temperature = context.settings.tokens, blocks.key["temperature"]
         cases = [DecodeCase(prompt, SEED, tokens, temperature, True) for prompt in context.prompts]
-        # Warm-up: the first batch grows the KV arena, and the engine measures its pass times.
+        # The first batch grows the KV arena, and the engine measures its pass times.
         for last in blocks.missing_blocks[-1:]:
             _decode_batches(engine, cases, max(self.sizes), last)
         runs = {str(size): partial(_decode_batches, engine, cases, size) for size in self.sizes}
@@ -66,8 +63,8 @@ class BatchSizes(Suite):
 def _decode_batches(
     engine: Engine, cases: Sequence[DecodeCase], size: int, block: Block
 ) -> dict[str, Any]:
-    """Decodes all requests, `size` at a time. Returns the number of new tokens, the seconds, and
-    each request's ids."""
+    """Decodes `size` requests at a time. Returns the number of new tokens, the seconds, and each
+    request's ids."""
     config = SpeculationConfig.preset(block.item)
     outcomes, seconds = time_call(lambda: decode(engine, cases, config, together=size))
     ids = [outcome["token_ids"] for outcome in outcomes]
@@ -77,8 +74,8 @@ def _decode_batches(
 def _against_first(
     cases: Sequence[DecodeCase], by_number: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The figures by batch size. In each, `differ` replaces `ids`: the prompts whose ids are not
-    the same as with the first batch size."""
+    """The figures by batch size; `differ` replaces `ids`: the prompts whose ids are not those of
+    the first batch size."""
     names = [case.prompt.id for case in cases]
     alone = next(iter(by_number.values()))["ids"]
     for figures in by_number.values():
@@ -88,7 +85,6 @@ def _against_first(
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Total tokens per second by batch size, a table for each dtype and temperature."""
     texts = []
     for kind in group_rows(long_rows(results.samples), ("dtype", "temperature")):
         title = f"Live requests, {kind['dtype']}, T = {kind['temperature']:g}"
@@ -101,8 +97,7 @@ def tables(results: Results) -> tuple[str, ...]:
 
 
 def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
-    """A sentence for each measurement in which the ids of some requests are not the same as
-    alone."""
+    """One sentence for each measurement in which ids differ."""
     return tuple(
         f"{row['preset']}, {what.format(**row)} than alone for {', '.join(row['differ'])}"
         for row in long_rows(results.samples)
@@ -111,9 +106,9 @@ def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
 
 
 def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> str:
-    """A table with a row for each preset: tokens per second for each batch size, and their ratio to
-    the first batch size within repeats. `note`: a format string with two places: what the figures
-    are, and how many requests differ."""
+    """A row for each preset: tokens per second for each batch size, and their ratio to the first
+    batch size within repeats. `note`: a format string with two places: what the figures are, and
+    how many requests differ."""
     repeats = len({row["repeat"] for row in rows})
     num_changed = sum(len(row["differ"]) for row in rows)
     note = note.format(f"medians of {repeats} repeats, ratios within repeats.", num_changed)

@@ -1,8 +1,7 @@
 """`cpu-bundled`: tokens per second on the CPU with the bundled models, by this engine, transformers
 and, if it is installed, llama.cpp.
 
-All contestants run in one process with one set of threads, interleaved: a block is one prompt,
-decoded once by each contestant. Times are from the prompt to the last token, prefill included.
+A block is one prompt, decoded once by each contestant. Times include prefill.
 """
 
 from __future__ import annotations
@@ -31,17 +30,16 @@ Contestant = Callable[[Block], dict[str, float]]
 
 @dataclass(frozen=True)
 class CpuBundled(Suite):
-    """See Suite. `variants`: settings of the other libraries' own speculation; None: all. A sweep
-    tries them on SWEEP_PROMPTS prompts, and the fastest of each `Variant.family` competes.
-    `settings_kept`: the number of settings of each drafter, the fastest on the sweep's first
-    prompt, that are run on its other prompts; None: all. `alone`: whether each drafter is also
-    measured alone, with the preset `best`. `title` and `note` begin each table's title and note."""
+    """`variants`: settings of the other libraries' own speculation; None: all. A sweep tries them
+    on SWEEP_PROMPTS prompts, and the fastest of each `Variant.family` competes. `settings_kept`:
+    the settings of each drafter that go on after the sweep's first prompt; None: all. `alone`:
+    whether each drafter is also measured alone, with the preset `best`."""
 
     name: str = "cpu-bundled"
     about: str = (
         "tokens per second: plain decoding, every preset, transformers and llama.cpp (if there)"
     )
-    # One dtype: sweeping five SSMs in two dtypes would take half an hour.
+    # One dtype: a sweep of five SSMs takes long.
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32",))
     temperatures: tuple[float, ...] = (0.0, 0.8)
     variants: tuple[Variant, ...] | None = None
@@ -69,14 +67,13 @@ class CpuBundled(Suite):
 
 
 class CpuContest:
-    """All contestants in one dtype. Models are loaded when first needed, so none are loaded if no
-    results are missing."""
+    """A contest in one dtype. Models are loaded when first needed."""
 
     def __init__(self, suite: CpuBundled, context: Context, dtype: str) -> None:
         self._suite = suite
         self._context = context
         self._dtype = dtype
-        # Token ids of this engine's plain decoding, by temperature and block.
+        # This engine's plain decoding, by temperature and block.
         self._plain: dict[tuple[float, Block], list[int]] = {}
 
     @cached_property
@@ -84,12 +81,10 @@ class CpuContest:
         return self._suite.load_contestants(self._context, self._dtype)
 
     def blocks(self, temperature: float) -> Blocks:
-        """The blocks of the contest itself, without the sweep."""
+        """Without the blocks of the sweep."""
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
-        """Runs each variant once on the sweep's prompts. With `settings_kept`, only the fastest
-        variants of each drafter are run on the prompts after the first."""
         num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
         sweep_blocks = self._blocks("sweep", temperature, prompts)
         todo = sweep_blocks.missing_blocks
@@ -108,7 +103,7 @@ class CpuContest:
         sweep_blocks.measure(contestants, self._llama_note)
 
     def run(self, temperature: float) -> None:
-        """Measures each block, one run per contestant, after an uncounted warm-up block."""
+        """Measures each block, after an uncounted warm-up block."""
         contestants = dict(self._contestants(temperature))
         warm = Block(self._sweep_prompts()[0].id, 0)
         self.blocks(temperature).measure(contestants, self._llama_note, warm=warm)
@@ -188,7 +183,7 @@ class CpuContest:
         return cpu.all_variants(self._models.assistants, llama.assistants if llama else None)
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
-        """Prompts that are not in the contest; if there are none, prompts of the contest."""
+        """Prompts outside the contest; if there are none, prompts of the contest."""
         contest_ids = {prompt.id for prompt in self._context.prompts}
         spare = tuple(p for p in self._context.all_prompts if p.id not in contest_ids)
         return take_round_robin(spare or self._context.all_prompts, SWEEP_PROMPTS)
@@ -199,7 +194,7 @@ class CpuContest:
         return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
     def _llama_note(self) -> dict[str, str]:
-        """A sentence with llama.cpp's version or why it is missing, as a field of the sample."""
+        """As a field of the sample."""
         return {"llama_note": self._models.llama_note}
 
 

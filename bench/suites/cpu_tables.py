@@ -1,8 +1,4 @@
-"""The contestants of the `cpu-` suites, and their tables.
-
-Contestants are this engine, transformers and llama.cpp on the same models. A sweep finds the best
-settings of the other libraries' speculation.
-"""
+"""The contestants of the `cpu-` suites, and their tables."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ LOOKUP_COUNTS = (3, 5, 10)
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Assisted generation by one SSM with a schedule (llama.cpp has none), or prompt lookup (no
-    SSM, no schedule). `count`: the number of drafted tokens, which some schedules change."""
+    SSM, no schedule). `count`: drafted tokens, which some schedules change."""
 
     family: str
     count: int
@@ -44,7 +40,7 @@ class Variant:
         return " ".join(filter(None, (self.family, self.ssm, self.schedule, str(self.count))))
 
     def options(self, transformers: TransformersLlm, modules: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of transformers' `generate`, with a new assistant model each time."""
+        """Arguments of transformers' `generate`. Each call makes a new assistant model."""
         if self.family == LOOKUP:
             return {"prompt_lookup_num_tokens": self.count}
         return {
@@ -60,9 +56,7 @@ class Variant:
 def all_variants(
     ssms: Iterable[str], llama_ssms: Iterable[str] | None = None
 ) -> tuple[Variant, ...]:
-    """Each SSM with each schedule and count, and prompt lookup with each of its counts.
-    `llama_ssms`: the SSMs of llama.cpp, which has no schedules; None: llama.cpp does not
-    compete."""
+    """`llama_ssms`: the SSMs of llama.cpp; None: llama.cpp does not compete."""
     combinations = itertools.product(ssms, SCHEDULES, COUNTS)
     variants = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in combinations]
     variants += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
@@ -76,9 +70,8 @@ def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
     """The `count` fastest settings of each drafter (family and SSM), by the `figures` of one
-    prompt. One prompt is enough: a drafter's best settings vary less from text to text than the
-    best drafter does. If a drafter has no figures (its library was not installed then), all its
-    settings are kept."""
+    prompt. A drafter with a setting without figures keeps all settings: its library may not have
+    been installed then."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
@@ -96,10 +89,9 @@ def fastest_of_each_drafter(
 
 @dataclass(frozen=True, slots=True)
 class LoadedContestants:
-    """The libraries to compare, all with the same LLM. `engines`: this project's engines, by a
-    description of their SSMs (an empty text if there is only one engine). `assistants`: SSMs for
-    `transformers`, by name. `llama`: llama.cpp if it could be loaded; `llama_note`: its version, or
-    why it is missing."""
+    """All have the same LLM. `engines`: this project's engines, by a description of their SSMs;
+    empty for a single engine. `assistants`: SSMs for `transformers`, by name. `llama_note`:
+    llama.cpp's version, or why it is missing."""
 
     engines: Mapping[str, Engine]
     transformers: TransformersLlm
@@ -109,7 +101,6 @@ class LoadedContestants:
 
 
 ContestantLoader = Callable[[Context, str], LoadedContestants]
-"""Loads the libraries in a dtype."""
 
 
 def load_bundled(context: Context, dtype: str) -> LoadedContestants:
@@ -127,15 +118,14 @@ LLAMA_PLAIN = "llama.cpp plain"
 def sweep_figures(
     results: Results, dtype: str, temperature: float
 ) -> list[dict[str, dict[str, float]]]:
-    """The sweep's figures by variant, one mapping for each prompt."""
+    """By variant, one mapping for each prompt."""
     samples = results.where(kind="sweep", dtype=dtype, temperature=temperature)
     return [sample["figures"] for sample in samples]
 
 
 def best_variant(results: Results, dtype: str, temperature: float, family: str) -> str:
     """The name of a family's fastest variant, by all tokens over all seconds; empty if there is
-    none. Only variants that were run on every prompt of the family's sweep are considered:
-    llama.cpp may not always have been installed."""
+    none. A variant must have been run on every prompt of the family's sweep."""
     per_prompt = [
         {name: figure for name, figure in figures.items() if name.startswith(family)}
         for figures in sweep_figures(results, dtype, temperature)
@@ -146,7 +136,7 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
         tokens = sum(figures[name]["tokens"] for figures in prompts)
         return tokens / sum(figures[name]["seconds"] for figures in prompts)
 
-    # Sorted, so that a tie is always decided in the same way.
+    # Sorted: a tie is always decided in the same way.
     run_on_all = sorted(set[str]().union(*prompts).intersection(*prompts))
     return max(run_on_all, key=tokens_per_second, default="")
 
@@ -154,16 +144,14 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
 def contest_table(
     results: Results, dtype: str, temperature: float, title: str = "", preface: str = ""
 ) -> str:
-    """A table with a row for each contestant; empty without blocks. `title` begins the table's
-    title, `preface` its note."""
+    """A row for each contestant; empty without blocks. `title` begins the table's title, `preface`
+    its note."""
     samples = list(results.where(kind="block", dtype=dtype, temperature=temperature))
     rows = long_rows(samples)
     if not rows:
         return ""
 
     def against(base: str, group: Group) -> str:
-        """The ratio over the blocks that have both contestants: not every one was always
-        installed."""
         return ratio(group.ratio(contestant=base))
 
     columns: dict[str, Callable[[Group], object]] = {
@@ -187,8 +175,7 @@ def contest_table(
 
 
 def _tokens_a_pass(group: Group) -> object:
-    """All tokens over all passes of the LLM; None for the other libraries, which report no
-    passes."""
+    """All tokens over all passes of the LLM; None for libraries that report no passes."""
     counted = [row for row in group.rows if row.get("passes")]
     if not counted:
         return None
@@ -196,9 +183,9 @@ def _tokens_a_pass(group: Group) -> object:
 
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:
-    """The contestants with which all are compared: plain decoding of transformers and of this
-    engine; then, as far as they competed, the fastest of transformers' speculation, llama.cpp's
-    plain decoding, and the fastest of llama.cpp's contestants."""
+    """Contestants to compare with: plain decoding of transformers and of this engine; then, if they
+    competed, the fastest of transformers' speculation, llama.cpp's plain decoding, and the fastest
+    of llama.cpp's contestants."""
     speeds = {
         group["contestant"]: group.middle(speed) for group in group_rows(rows, ("contestant",))
     }
@@ -211,7 +198,7 @@ def _bases(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _llama_note(samples: list[dict[str, Any]]) -> str:
-    """Why llama.cpp is missing, or its version and how similar its text is to this engine's."""
+    """Why llama.cpp is missing, or its version and the likeness of its text to this engine's."""
     notes = "".join(
         f"{each} " for each in dict.fromkeys(s.get("llama_note") for s in samples) if each
     )

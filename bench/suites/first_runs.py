@@ -1,7 +1,7 @@
 """Compares a new process's first run with its tenth: `best` is slower while it measures costs.
 
 `python -m bench.suites.first_runs THREADS TOKENS < PROMPT` makes ten runs of one request at
-temperature 0. It prints each run's tokens per LLM pass and per second, as JSON.
+temperature 0. It prints each run's figures as JSON.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from bench.tables import figure
 from lab.figures import estimate, middle
 
 RUNS, TOKENS = 10, 96
-# Targets: the first run's figures must be at least these fractions of the tenth run's.
+# The least ratios to the tenth run's figures.
 TARGETS = {"tokens per pass": 0.85, "tokens per second": 0.8}
-# The loop ends when its parent process ends, even if the parent is killed.
+# The loop ends even if the parent is killed.
 BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 def measure_first_runs(context: Context, pairs: int) -> None:
-    """Measures `pairs` pairs of processes: one runs alone, one while another process keeps a core
-    busy."""
+    """Measures pairs of processes: one runs alone, one while another process keeps a core busy."""
     for number in range(pairs):
         for busy in (False, True):
             if context.results.has(process=number, busy=busy):
@@ -43,7 +42,6 @@ def measure_first_runs(context: Context, pairs: int) -> None:
 
 @contextmanager
 def _busy_process() -> Iterator[None]:
-    """Another process that keeps a core busy while the block runs."""
     with subprocess.Popen([sys.executable, "-c", BUSY_LOOP]) as process:
         try:
             yield
@@ -61,7 +59,7 @@ def _runs_of_process(prompt: str, threads: int) -> list[dict[str, float]]:
 
 
 def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, bool]]:
-    """Rows as in `start.bounds`: medians and minima over the processes."""
+    """What was measured, its figures, its target, and whether the target was reached."""
     of_processes = [sample for sample in samples if "runs" in sample and "process" in sample]
     for busy in (False, True):
         for name, target in TARGETS.items():
@@ -78,13 +76,13 @@ def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, st
 
 
 def main(threads: str, tokens: str) -> None:
-    """Runs in its own process: ten equal runs of the prompt on standard input."""
+    """Makes RUNS equal runs of the prompt on standard input."""
     from bench.contestants import run_events
     from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
     from core.events.outcome import Outcome
     from core.models.machine import use_threads
 
-    # THREADS 0: the default.
+    # 0: the default.
     use_threads(int(threads) or None)
     engine = Engine(load_models(dtype="float32", device="cpu"))
     sampling = SamplingParams(int(tokens), ignore_eos=True)

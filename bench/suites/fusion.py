@@ -1,5 +1,5 @@
-"""`fusion`: SSMs that draft one chain together (CoSine's token fusion) in trees of 8 nodes, with
-and without the parts of CoSine."""
+"""`fusion`: SSMs that draft one chain together (CoSine's token fusion), with and without the parts
+of CoSine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
             combine="vote_tree", vote_nodes=8, max_tree_nodes=8, draft="best_first"
         ),
         "log_pool": SpeculationConfig(combine="log_pool", max_tree_nodes=8, draft="best_first"),
-        # The ablations without fusion: the same routing and number of nodes, but a tree by votes.
+        # The same routing and number of nodes, but a tree by votes.
         "vote_tree, routed": SpeculationConfig(
             combine="vote_tree",
             vote_nodes=8,
@@ -51,8 +51,7 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
             draft="best_first",
             routing="credit",
         ),
-        # `union` is no ablation of fusion: it divides its nodes among the SSMs, so no draft is
-        # deep.
+        # `union` divides its nodes among the SSMs: no draft is deep.
         "union": SpeculationConfig(max_tree_nodes=8),
         "union, routed": SpeculationConfig(max_tree_nodes=8, routing="cosine"),
         "fused, routed (as published)": SpeculationConfig(
@@ -71,8 +70,7 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
         ),
     }
 )
-# A part of CoSine, a contestant with this part, and a contestant without it. Both have the same
-# number of nodes.
+# A part of CoSine, a contestant with this part, and a contestant without it.
 ABLATIONS = (
     ("fusion", "fused, routed (as published)", "vote_tree, routed"),
     ("fusion", "fused, credit routes 2", "vote_tree, credit routes 2"),
@@ -85,7 +83,7 @@ TARGETS = MappingProxyType({0.0: 4.5, 0.8: 3.4})
 
 @dataclass(frozen=True)
 class Fusion(Suite):
-    """See Suite. `contestants`: names in FUSION."""
+    """`contestants`: names in FUSION."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -117,7 +115,6 @@ def _fusion_run(
 
 
 def fusion_tables(results: Results) -> tuple[str, ...]:
-    """Tokens per pass by temperature, and the claims."""
     rows = long_rows(results.samples)
     texts: list[str] = []
     claims: list[list[str]] = []
@@ -140,7 +137,7 @@ def fusion_tables(results: Results) -> tuple[str, ...]:
 
 
 def _fusion_claims(where: str, group: Group, target: float) -> list[list[str]]:
-    """The best fusion by credit against the target, then the gain by each part of CoSine."""
+    """The best fusion by credit against the target, then the gains by parts of CoSine."""
     means = {name: group.of(contestant=name).tokens_per_pass() for name in FUSION}
     values = {n: one.value for n, one in means.items() if one and n.startswith("fused by credit")}
     best = max(values, key=lambda name: values[name])

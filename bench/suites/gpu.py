@@ -1,7 +1,6 @@
-"""`gpu-bundled`: the bundled models on a GPU. The contestants are plain decoding, `best`, a fixed
-tree whose rounds run as captured graphs, and transformers' `generate`. The suite also reports the
-bytes per second that plain decoding reads, relative to the copy bandwidth, which is measured with
-each block. It also reports the fraction of a round in which no kernel runs.
+"""`gpu-bundled`: the bundled models on a GPU, beside transformers' `generate`. Also reports the
+bytes per second that plain decoding reads, relative to the copy bandwidth, and the fraction of a
+round in which no kernel runs.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
 COPIES, COPY_BYTES = 20, 1 << 30  # copies that are timed, and bytes of each
 Loader = Callable[[str, str], tuple[Engine, TransformersLlm]]
-"""(dtype, device) -> this engine and transformers' loop over the same weights."""
+"""(dtype, device) -> this engine and transformers over the same weights."""
 
 
 def load_bundled(dtype: str, device: str) -> tuple[Engine, TransformersLlm]:
@@ -59,7 +58,7 @@ def configs(temperature: float) -> Mapping[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class GpuContest(Suite):
-    """See Suite. `device`: cuda except in tests."""
+    """`device`: cuda except in tests."""
 
     name: str = "gpu-bundled"
     about: str = "on a GPU: plain, best and fixed trees, generate; copy bandwidth, launch gaps"
@@ -75,7 +74,7 @@ class GpuContest(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            # Models are loaded when first needed, so none are loaded if no results are missing.
+            # No model is loaded if no results are missing.
             models = cache(partial(self.load, dtype, self.device))
             for temperature in self.temperatures:
                 key = {"dtype": dtype, "temperature": temperature}
@@ -111,7 +110,7 @@ class GpuContest(Suite):
             return transformers.figures(context.case(block.item, block.repeat, temperature))
 
         def machine() -> dict[str, Any]:
-            # Measured with each block: the bandwidth varies over time, as the speed does.
+            # The bandwidth varies over time.
             bandwidth = copy_bandwidth(torch.device(self.device))
             return {"copied": bandwidth, "weights": llm.weight_bytes}
 
@@ -126,12 +125,11 @@ class GpuContest(Suite):
 
 
 def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
-    """The device's copy bandwidth in bytes per second, reads plus writes: the median over COPIES
-    copies."""
+    """In bytes per second, reads plus writes: the median over COPIES copies."""
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    # A call returns when its kernel is queued, not when it has run.
+    # A call returns before its kernel has run.
     wait: Any = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times = []
     for _ in range(COPIES):
@@ -144,7 +142,7 @@ def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
 
 
 def _table(results: Results, dtype: str, temperature: float) -> str:
-    """The table; empty without blocks."""
+    """Empty without blocks."""
     rows = long_rows(results.where(kind="block", dtype=dtype, temperature=temperature))
     traced = next(iter(results.where(kind="gaps", dtype=dtype, temperature=temperature)), {})
     columns: Mapping[str, Callable[[Group], object]] = {
@@ -159,7 +157,7 @@ def _table(results: Results, dtype: str, temperature: float) -> str:
 
 
 def _gap(trace: dict[str, Any] | None) -> str:
-    """The idle fraction of a round and the kernels per round; a dash if nothing was traced."""
+    """The idle fraction of a round and the kernels per round; a dash without a trace."""
     if not trace:
         return NOTHING
     return f"{trace['idle']:.1%} of a round ({trace['kernels'] / trace['rounds']:.0f} kernels)"
@@ -186,9 +184,9 @@ NO_KERNELS = ("Memcpy", "Memset")  # a trace lists these among the kernels
 def gaps(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> dict[str, float] | None:
-    """Traces rounds of one run. Returns the number of traced `rounds`, the number of `kernels` in
-    them, and the `idle` fraction of the time (`idle_share`). None if no kernel ran (as on a CPU) or
-    if the text ended before the trace."""
+    """Traces rounds of one run. Returns the number of `rounds`, the number of `kernels` in them,
+    and the `idle` fraction (`idle_share`). None if no kernel ran, as on a CPU, or if the text ended
+    before the trace."""
     from torch.profiler import ProfilerActivity, profile
 
     events = engine.generate(request(case, speculation))
@@ -216,6 +214,6 @@ def _kernels(trace: Any) -> Iterator[tuple[float, float]]:
 
 def idle_share(kernels: Sequence[tuple[float, float]]) -> float:
     """The fraction of the time from the first start to the last end in which no kernel ran.
-    `kernels`: their starts and ends, in any unit."""
+    `kernels`: starts and ends, in any unit."""
     span = max(end for _, end in kernels) - min(start for start, _ in kernels)
     return 1 - union_ms(kernels) / span if span else 0.0

@@ -1,7 +1,4 @@
-"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`, `gpu-grown-1b-ssms`, `gpu-grown-7b-ssms`: the
-contests of `cpu-bundled` and `gpu-bundled` with grown models (see `bench.grown.module`). The LLM
-has the cost of half a billion parameters or more. SSMs are not grown, or are grown to a hundredth
-of the LLM's parameters."""
+"""The contests of `cpu-bundled` and `gpu-bundled` with grown models (see `bench.grown.module`)."""
 
 from __future__ import annotations
 
@@ -39,8 +36,8 @@ SETTINGS_KEPT = 2  # settings of each drafter that are run on all sweep prompts
 
 @dataclass(frozen=True, slots=True)
 class GrownContestants:
-    """Loads the contestants, with the bundled LLM grown to `params` parameters. One of the two
-    engines has the bundled SSMs, the other has them grown to `ssm_params`."""
+    """`params`: the parameters of the grown LLM. One engine has the bundled SSMs, the other has
+    them grown to `ssm_params`."""
 
     params: int = PARAMS
     ssm_params: int = SSM_PARAMS
@@ -53,15 +50,15 @@ class GrownContestants:
             grown = FamilyInFolders(family, context)
         else:
             if family.llm.plan is not None:
-                # Copies of the LLM in memory: this engine's weights, this engine's packed weights,
-                # transformers' weights, and llama.cpp's weights if it is installed.
+                # Weights of this engine, its packed weights, transformers' weights, llama.cpp's
+                # weights.
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
             grown = FamilyInMemory(family, bundled, context.say)
         large = grown.loaded_models()
         count = next(iter(large.ssms.values())).info.parameters
         with_small = Engine(replace(large, ssms=bundled.ssms))
-        # Both engines share the measured times of passes: measuring them takes over a minute.
+        # Both engines share the measured times of passes: measurements take long.
         with_grown = Engine(large, costs=Costs(large.llm, with_small.costs.verify))
         engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
         transformers = TransformersLlm(dtype, grown.module(family.llm))
@@ -73,8 +70,7 @@ class GrownContestants:
 
 
 def llm_folders(context: Context, dtype: str, params: int) -> dict[str, Path]:
-    """LLM folders by name: the bundled LLM's and, with `--grown`, the folder of the LLM grown to
-    `params` parameters. A grown LLM that is missing is written first."""
+    """LLM folders by name. A grown LLM that is missing is written first."""
     folders = {BUNDLED: bundled_llm()}
     if context.grown is not None:
         family = family_of(GrowthRequest(params, 0, dtype=dtype))
@@ -83,15 +79,13 @@ def llm_folders(context: Context, dtype: str, params: int) -> dict[str, Path]:
 
 
 def grown_models(context: Context, dtype: str) -> LoadedModels:
-    """The grown LLM and grown SSMs that `cpu-grown` runs, from the folder `--grown`."""
     return FamilyInFolders(
         family_of(GrowthRequest(PARAMS, SSM_PARAMS, dtype=dtype)), context
     ).loaded_models()
 
 
 class FamilyInFolders:
-    """A GrownFamily in folders. Missing folders are written first. Each contestant loads its own
-    copy of the models."""
+    """A GrownFamily in folders. Missing folders are written first."""
 
     def __init__(self, family: GrownFamily, context: Context) -> None:
         assert context.grown is not None
@@ -109,8 +103,7 @@ class FamilyInFolders:
 
 
 class FamilyInMemory:
-    """A GrownFamily that is grown in this process, on `device`. `small`: the models before
-    growth."""
+    """A GrownFamily in this process, on `device`. `small`: the models before growth."""
 
     def __init__(
         self,
@@ -122,8 +115,7 @@ class FamilyInMemory:
         self._family, self._small, self._say, self._device = family, small, say, device
 
     def loaded_models(self, llm: Any = None) -> LoadedModels:
-        """The grown models for this engine. `llm`: the module to use as the LLM; None: the LLM gets
-        its own weights."""
+        """`llm`: the module to use as the LLM; None: it is made here."""
         family, small = self._family, self._small
         large = self._model(family.llm, small.llm.info, llm)
         ssms: dict[str, LanguageModel] = {
@@ -168,14 +160,14 @@ CPU_GROWN = CpuBundled(
 
 @dataclass(frozen=True, slots=True)
 class GrownLoader:
-    """Loads the bundled models with the LLM grown to `params` parameters and the SSMs grown to
-    `ssm_params` (0: not grown)."""
+    """`params`, `ssm_params`: parameters of the grown LLM and of each grown SSM; 0: SSMs are not
+    grown."""
 
     params: int
     ssm_params: int
 
     def __call__(self, dtype: str, device: str) -> tuple[Engine, TransformersLlm]:
-        """Both contestants use one LLM in memory: two LLMs of 7 B parameters may not fit."""
+        """Both contestants use one LLM: two LLMs of 7 B parameters may not fit into memory."""
         family = family_of(GrowthRequest(self.params, self.ssm_params, dtype=dtype))
         small = load_models(dtype=dtype, device="cpu")
         grown = FamilyInMemory(family, small, lambda message: None, device)

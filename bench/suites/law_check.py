@@ -1,6 +1,4 @@
-"""Checks a row of suite `laws`: decodes every prompt and compares the tokens with the reference.
-Also the suite's tables and its list of failed rows.
-"""
+"""Checks rows of suite `laws`: decodes every prompt and compares the tokens with the reference."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from core.trees.noise import SeededNoise
 from lab.texts import first_difference
 
 Comparisons = Sequence[dict[str, Any]]
-"""A row's comparisons, one for each prompt and seed; empty if the row was not run."""
+"""One for each prompt and seed; empty if the row was not run."""
 Reference = dict[tuple[str, int], list[int]]
 """New token ids by prompt and seed."""
 
@@ -32,11 +30,10 @@ Reference = dict[tuple[str, int], list[int]]
 def check_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], task: tuple[LawRow, Reference]
 ) -> dict[str, Any]:
-    """Decodes the row's prompts and compares each with its reference; returns the row's result
-    record."""
+    """Returns the row's sample."""
     row, reference = task
     task_cases = cases(settings, prompts, row.temperature)
-    # Set for each row: the rows of a process share an engine.
+    # The rows of a process share an engine.
     engine.schedule = row.schedule
     if row.together == 1:
         outcomes = decode(engine, task_cases, row.speculation)
@@ -70,7 +67,7 @@ def _compare(
 
 @cache
 def _in_float64(module: Any) -> Any:
-    """A float64 copy of `module`, made at first use: in most runs no tokens differ."""
+    """A float64 copy of `module`, made at first use."""
     return copy.deepcopy(module).double()
 
 
@@ -80,7 +77,7 @@ def margin(
 ) -> float:
     """The gap in float64 between the best next-token utility after `context` and the lowest utility
     of `tokens` (law 1). At temperature 0, utilities are logits. Above temperature 0, they are log p
-    + G(position), as in the rule `match`; G is the noise of `seed`."""
+    + G(position); G is the noise of `seed`."""
     utilities = _in_float64(module)(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])
@@ -96,7 +93,7 @@ NOT_RUN = "not run yet"
 
 
 def exactness_verdict(prompts: Comparisons) -> str:
-    """`exact`; `near tie` (one prompt, margin under 1e-4: law 1 allows it); else `FAIL`."""
+    """`exact`; `near tie` (one prompt, margins under MARGIN: law 1 allows it); else `FAIL`."""
     diverged = _diverged_prompts(prompts)
     if not diverged:
         return "exact"
@@ -105,8 +102,8 @@ def exactness_verdict(prompts: Comparisons) -> str:
 
 
 def report_of(context: Context, rows: Sequence[LawRow], greedy_reference: str = GENERATE) -> Report:
-    """Tables: a summary by temperature and rules, every row, every divergence. A row that was run
-    and is neither exact nor a near tie is a failure."""
+    """A summary by temperature and rules, every row, every divergence. A row that was run and is
+    neither exact nor a near tie is a failure."""
     none: dict[str, Any] = {"prompts": []}
     samples = {row: next(context.results.where(**row.key), none) for row in rows}
     by_row = {row: sample["prompts"] for row, sample in samples.items()}
@@ -181,7 +178,6 @@ def _divergences(by_row: Mapping[LawRow, Comparisons]) -> str:
 
 
 def _cells(row: LawRow) -> dict[str, object]:
-    """A row's settings, as cells of the tables."""
     config = row.speculation
     return {
         "T": f"{row.temperature:g}",

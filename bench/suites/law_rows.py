@@ -1,4 +1,4 @@
-"""The rows of the `laws` suite: every preset, and the product of the rules that exist.
+"""The rows of the `laws` suite.
 
 Products, each at temperature 0 and above, with one request and with several at once:
 1. presets x pipeline modes
@@ -12,11 +12,7 @@ Products, each at temperature 0 and above, with one request and with several at 
 Most rows that equal others are left out. Rows that cannot be compared token by token are listed for
 few combinations.
 
-Products 2 and 3 fill the fields of `open_fields` pairwise, product 6 those of ROUTED_FIELDS: every
-valid pair of values occurs at each temperature.
-
-The rows are built from the lists of `core.config`, so that a new rule is included without a change
-here.
+Products 2 and 3 fill the fields of `open_fields` pairwise, product 6 those of ROUTED_FIELDS.
 """
 
 from __future__ import annotations
@@ -53,7 +49,6 @@ SHAPES: tuple[Values, ...] = (
     {"expansion": (1,), "speculation_length": 3, "max_tree_nodes": "uncut"},
 )
 
-# Fields that product 6 fills pairwise.
 ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
     {
         "schedule": tuple(SCHEDULES),
@@ -66,10 +61,9 @@ ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LawRow:
-    """One configuration to compare with the reference. `together`: concurrent requests, scheduled
-    by the engine's `schedule`; when one ends, the next one joins.
+    """`together`: the number of concurrent requests; when one ends, the next one joins.
 
-    `speculation` has `draft` and `verify` resolved. `is_compared` is false for rules that keep the
+    `speculation` has `draft` and `verify` resolved. `is_compared`: false for rules that keep the
     distribution but not the tokens.
     """
 
@@ -92,8 +86,7 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """All rows of the products in the module's docstring; a few configurations are in two
-    products."""
+    """A few configurations are in two products."""
     return (
         *_preset_rows(),
         *_ngram_rows(),
@@ -120,8 +113,8 @@ def _preset_rows() -> Iterator[LawRow]:
 
 
 def _scheduled_rows() -> Iterator[LawRow]:
-    """Each preset whose tokens can be compared, under every schedule except `each`, the schedule of
-    most other rows. Each pair is run with the preset's own pipeline mode and without pipelining."""
+    """Presets under each schedule except `each`, with their own pipeline mode and without
+    pipelining."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         if schedule == "each" or preset.verify not in token_exact_rules():
@@ -134,7 +127,7 @@ def _scheduled_rows() -> Iterator[LawRow]:
 def _routed_rows() -> Iterator[LawRow]:
     """Product 6. SSMs draft separately, or together (`log_pool`, fused drafts)."""
     for temperature in TEMPERATURES:
-        # Drafts whose tokens can be compared, and that SpeculationConfig.resolve does not replace.
+        # Drafts whose tokens can be compared, and that `resolve` does not replace.
         drafts = [
             draft
             for draft in DRAFTS[1:]
@@ -159,7 +152,7 @@ def _ngram_rows() -> Iterator[LawRow]:
 
 
 def _crossed_rows() -> Iterator[LawRow]:
-    """Products 2 and 3 of the module's docstring."""
+    """Products 2 and 3."""
     by_weights = [
         (combine, weights)
         for combine, weights in itertools.product(COMBINES, WEIGHTS)
@@ -176,7 +169,7 @@ def _crossed_rows() -> Iterator[LawRow]:
         for pipeline, length, combine, together in itertools.product(
             PIPELINES, LENGTHS, COMBINES, CONCURRENCIES
         )
-        # Leaves out `off` and every mode that has the same effect as `off`.
+        # Modes that have the same effect as `off` are left out.
         if pipeline != "off"
         and (pipeline, together) != ("across", 1)
         and not (pipeline == "ahead" and not combine_rule(combine).ahead)
@@ -193,7 +186,7 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
     """Fields that are filled pairwise; the values to prefer come first. `shape` is an index into
     SHAPES."""
     default = SpeculationConfig().resolve(temperature)
-    # Fused drafts are one tree, so no combine rule applies; products 4 and 6 have their rows.
+    # Fused drafts are one tree: no combine rule applies.
     drafts = [
         draft
         for draft in DRAFTS[1:]
@@ -214,7 +207,6 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
 
 
 def is_valid(values: Values) -> bool:
-    """Whether the values may be combined and all of them have an effect."""
     combine, kind = values.get("combine", COMBINES[0]), values.get("draft", "auto")
     rule, draft, pipeline = combine_rule(combine), draft_kind(kind), values.get("pipeline")
     uses_weights = rule.weighted or "combine" not in values
@@ -226,13 +218,12 @@ def is_valid(values: Values) -> bool:
         return False
     if draft.fused and not rule.keeps_all:
         return False
-    # `resolve` replaces best-first drafts here: they need branches, and a vote's sequences have
-    # none.
+    # `resolve` replaces these drafts: they need branches, and a vote's sequences have none.
     return not (rule.chains and draft.by_score)
 
 
 def _draft_rows() -> Iterator[LawRow]:
-    """Product 4. Draft kinds vary fastest, so that a short run already covers every rule."""
+    """Product 4. Draft kinds vary fastest: a short run already covers every rule."""
     product = itertools.product(SHAPES, DRAFTERS, CONCURRENCIES, TEMPERATURES, DRAFTS)
     for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
@@ -253,7 +244,7 @@ def pairwise_rows(
     is_allowed: Callable[[Values], bool],
 ) -> list[Values]:
     """Fills each row greedily with the values that add the most new pairs. Ties go to the values
-    that are listed first, so these become the most frequent."""
+    that are listed first."""
     pairs_so_far: set[Pair] = set()
     chosen_rows = []
     names = tuple(open_fields)

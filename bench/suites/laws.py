@@ -1,8 +1,7 @@
 """`laws`: the text is the LLM's own, token for token (laws 1 and 2 of tests/laws).
 
-At temperature 0 the text is compared with the text of transformers' `generate`; above 0, with plain
-decoding with the same seed. If two texts differ, the LLM's logits in float64 distinguish near ties
-from errors.
+At temperature 0 the reference is transformers' `generate`; above 0, plain decoding with the same
+seed. If texts differ, the LLM's logits in float64 distinguish near ties from errors.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Laws(Suite):
-    """See Suite. `only`: a subset of the rows, for a quick check; None: all rows."""
+    """`only`: a subset of the rows; None: all rows."""
 
     measures_time: ClassVar[bool] = False
 
@@ -39,7 +38,7 @@ class Laws(Suite):
         return law_rows() if self.only is None else self.only
 
     def check(self, settings: Settings) -> None:
-        """Raises ConfigError for any dtype but float32: in bfloat16 ids need not be equal."""
+        """Raises ConfigError for another dtype than float32: in bfloat16 ids need not be equal."""
         if settings.dtypes != ("float32",):
             raise ConfigError.of(
                 "dtype",
@@ -50,7 +49,6 @@ class Laws(Suite):
     def measure(self, context: Context) -> None:
         pin_arithmetic()
         rows = [row for row in self.rows if row.is_compared and not context.results.has(**row.key)]
-        # If no results are missing, no model is loaded.
         if not rows:
             return
         temperatures = sorted({row.temperature for row in rows})
@@ -66,15 +64,13 @@ class Laws(Suite):
         return report_of(context, self.rows, self.reference_name(context, 0.0))
 
     def transformers_llm(self) -> TransformersLlm:
-        """transformers on the same LLM."""
         return TransformersLlm("float32")
 
     def reference_name(self, context: Context, temperature: float) -> str:
-        """The name of the reference with which texts at this temperature are compared."""
         return GENERATE if temperature == 0 else PLAIN
 
     def _reference(self, context: Context, engine: Engine, temperature: float) -> Reference:
-        """The reference token ids; stored in the results, as evidence and for a restart."""
+        """The reference token ids, stored in the results."""
         name = self.reference_name(context, temperature)
         if not context.results.has(reference=name, temperature=temperature):
             context.say(f"reference: {name}")

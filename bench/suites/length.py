@@ -1,8 +1,7 @@
 """`length`: compares the length policy `goodput` with the best fixed length, with `trend` and
 `confidence`, and, if the SSM is useless (`Hopeless`), with plain decoding.
 
-Contestants are interleaved: a block is one prompt, decoded once by each contestant. Times are from
-the prompt to the last token, prefill included.
+A block is one prompt, decoded once by each contestant. Times include prefill.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from lab.order import Block
 
 @dataclass(frozen=True)
 class Length(Suite):
-    """See Suite. `hopeless_prompts`: the number of prompts of the part with a hopeless SSM."""
+    """`hopeless_prompts`: the number of prompts for the hopeless SSM."""
 
     name: str = "length"
     about: str = "goodput against the best fixed length, trend, confidence; a hopeless SSM"
@@ -42,8 +41,8 @@ class Length(Suite):
     hopeless_prompts: int = 60
 
     def check(self, settings: Settings) -> None:
-        """Raises ConfigError for fewer than two prompts: the best fixed length is chosen on one
-        half of the prompts for the other half."""
+        """Raises ConfigError for fewer than two prompts: the best fixed length for one half of the
+        prompts is chosen on the other half."""
         super().check(settings)
         if settings.prompts < 2:
             raise ConfigError.of("prompts", settings.prompts, "at least 2: half choose, half test")
@@ -64,9 +63,8 @@ class Length(Suite):
         return Report(tables(context))
 
     def _measure_hopeless(self, context: Context, dtype: str, repeat: int) -> None:
-        """Measures all prompts with one engine, since this part is about how fast the engine's
-        policy stops drafting with the hopeless SSM. A repeat is stored as one sample, so after an
-        interruption it is measured anew."""
+        """Measures all prompts with one engine, which stops drafting with the hopeless SSM. A
+        repeat is stored as one sample."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):
             return
@@ -91,8 +89,7 @@ def _runners(
 
 
 def _measure_contest(blocks: Blocks, engine: Engine) -> None:
-    """Measures the blocks, after an uncounted warm-up, if possible on a prompt that is not among
-    them."""
+    """Measures the blocks, after an uncounted warm-up."""
     context = blocks.context
     runs = _runners(context, engine, blocks.key["temperature"], contestants())
     names = [prompt.id for prompt in context.all_prompts]
@@ -111,7 +108,6 @@ class Hopeless:
         return getattr(self._model, name)
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """The model's `forward` with negated logits."""
         logits: list[torch.Tensor] = self._model.forward(feeds)
         return [-rows for rows in logits]
 
@@ -124,9 +120,8 @@ def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
 
 
 def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> dict[str, Any]:
-    """Runs a case to its end. Returns the number of `tokens`, the `seconds` (prefill included) and
-    the number of `accepted` drafted tokens; also, by round, the chosen `lengths`, and the `depths`
-    and `nodes` of the verified trees."""
+    """The number of `tokens`, the `seconds` (prefill included) and the number of `accepted` tokens;
+    by round, the chosen `lengths`, and the `depths` and `nodes` of the verified trees."""
     tokens = accepted = 0
     rounds: dict[str, list[int]] = {"lengths": [], "depths": [], "nodes": []}
     start = time.perf_counter()

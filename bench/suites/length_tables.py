@@ -1,9 +1,7 @@
-"""The contestants of the `length` suite (preset `best` with every length policy), and the suite's
-tables and figures for the chart.
+"""The contestants, tables and chart figures of the `length` suite.
 
-The prompts of each domain are split into halves. The best fixed length is chosen on one half and
-compared on the other half, and vice versa. So no prompt is compared with a length that was chosen
-on this prompt.
+The best fixed length is chosen on one half of a domain's prompts and compared on the other half,
+and vice versa.
 """
 
 from __future__ import annotations
@@ -37,15 +35,14 @@ from lab.figures import Estimate
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
 GOODPUT = "goodput"
-# Without `fixed`, of which there is a contestant for each of LENGTHS.
+# Without `fixed`, which has a contestant for each of LENGTHS.
 OTHERS = tuple(
     name for name, policy in LENGTH_POLICIES.items() if name != GOODPUT and not policy.always
 )
 POLICIES = (GOODPUT, *OTHERS)
 # Node budget of all contestants, large enough not to cut depth.
 NODES = 64
-# `trend` can change the length only every sixteen rounds, by +1 or -2, so it starts at a sensible
-# length.
+# `trend` changes the length slowly.
 TREND_STARTS = 4
 
 
@@ -58,7 +55,7 @@ PLAIN = fixed_name(0)
 
 
 def contestants() -> Mapping[str, SpeculationConfig]:
-    """All contestants, plain decoding (a fixed length of 0) first."""
+    """Plain decoding, a fixed length of 0, comes first."""
     shared = dataclasses.replace(
         SpeculationConfig.preset("best"), pipeline="off", max_tree_nodes=NODES
     )
@@ -82,15 +79,15 @@ def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
 BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, *OTHERS, PLAIN)
 OVERALL = "over all"
-# The targets, least ratios of `goodput`'s speed: to the best fixed length in each domain and over
-# all domains; to plain decoding with a hopeless SSM.
+# The least ratios of `goodput`'s speed: to the best fixed length in each domain and over all
+# domains; to plain decoding with a hopeless SSM.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
 BASE = "base"  # the name that a rival's rows get in a comparison
 LEARNING_PROMPTS = 5  # after this many, an engine has measured that an SSM is hopeless
 
 
 class LengthContest:
-    """The blocks of one dtype and temperature: a row for each contestant of each block."""
+    """The rows of one dtype and temperature."""
 
     def __init__(self, samples: Iterable[Row], prompts: Sequence[Prompt]) -> None:
         self.rows = long_rows(samples)
@@ -101,16 +98,16 @@ class LengthContest:
         self.domains = tuple(d for d in domains(tuple(prompts)) if self.of("", d).rows)
 
     def of(self, name: str, domain: str = OVERALL) -> Group:
-        """A contestant's rows; all rows if `name` is empty. For BEST and OWN: each prompt's rows of
-        the fixed length that was chosen for the prompt."""
+        """A contestant's rows; all rows if `name` is empty. For BEST and OWN: rows of the fixed
+        length that was chosen for the prompt."""
         rows = [row for row in self.rows if domain in (OVERALL, self._domain[row["prompt"]])]
         return Group(
             [r for r in rows if not name or r["contestant"] == self._fixed_name_of(name, r)]
         )
 
     def against(self, name: str, rival: str, domain: str = OVERALL) -> Estimate | None:
-        """The ratio of two speeds within blocks; either name may be BEST or OWN."""
-        # A rival may be BEST, whose rows have the names of several fixed lengths.
+        """The ratio of two speeds within blocks."""
+        # The rows of BEST have the names of several fixed lengths.
         base = [{**row, "contestant": BASE} for row in self.of(rival, domain).rows]
         return Group(self.of(name, domain).rows, base).ratio(contestant=BASE)
 
@@ -128,7 +125,7 @@ class LengthContest:
         return self._chosen[half, domain]
 
     def lengths(self, name: str) -> list[float]:
-        """The mean chosen length in each round that at least half of the runs reach."""
+        """The mean chosen length by round, for rounds that at least half of the runs reach."""
         runs = [row["lengths"] for row in self.of(name).rows]
         longer_half = sorted((len(run) for run in runs), reverse=True)[: (len(runs) + 1) // 2]
         num_rounds = min(longer_half, default=0)
@@ -144,7 +141,7 @@ class LengthContest:
 def contests(
     results: Results, prompts: Sequence[Prompt]
 ) -> Iterator[tuple[str, float, LengthContest]]:
-    """Dtype, temperature and contest for every contest with blocks. `prompts`: all prompts."""
+    """Dtype, temperature and contest, for contests with blocks. `prompts`: all prompts."""
     keys = [(each["dtype"], each["temperature"]) for each in results.where(part="contest")]
     for dtype, temperature in dict.fromkeys(keys):
         samples = results.where(part="contest", dtype=dtype, temperature=temperature)
@@ -152,7 +149,6 @@ def contests(
 
 
 def tables(context: Context) -> tuple[str, ...]:
-    """All tables for which there are samples."""
     texts: list[str] = []
     claims: list[list[str]] = []
     for dtype, temperature, contest in contests(context.results, context.all_prompts):
@@ -172,8 +168,8 @@ def tables(context: Context) -> tuple[str, ...]:
 
 
 def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """0 or 1 for each prompt, alternating within each domain. The first prompts of successive
-    domains alternate too, so that domains of one prompt are divided as well."""
+    """0 or 1 for each prompt, alternating within each domain; the domains' first prompts alternate
+    too."""
     halves: dict[str, int] = {}
     for number, domain in enumerate(domains(tuple(prompts))):
         of_domain = [prompt.id for prompt in prompts if prompt.domain == domain]
@@ -243,8 +239,7 @@ def _claims(contest: LengthContest, where: str) -> list[list[str]]:
 
 
 def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
-    """A row for each contestant of each block; `place`: the block's index among the blocks of its
-    engine."""
+    """`place`: a block's index among the blocks of its engine."""
     return [
         {**row, "place": place, "repeat": sample["repeat"]}
         for sample in samples
@@ -254,8 +249,8 @@ def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
 
 
 def _hopeless_table(rows: Sequence[Row], dtype: str) -> str:
-    """The table by place (`_rows_by_place`): a line for the first LEARNING_PROMPTS prompts, a line
-    for all later prompts, then a line for each group of 11 later prompts."""
+    """By place (`_rows_by_place`): a line for the first LEARNING_PROMPTS prompts, a line for all
+    later prompts, then a line for each group of 11 later prompts."""
     total = 1 + max(row["place"] for row in rows)
     groups = [(start, min(start + 11, total)) for start in range(LEARNING_PROMPTS, total, 11)]
     lines = []

@@ -1,9 +1,7 @@
-"""`load`: many requests at once. Closed loops of 1 to 32 clients, and Poisson arrivals at
-0.25 to 1.5 times the rate that plain decoding can serve. Measures total tokens per second, time to
-first token and time per token.
+"""`load`: many requests at once, in closed loops of clients and with Poisson arrivals at multiples
+of the rate that plain decoding can serve.
 
-Each contestant has its own engine over the same models, since an engine keeps what its schedule
-measures. Every text is compared with the text of plain decoding.
+Each contestant has its own engine: an engine keeps what its schedule measures.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from core.engine.engine import Engine
 from lab.order import Block
 
 PLAIN = "plain"
-# By contestant: preset, schedule.
+# Preset and schedule.
 CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         PLAIN: ("autoregressive", "each"),
@@ -45,36 +43,34 @@ CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "specinfer, each": ("specinfer", "each"),
         "specinfer, shared": ("specinfer", "shared"),
         "minions, each": ("minions", "each"),
-        # `shared` with presets that are pipelined across requests: each pass has half of the
-        # requests.
+        # Each pass has half of the requests: the preset is pipelined across requests.
         "minions, shared": ("minions", "shared"),
         "cosine, shared": ("cosine", "shared"),
         "cosine, cosine": ("cosine", "cosine"),
-        # The ablation: CoSine's routing, fusion and pipelining without its scheduler.
+        # CoSine without its scheduler.
         "cosine, each": ("cosine", "each"),
     }
 )
 CLIENTS = (1, 2, 4, 8, 16, 32)
 RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-# The number of concurrent requests in an open loop, and in the measurement of capacity.
+# For an open loop, and for the measurement of capacity.
 MAX_CONCURRENT = 8
 PERCENTILES = (0.5, 0.95, 0.99)
-# Candidates for the distance from one prompt to the next, see `_prompt_step`.
+# Candidates for `_prompt_step`.
 PRIMES = (7, 11, 13, 17)
-# The first prompt's index grows by this from one repeat to the next, so that repeats differ.
+# The first prompt's index grows by this from one repeat to the next.
 REPEAT_OFFSET = 11
-# By measure: its title, and its number of decimals if all percentiles are in one cell.
+# Title, and number of decimals if all percentiles are in one cell.
 MEASURES = {"ttft_ms": ("first token", 0), "tpot_ms": ("per token", 1)}
 RATIO_NOTE = "after the comma: divided by plain decoding's in the same block"
-# CoSine's throughput and latency relative to the best of its baselines (SpecInfer and others), as
-# CoSine's paper claims (arXiv 2503.10325).
+# CoSine's throughput and latency relative to the best of its baselines (arXiv 2503.10325).
 PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 
 
 @dataclass(frozen=True)
 class Load(Suite):
-    """See Suite. `clients`: the closed loops' numbers of clients; `rates`: the open loops' rates of
-    arrival, as multiples of the capacity."""
+    """`clients`: the closed loops' numbers of clients; `rates`: the open loops' rates of arrival,
+    as multiples of the capacity."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -111,7 +107,7 @@ class Load(Suite):
                         for n, engine in engines.items()
                     },
                     more=lambda: {"capacity": round(capacity, 3)},
-                    # Warm-up: an engine compiles and measures its passes in its first request.
+                    # An engine compiles and measures its passes in its first request.
                     warm=Block(str(max(self.rates)), 0),
                 )
 
@@ -120,7 +116,7 @@ class Load(Suite):
 
 
 def load_requests(context: Context, name: str, count: int, first: int) -> list[Request]:
-    """`count` requests over the prompts of all domains; `first`: the first prompt's index."""
+    """`first`: the first prompt's index."""
     speculation = SpeculationConfig.preset(CONTESTANTS[name][0])
     sampling = SamplingParams(context.settings.tokens, seed=1, ignore_eos=True)
     prompts = context.prompts
@@ -130,9 +126,8 @@ def load_requests(context: Context, name: str, count: int, first: int) -> list[R
 
 
 def _prompt_step(num_prompts: int) -> int:
-    """Distance from one prompt to the next. Prompts are in order of their domains, so the distance
-    is more than 1; it is a prime that does not divide the number of prompts, so that every prompt
-    is reached."""
+    """The distance from one prompt to the next. More than 1, since prompts are in order of their
+    domains. It does not divide the number of prompts: every prompt is reached."""
     return next(step for step in PRIMES if num_prompts % step)
 
 
@@ -162,7 +157,7 @@ def _open_loop(
 
 
 def _capacity(context: Context, engine: Engine) -> float:
-    """Requests per second that plain decoding serves, MAX_CONCURRENT at once."""
+    """Requests per second with plain decoding, MAX_CONCURRENT at once."""
     requests = load_requests(context, PLAIN, 6 * MAX_CONCURRENT, 0)
     rate, _ = closed_loop(engine, requests, MAX_CONCURRENT)
     return rate / context.settings.tokens
@@ -174,8 +169,8 @@ def _figures(
     served: Sequence[ServedRequest],
     plain_tokens: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """Percentiles, and the number of texts that differ from plain decoding's. `plain_tokens`: plain
-    decoding's token ids by prompt, filled when PLAIN runs, which is first in every block."""
+    """Percentiles, and the number of texts that differ from plain decoding's. `plain_tokens`:
+    filled when PLAIN runs."""
     pairs = list(zip(requests, served, strict=True))
     if name == PLAIN:
         plain_tokens.update({request.prompt: one.token_ids for request, one in pairs})
@@ -192,7 +187,7 @@ def _figures(
 
 
 def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each block with a text that differs from plain decoding's."""
+    """Texts that differ from plain decoding's."""
     return tuple(
         f"{row['contestant']}, {row['loop']} loop: texts unlike plain's: {row['differ']}"
         for row in long_rows(results.samples)
@@ -201,8 +196,6 @@ def failures(results: Results) -> tuple[str, ...]:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Tables of tokens per second and their ratio to plain decoding's, of percentiles, and of
-    claims."""
     rows = long_rows(results.samples)
     texts = []
     for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
@@ -215,8 +208,7 @@ def tables(results: Results) -> tuple[str, ...]:
 
 
 def _with_item(row: Row, item: str) -> Row:
-    """The row with the number of clients or the rate as `load`, in place of the sample's `load`,
-    the machine's load average."""
+    """`load`, in the sample the load average, is replaced by the number of clients or the rate."""
     return {**row, "load": float(row[item])}
 
 
@@ -227,13 +219,13 @@ def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
 
 
 def _with_ratio(group: Group, name: str, digits: int) -> str:
-    """The median of a figure and its ratio to plain decoding's figure, both with intervals."""
+    """A median and its ratio to plain decoding, both with intervals."""
     other = group.ratio(name, contestant=PLAIN) if group["contestant"] != PLAIN else None
     return f"{figure(group.median(name), digits)}{f', {ratio(other)}' if other else ''}"
 
 
 def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str:
-    """All percentiles of a load in one cell; `_latency` has a column for each, for the chart."""
+    """All percentiles of a load in one cell."""
     title, digits = MEASURES[measure]
 
     def cell(group: Group) -> str:
@@ -249,8 +241,7 @@ def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str
 def _by_load(
     rows: Sequence[Row], title: str, head: str, note: str, cell: Callable[[Group], str]
 ) -> str:
-    """One row per contestant, one column per load. `cell` formats a contestant's blocks at a load.
-    If there are no blocks, the cell has a dash."""
+    """One row per contestant, one column per load."""
 
     def cell_at(load: float, group: Group) -> str:
         blocks = group.of(load=load)
@@ -263,8 +254,7 @@ def _by_load(
 
 
 def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
-    """One row per contestant and load, one column (a panel of the chart) per measure and
-    percentile."""
+    """One row per contestant and load, one column per measure and percentile."""
 
     columns: dict[str, Any] = {
         f"contestant at {head}": lambda group: f"{group['contestant']} at {group['load']:g}",

@@ -1,7 +1,5 @@
 """`nodes`: compares SSMs in other processes (nodes) with SSMs in this process, over loopback and
-over a relay that adds latency, with and without drafting ahead. Also predicts tokens per second
-over a relay, simulates the number of clients that can be served with nodes, and measures the speed
-of several clients at once."""
+over relays that add latency. Also simulates clients, and measures several clients at once."""
 
 from __future__ import annotations
 
@@ -40,13 +38,13 @@ PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
-# Criteria, as shares. MOST_ADDED: the most that loopback may add to a local round. MOST_ERROR: the
-# largest error of a prediction. LEAST_OF_BOUND: the least share of the bound on clients.
+# Shares. MOST_ADDED: what loopback may add to a local round. MOST_ERROR: of a prediction.
+# LEAST_OF_BOUND: of the bound on clients.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # numbers that are simulated
 SERVED_CLIENTS = (4, 8)
 DRAFTING = ("draft", "catch_up")  # spans of drafters, without `prefill`
-# The contestants that serve several clients, by name: their engine and pipeline mode.
+# Engine and pipeline mode.
 SERVED_WAYS = MappingProxyType(
     {
         LOCAL: (LOCAL, "off"),
@@ -59,8 +57,7 @@ SERVED_WAYS = MappingProxyType(
 
 @dataclass(frozen=True)
 class NodesSuite(Suite):
-    """See Suite. `relays`: milliseconds that relays add to a round trip; `clients`: how many texts
-    are served at once."""
+    """`relays`: milliseconds that relays add to a round trip; `clients`: numbers of clients."""
 
     name: str = "nodes"
     about: str = "SSMs on nodes: loopback and longer wires against local SSMs; simulated clients"
@@ -104,19 +101,18 @@ class NodesSuite(Suite):
 
 
 def relay_name(ms: int) -> str:
-    """The name of the contestant whose nodes are reached over relays that add `ms`."""
     return f"relay of {ms} ms"
 
 
 def engine_over(models: LoadedModels, addresses: Sequence[str]) -> Engine:
-    """An engine with the LLM of `models`; all its SSMs are on the nodes at these addresses."""
+    """All SSMs are on the nodes at these addresses."""
     llm_alone = replace(models, ssms={})
     return Engine(llm_alone, nodes=connect_nodes(NodeSettings(tuple(addresses)), llm_alone))
 
 
 @contextmanager
 def node_process(ssms: Sequence[str], dtype: str) -> Iterator[str]:
-    """Runs a node with these bundled SSMs; yields its address."""
+    """Runs a node with bundled SSMs; yields its address."""
     command = ["core.nodes", "--listen", "127.0.0.1:0", "--dtype", dtype, "--threads", "1"]
     with _process([*command, "--ssm", *ssms], "node on ") as address:
         yield address
@@ -124,14 +120,14 @@ def node_process(ssms: Sequence[str], dtype: str) -> Iterator[str]:
 
 @contextmanager
 def relay_process(address: str, ms: int) -> Iterator[str]:
-    """Runs a relay to `address` that adds `ms` to a round trip; yields the relay's address."""
+    """Runs a relay to `address`; yields the relay's address."""
     with _process(["bench.relay", address, str(ms)], "relay on ") as relay_address:
         yield relay_address
 
 
 @contextmanager
 def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
-    """Runs a module; yields the address that follows `prefix` in its first line."""
+    """Yields the address that follows `prefix` in the module's first line."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,
@@ -153,12 +149,9 @@ def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
 def _text(
     context: Context, engine: Engine, block: Block, preset: str = PRESET, pipeline: str = "off"
 ) -> dict[str, Any]:
-    """Decodes one text. Returns its ids, its speed and its tokens per round. The other figures
-    leave out the first round: the mean time of a round, the times of verifying and drafting, and
-    the times, number and outcomes of the nodes' round trips."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
-    # A fixed node budget: `auto` depends on measured times, and so may differ between engines.
+    # `auto` depends on measured times, which differ between engines.
     speculation = replace(
         SpeculationConfig.preset(preset), max_tree_nodes=TREE_NODES, pipeline=pipeline
     )
@@ -166,7 +159,7 @@ def _text(
         outcome.observe(event)
         if isinstance(event, RoundCompleted):
             rounds.append(event)
-    # The first round, in which the SSMs read the prompt, is left out unless it is the only round.
+    # The SSMs read the prompt in the first round.
     usual = rounds[1:] or rounds
     trips = [trip for one in usual for trip in one.nodes]
     starts = [min(span.start_ms for span in one.spans if span.name != "prefill") for one in usual]
@@ -189,8 +182,8 @@ def _text(
 def _serve_texts(
     context: Context, engine: Engine, block: Block, *, pipeline: str
 ) -> dict[str, Any]:
-    """Decodes `block.item` texts at once. Returns the tokens per second of all texts together, and
-    the milliseconds of verifying and of drafting, with each pass counted once."""
+    """Decodes `block.item` texts at once. Returns their total tokens per second, and the
+    milliseconds of verifying and of drafting. A pass counts once."""
     speculation = replace(
         SpeculationConfig.preset(PRESET), max_tree_nodes=TREE_NODES, pipeline=pipeline
     )
@@ -201,7 +194,7 @@ def _serve_texts(
         for i, item in enumerate(items)
     ]
     start = time.perf_counter()
-    # When each run began, in ms since `start`: the times in events count from their run's start.
+    # When each run began, in ms since `start`: events count from their run's start.
     starts: dict[str, float] = {}
     rounds: list[RoundCompleted] = []
     for event in run_events(engine, [request(case, speculation) for case in cases]):
@@ -211,7 +204,7 @@ def _serve_texts(
     seconds = time.perf_counter() - start
 
     def busy_ms(*names: str) -> float:
-        # The union: a batched pass has a span in the round of each of its requests.
+        # A batched pass has a span in the round of each of its requests.
         return union_ms(
             (starts[one.run_id] + span.start_ms, starts[one.run_id] + span.end_ms)
             for one in rounds
@@ -274,13 +267,12 @@ def _connection_table(dtype: str, samples: Sequence[Row]) -> str:
 
 
 def predicted_rate(contestant: str, loopback: Row) -> float:
-    """Predicts tokens per second over a relay from the same block's figures over loopback: each
-    round takes longer by the relay's delay. 0 for contestants without a relay, and for drafting
-    ahead."""
+    """Tokens per second over a relay, from the same block's figures over loopback: each round takes
+    longer by the relay's delay. 0 for contestants without a relay, and for drafting ahead."""
     if not contestant.startswith("relay") or contestant.endswith(AHEAD):
         return 0.0
     relay_ms = float(contestant.split()[2])
-    # Not the figure `round_ms`, which leaves out the first round: tokens a second include it.
+    # Not the figure `round_ms`: tokens a second include the first round.
     round_ms = 1000 * loopback["per_round"] / loopback["speed"]
     return float(1000 * loopback["per_round"] / (round_ms + relay_ms))
 
@@ -360,7 +352,7 @@ def _served_table(dtype: str, samples: Sequence[Row]) -> str:
         "by local": lambda group: ratio(group.ratio("speed", contestant=LOCAL)),
         "bound": lambda group: f"{bound(group):.2f}",
     }
-    # Intervals are over repeats, since these samples have no prompt.
+    # These samples have no prompt.
     options = {"block": ("clients", "repeat"), "over": "repeat"}
     keys = ("clients", "contestant")
     return str(Table(f"Clients served, {dtype}", rows, keys, columns, note, options))

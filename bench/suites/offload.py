@@ -1,7 +1,6 @@
-"""`offload`: an LLM whose layers are streamed from a file. Passes are compared with their bound,
-max(bytes / rate, compute), and with accelerate's passes. The speed-up of whole texts is compared
-with their tokens per pass. The memory of a new process is measured. With `--grown`, all this is
-also done with a grown LLM of 0.45 B parameters.
+"""`offload`: an LLM whose layers are streamed from a file. Compares passes with their bound,
+max(bytes / rate, compute), and with accelerate's passes. Also measures texts and the memory of a
+new process.
 """
 
 from __future__ import annotations
@@ -43,12 +42,11 @@ from lab.order import Block
 
 GROWN_PARAMS = 450_000_000
 RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no limit"
-# MB/s at which the layers are streamed when texts are decoded, by LLM.
+# The rates of texts, in MB/s.
 TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")
-# A pass that streams costs the same for one node and for many, so this contestant drafts a large
-# tree with all SSMs.
+# A pass that streams costs about the same for one node and for many.
 TREE = "tree of 64 nodes"
 TREE_CONFIG = SpeculationConfig(
     draft="best_first",
@@ -60,9 +58,9 @@ TREE_CONFIG = SpeculationConfig(
     max_tree_nodes=64,
 )
 CONTEXT, PASSES = 64, 2  # tokens before a pass; passes that are timed
-# Largest allowed ratio of a pass to its bound.
+# Of a pass to its bound.
 MAX_RATIO = 1.05
-# Run in a new process: a process's peak never falls, and the suite's process has loaded more.
+# A process's peak never falls, and the suite's process has loaded more.
 PEAK_CODE = """
 import json, sys
 from core import load_models
@@ -92,8 +90,7 @@ Pass = Callable[[int], float]
 
 @dataclass(frozen=True)
 class OffloadSuite(Suite):
-    """See Suite. `rates`: MB/s at which passes stream; `widths`: the numbers of tokens of a
-    pass."""
+    """`rates`: MB/s at which passes stream; `widths`: the numbers of tokens of a pass."""
 
     name: str = "offload"
     about: str = "an LLM with streamed layers: passes against the bound, texts, memory; accelerate"
@@ -182,9 +179,8 @@ def _our_pass(model: LanguageModel, cleanup: ExitStack) -> Pass:
 def _accelerate_passes(
     folder: Path, dtype: str, mbps: float, cleanup: ExitStack
 ) -> tuple[Pass, Pass]:
-    """Two kinds of passes of transformers with the same weights: the first reads without a limit,
-    the second reads at most `mbps` MB/s. All weights are on the disk and are read without the page
-    cache, as this engine reads them."""
+    """Passes of transformers with the same weights, without a limit and at `mbps` MB/s. All weights
+    are on the disk; the page cache is not used."""
     from accelerate import disk_offload
 
     weights_folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
@@ -210,7 +206,7 @@ def _accelerate_passes(
 
 @contextmanager
 def limited_reads(mbps: float) -> Iterator[None]:
-    """Within the block, accelerate reads at most `mbps` x 10^6 bytes a second from its files."""
+    """Limits accelerate to `mbps` x 10^6 bytes a second from its files."""
     from accelerate.utils import offload
 
     read, free_at = offload.load_offloaded_weight, 0.0
@@ -219,8 +215,7 @@ def limited_reads(mbps: float) -> Iterator[None]:
         nonlocal free_at
         start = time.perf_counter()
         weight: torch.Tensor = read(*file)
-        # Counted from when the last read should have ended, to make up for a sleep that was too
-        # long.
+        # From when the last read should have ended: a sleep may be too long.
         free_at = max(free_at, start) + weight.nbytes / 1e6 / mbps
         time.sleep(max(0.0, free_at - time.perf_counter()))
         return weight
@@ -233,8 +228,8 @@ def limited_reads(mbps: float) -> Iterator[None]:
 
 
 def _seconds(timed_pass: Pass, block: Block) -> float:
-    """The mean seconds of PASSES consecutive passes. A first pass is not counted: its first layers
-    were read ahead before the pass began, so its time would be too short."""
+    """The mean seconds of PASSES passes. The uncounted pass may find its first layers already
+    read."""
     tokens = int(block.item)
     timed_pass(tokens)
     return round(sum(timed_pass(tokens) for _ in range(PASSES)) / PASSES, 5)
@@ -299,8 +294,8 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
 
 
 def _least_seconds(contestant: str, sample: Row) -> float:
-    """The bound of a pass in seconds: the longer of the reading time (0 without a limit) and the
-    resident model's pass in the same block."""
+    """The longer of the reading time, 0 without a limit, and the resident model's pass in the same
+    block."""
     rate, _, unit = contestant.removeprefix(f"{ACCELERATE}, ").partition(" ")
     reading = sample["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
     return float(max(reading, sample["seconds"][RESIDENT]))

@@ -1,9 +1,8 @@
 """`overhead`: the cost of a round outside the models' passes: the total, per tree node, and as a
 fraction of the round. With `--grown`, grown models are measured too.
 
-A round lasts from one RoundCompleted to the next. The time of all passes of LLM and SSMs is
-subtracted, and the rest is attributed to stages by the round's spans. The models with the large
-vocabulary return synthetic logits.
+A round lasts from one RoundCompleted to the next. The time of its passes is subtracted, and the
+rest is attributed to stages by the round's spans.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def overhead_configs() -> Mapping[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Overhead(Suite):
-    """See Suite. `families`: the models to measure in addition to grown models."""
+    """`families`: the models to measure in addition to grown models."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -79,7 +78,7 @@ class Overhead(Suite):
                             name: partial(_round_times, blocks, engine, clock, config)
                             for name, config in overhead_configs().items()
                         }
-                        # The first call allocates and compiles: not counted.
+                        # The first call allocates and compiles.
                         blocks.measure(runs, warm=Block(items[0], 0))
 
     def report(self, context: Context) -> Report:
@@ -97,9 +96,8 @@ def _models(context: Context, family: str) -> LoadedModels:
 def _round_times(
     blocks: Blocks, engine: Engine, clock: PassClock, config: SpeculationConfig, block: Block
 ) -> list[list[float]]:
-    """A list for each round but the first, which includes prefill. Each list has the number of
-    nodes, the milliseconds outside passes (the total, then each of STAGES), and the milliseconds of
-    the whole round."""
+    """By round, without the first round, which includes prefill: the number of nodes, milliseconds
+    outside passes (the total, then each of STAGES), milliseconds of the whole round."""
     temperature = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, temperature, ignore_eos=True)
     times, nodes, previous_ms = [], 0, 0.0
@@ -116,11 +114,11 @@ def _round_times(
 
 
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:
-    """Milliseconds outside passes, milliseconds outside passes in each of STAGES, and milliseconds
-    of the whole round (`wall`). The stage `events` is the time that no span covers."""
+    """Milliseconds outside passes: the total, then each of STAGES; then milliseconds of the whole
+    round (`wall`). The stage `events` is the time without spans."""
     stage_ms = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
-        # A drafter's spans are on the lane with the drafter's name.
+        # Other lanes have the names of drafters.
         stage = span.lane if span.lane in STAGES else "draft"
         stage_ms[stage] += span.ms
     stage_ms["events"] = wall - sum(stage_ms.values())
@@ -130,14 +128,13 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
 
 
 def tables(results: Results, families: Sequence[str]) -> tuple[str, ...]:
-    """One table for each family and temperature, then the fitted lines."""
+    """By family and temperature, then the fitted lines."""
     kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, TEMPERATURES)]
     kinds = [kind for kind in kinds if kind[-1]]
     return (*(_table_of(*each) for each in kinds), *([_fits(kinds)] if kinds else []))
 
 
 def _rows(results: Results, family: str, temperature: float) -> list[Row]:
-    """A row for each measured round."""
     names = ("nodes", "outside", *STAGES, "round")
     return [
         {"contestant": name, "prompt": sample["prompt"], **dict(zip(names, one, strict=True))}

@@ -1,8 +1,7 @@
 """`page`: how fast the page is in a real Chromium: delays of tokens, gaps between frames, Stop.
-`--repeats`: how often each fact is measured; `--tokens`: the length of the run that is stopped.
+`--tokens`: the length of the run that is stopped.
 
-Needs playwright and a Chromium (requirements-dev.txt). The code in bench/page/ measures. This suite
-decides what is measured and in which order: in each repeat, every fact once.
+Needs playwright and a Chromium (requirements-dev.txt).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bench.results import Results
 from bench.settings import Settings
 from bench.tables import NOTHING, table
 
-# SPEEDS[label]: rounds of a synthetic run, and rounds per second at which it is played.
+# Rounds of a synthetic run, and rounds per second.
 SPEEDS = {"60 rounds a second": (240, 60), "300 rounds a second": (900, 300)}
 FACTS = ("frames", "frames at once", *SPEEDS, "stop")
 FRAMES = (("frames", "run when loaded"), ("frames at once", "run while it loads"))
@@ -32,8 +31,6 @@ Row = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Page(Suite):
-    """See Suite. `facts`: the facts to measure."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "page"
@@ -42,7 +39,7 @@ class Page(Suite):
     facts: tuple[str, ...] = FACTS
 
     def measure(self, context: Context) -> None:
-        # Repeats outermost, so that a noisy moment affects all facts alike.
+        # With repeats outermost, a noisy moment affects all facts alike.
         repeats = range(context.settings.repeats)
         keys = [{"fact": fact, "repeat": repeat} for repeat in repeats for fact in self.facts]
         todo = [key for key in keys if not context.results.has(**key)]
@@ -61,8 +58,8 @@ class Page(Suite):
 
 
 def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
-    """The figures of one fact and the page's problems. A worker replays a SYNTHETIC run; for Stop,
-    the real engine runs the bundled models."""
+    """The figures of one fact and the page's problems. A worker replays a SYNTHETIC run; Stop runs
+    the real engine."""
     from bench.page import gaps
     from bench.page.browser import Tab
     from bench.page.site import open_site
@@ -88,7 +85,7 @@ def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
 
 
 def tables(results: Results) -> Report:
-    """A row for each figure with its target, and a failure for each target that is missed."""
+    """A row for each figure with its target; a failure for each missed target."""
     rows = [*_rows(results), *_problems(results)]
     loads = [sample["load"] for sample in results.samples]
     note = f"{NOTE} Load average {min(loads)} to {max(loads)}." if loads else NOTE
@@ -98,7 +95,6 @@ def tables(results: Results) -> Report:
 
 
 def _rows(results: Results) -> Iterator[Row]:
-    """The figures of the facts, each with its target if it has one."""
     for fact in SPEEDS:
         engine = f"engine of {fact}"
         delays_by_run = [sorted(one["late_ms"]) for one in _figures(results, fact)]

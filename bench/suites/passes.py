@@ -1,7 +1,7 @@
-"""`passes`: milliseconds of one model pass by number of tokens. The LLM and one SSM are measured
-with the engine's pass and with transformers' own pass, all SSMs one by one and batched.
+"""`passes`: milliseconds of one model pass by number of tokens. The LLM and one SSM run the
+engine's pass and transformers' own pass, all SSMs one by one and batched.
 
-`--prompts` and `--tokens` are not used: the passes are over a text of `CONTEXT` tokens.
+`--prompts` and `--tokens` are not used: passes are over a text of `CONTEXT` tokens.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Pass = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Passes(Suite):
-    """See Suite. `counts`: the numbers of tokens of a pass."""
+    """`counts`: the numbers of tokens of a pass."""
 
     name: str = "passes"
     about: str = "milliseconds of a model pass by tokens: lean and general, SSMs apart and together"
@@ -56,7 +56,7 @@ class Passes(Suite):
 
 
 def _median_ms(run_pass: Pass, block: Block) -> float:
-    """The median of PASSES times in milliseconds, after an uncounted pass that allocates memory."""
+    """The median of PASSES times, after an uncounted pass that allocates memory."""
     times = []
     for _ in range(PASSES + 1):
         times.append(1000 * time_call(partial(run_pass, int(block.item)))[1])
@@ -64,7 +64,7 @@ def _median_ms(run_pass: Pass, block: Block) -> float:
 
 
 def contestants(models: LoadedModels, cleanup: ExitStack) -> dict[str, Pass]:
-    """The passes to time, by name; `cleanup` closes their rows."""
+    """`cleanup` closes the rows of the passes."""
     llm, ssms = models.llm, list(models.ssms.values())
     count = sum(ssm.info.parameters for ssm in ssms)
     return {
@@ -80,18 +80,18 @@ def contestants(models: LoadedModels, cleanup: ExitStack) -> dict[str, Pass]:
 
 
 def _general(model: LanguageModel, folder: Path) -> HfModel:
-    """The same model in transformers' own module, with weights as stored."""
+    """The same model in transformers' own module."""
     assert isinstance(model, HfModel)
     return HfModel(load_module(folder, model.dtype), model.info, model.masks)
 
 
 def _rows(models: Sequence[LanguageModel], cleanup: ExitStack) -> list[int]:
-    """An open row of each model, in which a text of CONTEXT tokens is committed."""
+    """An open row of each model, with CONTEXT committed tokens."""
     rows = []
     for model in models:
         row = model.open_row()
         cleanup.callback(model.close_row, row)
-        # Any token: the time of a pass does not depend on the tokens.
+        # The time of a pass does not depend on the tokens.
         model.forward([chain(row, [0] * CONTEXT, last_only=True)])
         model.commit(row, range(CONTEXT))
         rows.append(row)
@@ -130,7 +130,7 @@ def _pass(
 
 
 def _memory_read(count: int, like: LanguageModel) -> Pass:
-    """Sums `count` numbers of `like`'s dtype, which takes the time of reading them from memory."""
+    """Sums `count` numbers of `like`'s dtype: the time of reading them from memory."""
     dtype: torch.dtype = getattr(torch, like.info.dtype)
     numbers = torch.ones(count, dtype=dtype)
 
@@ -141,7 +141,7 @@ def _memory_read(count: int, like: LanguageModel) -> Pass:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Milliseconds by number of tokens, a table for each dtype."""
+    """Milliseconds by number of tokens."""
     rows = long_rows(results.samples, "ms")
     return tuple(_table(group["dtype"], group.rows) for group in group_rows(rows, ("dtype",)))
 

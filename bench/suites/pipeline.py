@@ -1,7 +1,7 @@
 """`pipeline`: compares pipelined with serial decoding, for one request and for eight.
 
-Contestants are interleaved: a block is one prompt, or one group of prompts, decoded once with each
-pipeline mode. Times are from the prompts to the last token, prefills included.
+A block is one prompt, or one group of prompts, decoded once with each pipeline mode. Times include
+prefill.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTES = 4  # notes of each run that are kept
 
 @dataclass(frozen=True)
 class Pipeline(Suite):
-    """See Suite. `only`: a subset of the rows; None: all."""
+    """`only`: a subset of the rows; None: all."""
 
     name: str = "pipeline"
     about: str = "pipelined against serial decoding, one request and eight; hits, saved, wasted"
@@ -59,8 +59,7 @@ class Pipeline(Suite):
 
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:
-    """Groups of `live` prompts of all domains, by name. If there are fewer than `live` prompts,
-    prompts are repeated."""
+    """`live` prompts by name; prompts are repeated if there are too few."""
     count = max(1, len(prompts) // live)
     prompt_groups = [
         [prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)
@@ -86,14 +85,14 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
     blocks.measure({name: partial(run, one, tokens) for name, one in row.contestants.items()})
 
 
-# -- a timed run of several live requests, with the pipelining figures of its rounds --
+# -- a timed run of several live requests --
 
 
 @dataclass
 class _RoundSums:
-    """One run's rounds. `sums` leaves out the first round, which includes prefill and cannot use a
-    draft made ahead; `token_ids` and `notes` include it. `drafts`: the number of drafts in the
-    current round; `previous_end_ms`: when the round before it ended."""
+    """`sums` leaves out the first round, which includes prefill and cannot use a draft made ahead;
+    `token_ids` and `notes` include it. `drafts`: the number of drafts in the current round;
+    `previous_end_ms`: when the round before it ended."""
 
     token_ids: list[int] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
@@ -108,7 +107,7 @@ class _RoundSums:
         if not event.round:
             return
         spans = (span for span in event.spans if span.lane not in NOT_DRAFTING)
-        # `ended`: a draft for a round that never came is neither a hit nor a miss.
+        # A draft for a round that never came is neither a hit nor a miss.
         drafts_ahead = [one for one in event.ahead if one.reason != "ended"]
         figures = {
             "rounds": 1,
@@ -127,12 +126,12 @@ def run_together(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig
 ) -> dict[str, Any]:
     """Runs the cases concurrently. Returns `tokens` and `seconds`, prefills included; a `digest` of
-    the texts; each run's first NOTES `notes`, with their rounds; and sums over the rounds of all
-    runs, without each run's first round:
+    the texts; each run's first NOTES `notes`, with their rounds; and sums over all rounds but each
+    run's first round:
 
-    `rounds`, `round_ms`, `draft_ms`; `drafts`: per round, the number of recorded drafts or of
-    drafters with drafts ahead, whichever is larger; `hits`: drafts ahead that were used;
-    `saved_ms`, `wasted_ms`: as in Ahead; `on_ms`: the time of the rounds with drafts ahead.
+    `rounds`, `round_ms`, `draft_ms`; `drafts`: per round, the larger of the numbers of recorded
+    drafts and of drafters with drafts ahead; `hits`: drafts ahead that were used; `saved_ms`,
+    `wasted_ms`: as in Ahead; `on_ms`: the time of the rounds with drafts ahead.
     """
     runs: dict[str, _RoundSums] = {}
 

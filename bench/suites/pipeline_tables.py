@@ -1,5 +1,4 @@
-"""The contestants and the tables of the `pipeline` suite. The contestants do the same work with
-each pipeline mode that fits the number of live requests; serial decoding is the first.
+"""The contestants and the tables of the `pipeline` suite.
 
 Let f be the fraction of a serial round that is drafting, and h the fraction of drafts that were
 made during a pass of the LLM and used. Then the gain is at most 1 / (1 - h f).
@@ -22,12 +21,12 @@ from lab.figures import Estimate
 
 SERIAL, AUTO, BEST = "off", "auto", "best"
 TEMPERATURES = (0.0, 0.8)
-# Pipeline modes by the number of live requests.
+# By the number of live requests.
 USEFUL_MODES: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
 )
-# Work with a small and with a large share of drafting in a round, and the default preset. Node
-# budgets are fixed: measured budgets might differ between engines.
+# Little drafting in a round, much drafting, and the default preset. Node budgets are fixed:
+# measured budgets might differ between engines.
 CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
 WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -40,8 +39,7 @@ WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
-    """One comparison: `live` requests at a time, one `work`; `contestants` by pipeline mode, serial
-    first."""
+    """One comparison. `live`: requests at a time; `contestants`: by pipeline mode, serial first."""
 
     live: int
     work: str
@@ -50,7 +48,7 @@ class PipelineRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """The fields that, with block and dtype, identify the row's samples."""
+        """Identifies the row's samples, with block and dtype."""
         return {"live": self.live, "work": self.work, "temperature": self.temperature}
 
     def __str__(self) -> str:
@@ -58,7 +56,7 @@ class PipelineRow:
 
 
 def pipeline_rows() -> tuple[PipelineRow, ...]:
-    """All comparisons with at least two existing pipeline modes."""
+    """Rows have at least two pipeline modes."""
     return tuple(
         PipelineRow(live, work, temperature, _contestants(names, _speculation(work)))
         for live, names in USEFUL_MODES.items()
@@ -78,15 +76,14 @@ def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, S
     return {name: dataclasses.replace(work, pipeline=name) for name in pipelines}
 
 
-# Targets: gain / bound; the gain if drafting is at least SHARE of a round; `auto` / serial.
+# Gain / bound; the gain if drafting is at least SHARE of a round; `auto` / serial.
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
 SENTENCES = 12  # number of notes that are listed, the most frequent first
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One pipeline mode in the blocks of a PipelineRow; `own`: the mode's figures; `serial`: serial
-    decoding's figures."""
+    """A pipeline mode. `own`: its figures; `serial`: serial decoding's figures."""
 
     own: Group
     serial: Group
@@ -101,22 +98,22 @@ class Contender:
 
     @property
     def draft_share(self) -> float:
-        """f: drafting's fraction of a serial round, in which drafters run one after another."""
+        """f: drafting's fraction of a serial round."""
         return min(1.0, _share(self.serial, "draft_ms", "round_ms"))
 
     @property
     def upper_bound(self) -> float:
-        """Upper bound of the gain, 1 / (1 - h f): every hit hides its whole drafting time."""
+        """1 / (1 - h f)."""
         return 1 / max(0.01, 1 - self.hit_rate * self.draft_share)
 
     @property
     def gain(self) -> Estimate | None:
-        """The mode's speed divided by serial decoding's speed, within blocks."""
+        """Speed divided by serial decoding's speed, within blocks."""
         return self.own.ratio(contestant=SERIAL)
 
     @property
     def other_texts(self) -> list[str]:
-        """The prompts of the blocks in which the texts differ from serial decoding's texts."""
+        """Prompts with other texts than serial decoding's."""
         pairs = zip(self.own.rows, self.serial.rows, strict=True)
         return [row["prompt"] for row, base in pairs if row["digest"] != base["digest"]]
 
@@ -127,7 +124,7 @@ def _share(group: Group, part: str, total_field: str) -> float:
 
 
 def report_of(context: Context, rows: Sequence[PipelineRow]) -> Report:
-    """All tables; a failure for each contestant whose text differs from serial decoding's."""
+    """A failure for each contestant whose text differs from serial decoding's."""
     texts: list[str] = []
     claims: list[list[str]] = []
     failures: list[str] = []
@@ -191,8 +188,8 @@ def _comparison(contenders: Sequence[tuple[PipelineRow, Contender]], live: int, 
 
 
 def _claims(where: str, one: Contender) -> list[list[str]]:
-    """For a fixed mode: gain over bound, and the gain itself if drafting is a large part; for
-    `auto`, which may turn the mode off: not slower than serial."""
+    """For a fixed mode: gain over bound, and the gain itself with much drafting. For `auto`: not
+    slower than serial."""
     gain = one.gain
     if one.name == SERIAL or gain is None:
         return []
@@ -208,7 +205,7 @@ def _claims(where: str, one: Contender) -> list[list[str]]:
 
 
 def _sentences(one: Contender) -> Counter[str]:
-    """The runs' notes with numbers replaced, so that equal reasons are counted together."""
+    """The runs' notes. Numbers are replaced: equal reasons are counted together."""
     notes = [note for row in one.own.rows for _, note in row["notes"]]
     return Counter(re.sub(r"\d+(\.\d+)?", "#", note) for note in notes)
 

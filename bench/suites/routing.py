@@ -1,7 +1,6 @@
-"""`routing`: compares routers, which choose the SSMs that draft, with all SSMs, with each SSM
-alone, and with the best choice in hindsight, at an equal node budget. The texts are the LLM's own
-continuations and spliced texts, which change their domain. Some prompts end in another domain than
-they begin in.
+"""`routing`: compares routers, which choose the SSMs that draft, with all SSMs, with single SSMs,
+and with the best choice in hindsight. The texts are the LLM's own continuations and spliced texts,
+which change their domain.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from core.routing.regret import regret_of
 from lab.figures import Estimate
 from lab.order import Block
 
-# Names of configurations; the number in a name: how many SSMs the router lets draft.
+# The number in a name: how many SSMs may draft.
 ALL, CREDIT, CREDIT_ONE, COSINE = "all SSMs", "credit, 2", "credit, 1", "cosine, 2"
 ALONE = "alone: "
 ROUTED = {CREDIT: 2, CREDIT_ONE: 1, COSINE: 2}
@@ -60,7 +59,7 @@ TREE = SpeculationConfig(
     combine="vote_tree", vote_nodes=NODES, max_tree_nodes=NODES, draft="best_first",
     speculation_length=10,
 )  # fmt: skip
-# ORDERS: the domains of each spliced text, in order. SEGMENT: tokens of each domain.
+# ORDERS: domains. SEGMENT: tokens of each domain.
 ORDERS = (
     ("stories", "code", "math", "dialogue"),
     ("code", "dialogue", "stories", "math"),
@@ -68,13 +67,12 @@ ORDERS = (
     ("math", "stories", "dialogue", "code"),
 )
 SEGMENT = 48
-# Targets: a good SSM must be found within this number of tokens, by kind of text, in at least SHARE
-# of the searches that count (see `_search_claims`).
+# Tokens within which a good SSM must be found, in at least SHARE of the searches that count.
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
-# The largest allowed regrets on texts that change their domain, by the figure's name.
+# The largest allowed regrets on texts that change their domain.
 MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
-# Development prompts reworded, with the same ids.
+# Development prompts in other words, with the same ids.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
 # Prompts that end in another domain than they begin in; `domain` is the domain of the end.
 TURNING = Path(__file__).parent.parent / "prompts-turning.jsonl"
@@ -86,7 +84,7 @@ TITLES = {
 
 
 def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
-    """The configurations by name, all with the same node budget."""
+    """All have the same node budget."""
     return {
         ALL: TREE,
         CREDIT: replace(TREE, routing="credit"),
@@ -98,7 +96,7 @@ def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Routing(Suite):
-    """See Suite. `orders`: the domains of each spliced text, in order."""
+    """`orders`: the domains of each spliced text, in order."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -171,8 +169,7 @@ def _spliced_run(
 def _compare_wordings(
     context: Context, engine: Engine, configs: Mapping[str, SpeculationConfig]
 ) -> None:
-    """Adds a sample for each prompt that has another wording: the SSMs that `credit` chooses for
-    both wordings."""
+    """Stores the SSMs that `credit` chooses for each prompt and for its other wording."""
     ids = {prompt.id for prompt in context.all_prompts}
     others = {one.id: one for one in load_prompts(REWORDED) if one.id in ids}
     for prompt in context.all_prompts:
@@ -192,8 +189,8 @@ def _first_choice(engine: Engine, prompt: Prompt, config: SpeculationConfig) -> 
 
 
 def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
-    """Tokens, rounds and seconds of a run; and its rounds' events. Raises EngineError if a drafter
-    is lost."""
+    """Tokens, rounds and seconds of a run; its rounds' events. Raises EngineError if a drafter is
+    lost."""
     events, seconds = time_call(lambda: list(run_events(engine, [request])))
     rounds = [event for event in events if isinstance(event, RoundCompleted)]
     tokens = sum(len(one.token_ids) for one in rounds)
@@ -201,9 +198,8 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
 
 
 def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
-    """Tokens, rounds and seconds of a run, and the seconds of its auditions. For a routed run also
-    its regrets, and how soon it found good SSMs. `text`: the spliced text that the run writes, if
-    any."""
+    """Tokens, rounds, seconds, and seconds of auditions. A routed run also has its regrets, and how
+    soon it found good SSMs. `text`: the spliced text, if any."""
     figures, rounds = run_counted(engine, request)
     figures["audition"] = sum(map(audition_ms, rounds)) / 1000
     if request.speculation.routing == "all":
@@ -217,12 +213,12 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     sequence = engine.prepare(request)
     names = list(engine.models.ssms)
     all_ids = [*sequence.prompt_ids, *token_ids]
-    # Each SSM's greedy token at every position, even if the SSM did not draft there.
+    # Greedy tokens at every position, even if the SSM did not draft there.
     choices = engine.first_choice_tokens(sequence, names, all_ids, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(choices[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    # In a spliced text a search begins at each change of domain; in other texts at the first token,
-    # since the prompt shows which domain follows.
+    # A search begins at each change of domain of a spliced text. Otherwise it begins at the first
+    # token: the prompt shows which domain follows.
     starts = [0] if text is None else text.starts[1:]
     parts = zip(starts, [*starts[1:], len(token_ids)], strict=True)
     # Several SSMs may share the least number of passes.
@@ -237,7 +233,6 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
 
 
 def routing_tables(results: Results) -> tuple[str, ...]:
-    """Two tables for each kind of text, then the claims."""
     texts, claims = [], []
     for kind, title in TITLES.items():
         rows = long_rows(results.where(text=kind))
@@ -269,7 +264,7 @@ def routing_tables(results: Results) -> tuple[str, ...]:
 
 
 def _wording_claim(results: Results, name: str) -> list[str]:
-    """The claim about other wordings; empty if no prompt has another wording."""
+    """Empty if no prompt has another wording."""
     pairs = [sample["choices"][name] for sample in results.samples if "choices" in sample]
     if not pairs:
         return []
@@ -278,8 +273,7 @@ def _wording_claim(results: Results, name: str) -> list[str]:
 
 
 def _count_row(claim: str, count: int, total: int) -> list[str]:
-    """A row of the table of claims: `count` of `total` cases, with SHARE as the target. `total` is
-    1 or more."""
+    """A claim about `count` of `total` cases; the target is SHARE."""
     share, target = 100 * count / total, 100 * SHARE
     verdict = "reached" if share >= target else f"not reached, by {max(1, target - share):.0f} %"
     return [claim, f"at least {target:.0f} %", f"{count} of {total} ({share:.0f} %)", verdict]
@@ -309,7 +303,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     all_rows = Group(rows)
     credit = all_rows.of(contestant=CREDIT)
     target = 0.95 if kind == "spliced" else 1.0
-    # Pooled: most texts take the same number of passes either way, so a median hides what a few
+    # Pooled: most texts take the same number of passes either way, and a median hides what a few
     # texts lose.
     row = claim_row(
         f"{kind}: `credit` with 2 against all, all tokens over all passes",
@@ -336,8 +330,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _best_fixed_claim(group: Group) -> list[str]:
-    """The claim that the best single SSM in hindsight is routed within the limit, with the number
-    of texts in which this is true. The best SSM takes the fewest passes when it drafts alone."""
+    """The number of texts in which the best single SSM is routed within the limit."""
     limit, firsts = FOUND_WITHIN["own"], [row["best_fixed_after"] for row in group.rows]
     found = sum(first is not None and first <= limit for first in firsts)
     claim = f"own: `{group['contestant']}`: the best fixed SSM drafts by token {limit}"
@@ -345,8 +338,7 @@ def _best_fixed_claim(group: Group) -> list[str]:
 
 
 def _regret_row(claim: str, regret: Estimate | None, most: float) -> list[str]:
-    """A row of the table of claims: a regret, as a fraction of passes, with `most` as the highest
-    allowed regret."""
+    """A claim about a regret, as a fraction of passes. `most`: the highest allowed regret."""
     target = f"at most {100 * most:.0f} %"
     if regret is None:
         return [claim, target, NOTHING, NOTHING]
@@ -357,7 +349,6 @@ def _regret_row(claim: str, regret: Estimate | None, most: float) -> list[str]:
 
 
 def _search_counts(kind: str, rows: Sequence[Row], name: str) -> SearchCounts:
-    """How soon the contestant found good SSMs in all its texts."""
     alone = dict.fromkeys(r["contestant"] for r in rows if r["contestant"].startswith(ALONE))
     searches = [one for row in rows if row["contestant"] == name for one in row["searches"]]
     ssms = [one.removeprefix(ALONE) for one in alone]
@@ -389,9 +380,9 @@ def _never_changes(one: SearchCounts) -> str:
 
 
 def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
-    """In spliced texts only those changes count at which no good SSM was routed. In other texts
-    every search counts, but `says nothing` replaces the verdict `reached` if a set that never
-    changes finds a good SSM as often."""
+    """In spliced texts a change counts if no good SSM was routed at its first token. In other texts
+    every search counts; the verdict is `says nothing` if a set that never changes finds a good SSM
+    at least as often."""
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]
@@ -412,8 +403,7 @@ def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[s
 
 
 def _best_alone(rows: Sequence[Row]) -> list[Row]:
-    """For each text and repeat, the row of the SSM that was fastest alone. All rows get ALONE as
-    the contestant's name."""
+    """For each text and repeat, the row of the SSM that was fastest alone."""
     best: dict[tuple[Any, Any], Row] = {}
     for row in rows:
         key = row["prompt"], row["repeat"]

@@ -1,8 +1,7 @@
-"""How soon a router finds a good SSM, counted in finished texts. Plain numbers: no model.
+"""How soon a router finds a good SSM, counted in finished texts.
 
-At a change of domain, the routed set may already have an SSM that is good after the change. So a
-change counts as followed only if no good SSM was routed before it. A set that never changes may
-have a good SSM too, so every count is compared with the count of such a set.
+At a change of domain, the routed set may already have an SSM that is good after the change: the
+change then does not count as followed. A set that never changes is the base of comparison.
 """
 
 from __future__ import annotations
@@ -17,35 +16,31 @@ NEAR_BEST = 0.95
 
 Search = Mapping[str, Any]
 """A part of a text. `good`: its good SSMs; `after`: the number of the part's tokens before the
-first token that a good SSM drafts. 0: a good SSM drafts the first token, before anything of the
-part is known; None: no good SSM drafts."""
+first token that a good SSM drafts; None: no good SSM drafts."""
 
 
 def search_good_ssm(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> Search:
-    """The search in the tokens from `start` (inclusive) to `end` (exclusive), at least one token.
-    `routes`: for each token the SSMs that were routed; `hits`: for each SSM and token, whether the
-    SSM's own token is right."""
+    """The search in the tokens from `start` to `end` (exclusive), at least one token. `routes`: the
+    SSMs that were routed, by token; `hits`: for each SSM and token, whether the SSM is right."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= NEAR_BEST * max(right.values())}
     return {"good": sorted(good), "after": first_routed(routes[start:end], good)}
 
 
 def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> int | None:
-    """The index of the first token that one of these SSMs drafts; None if none of these SSMs
-    drafts."""
+    """The index of the first token that one of these SSMs drafts."""
     return next((i for i, route in enumerate(routes) if not route.isdisjoint(names)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchCounts:
     """`parts`: the number of parts of texts. `at_once`: parts in which a good SSM drafts the first
-    token; `late`: all other parts; `followed`: late parts in which a good SSM drafts within the
-    limit. The other fields are for comparison with sets of SSMs that never change, of the size that
-    the router routes. A set's count is the number of parts for which it has a good SSM. `fixed`:
-    the set with the largest count; `fixed_parts`: its count; `mean_parts`: the mean count over all
-    sets."""
+    token; `followed`: further parts in which a good SSM drafts within the limit. The other fields
+    compare with sets of SSMs that never change, of the router's size. A set's count is the number
+    of parts for which it has a good SSM. `fixed`: the set with the largest count; `fixed_parts`:
+    its count; `mean_parts`: the mean count."""
 
     parts: int
     at_once: int
@@ -60,7 +55,7 @@ class SearchCounts:
 
     @property
     def within(self) -> int:
-        """The number of parts in which a good SSM drafts at once or within the limit."""
+        """At once or within the limit."""
         return self.at_once + self.followed
 
 

@@ -1,7 +1,6 @@
 """`sessions`: the times of lists, searches and exports with thousands of past runs.
 
-They are measured on a log that the suite makes in a temporary folder, with runs labelled SYNTHETIC.
-Each figure is the wall time of one call of RunStore or of an export, as the page makes it.
+The log is in a temporary folder; its runs are SYNTHETIC. Each figure is the wall time of one call.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made th
 
 @dataclass(frozen=True)
 class SessionsLog(Suite):
-    """See Suite. `runs`, `nodes`: the size of the log."""
+    """`runs`, `nodes`: the size of the log."""
 
     name: str = "sessions"
     about: str = "lists, search, opening, exports and upkeep of a log of 10,000 runs; minutes"
@@ -85,16 +84,12 @@ class SessionsLog(Suite):
 
 @dataclass
 class Calls:
-    """The store, and which run each repeat may open, change or delete. Timed calls are prepared
-    outside the measured time."""
-
     store: RunStore
     log: LogContents
     whole: int  # number of runs that are not thinned
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
-        """The id of a run of usual size or, with `large`, of one of the longest runs; each repeat
-        takes the next of these runs."""
+        """A run of usual size or, with `large`, one of the longest runs."""
         run_ids = self.log.large if large else self.log.usual[::-1]
         return run_ids[repeat % len(run_ids)]
 
@@ -121,19 +116,19 @@ class Calls:
         return partial(self.store.annotate, self.run_id(repeat), note)
 
     def delete(self, repeat: int) -> Call:
-        """Deletes a run that no other case uses."""
+        """No other case uses this run."""
         return partial(self.store.delete, f"synthetic-{self.log.runs - 1 - repeat}")
 
     def thin(self, repeat: int) -> Call:
-        """Thins the oldest runs that are not thinned yet; so each repeat thins other runs."""
+        """Thins the oldest runs that are not thinned yet."""
         self.whole = max(0, self.whole - THINNED_AT_ONCE)
         return partial(self.store.thin, self.whole)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """`prepare(calls, repeat)` returns the call to time, which may return the number of results.
-    `limit_ms`: the bound of the median; None: there is no bound."""
+    """The call that `prepare(calls, repeat)` returns is timed. `limit_ms`: the bound of the
+    median."""
 
     name: str
     limit_ms: float | None
@@ -145,7 +140,7 @@ def _list_call(name: str, **arguments: Any) -> StoreCall:
 
 
 def cases() -> tuple[StoreCall, ...]:
-    """All cases, in the order of measuring."""
+    """In the order of measurement."""
     drafters = [folder.name for folder in bundled_ssms()]
     days = {"since_utc": "2026-01-05", "until_utc": "2026-01-08"}
     all_filters = {"text": "SYNTHETIC", "status": "completed", "owner": "visitor-3"}
@@ -185,8 +180,7 @@ def cases() -> tuple[StoreCall, ...]:
 
 
 def _tables(results: Results) -> Report:
-    """The log's size; every case's median, minimum and maximum; a failure for each case whose
-    median is above its bound."""
+    """A failure for each median above its bound."""
     logs = [
         (one["runs"], one["nodes"], one["rows"], f"{one['seconds']:.1f}", f"{one['megabytes']:.0f}")
         for one in results.where(case=LOG_CASE)

@@ -1,10 +1,8 @@
-"""`smollm2` and `smollm2-laws`: SmolLM2 answering chat prompts, its speed and its texts.
+"""`smollm2` and `smollm2-laws`: SmolLM2 answers chat prompts.
 
-`smollm2` is the contest of `cpu-bundled` with a real LLM; each drafter also competes alone. If the
-model came from a GGUF file, llama.cpp reads that file. `smollm2-laws` checks the laws of suite
-`laws` under every preset. In float32 the reference is transformers' `generate` at temperature 0 and
-plain decoding above. In bfloat16 the reference is plain decoding at every temperature, since
-transformers rounds sums differently.
+`smollm2` is the contest of `cpu-bundled` with a real LLM; each drafter also competes alone.
+`smollm2-laws` checks the laws of suite `laws`. In bfloat16 its reference is plain decoding at every
+temperature: transformers rounds sums differently.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from core.models.loading.load import LoadedModels, load_models
 
 
 def load_smollm2(dtype: str) -> LoadedModels:
-    """SmolLM2 on the CPU with the SSMs that come with it, if any do."""
+    """SmolLM2 on the CPU with its SSMs, if any."""
     return load_models(SMOLLM2, (BUNDLED,), dtype, "cpu")
 
 
@@ -49,8 +47,6 @@ def load_smollm2_contestants(context: Context, dtype: str) -> LoadedContestants:
 
 
 class ChatPrompts:
-    """The prompts and the models of both suites."""
-
     def load_prompts(self) -> tuple[Prompt, ...]:
         return load_prompts(CHAT_PROMPTS, chat=True)
 
@@ -71,8 +67,8 @@ class SmolLm2(ChatPrompts, CpuBundled):
 
 @dataclass(frozen=True)
 class SmolLm2Laws(ChatPrompts, Laws):
-    """See Laws. Its models are not a family in a folder, so other processes cannot load them and
-    the work is not divided."""
+    """Other processes cannot load the models, which are in no family folder: the work is not
+    divided."""
 
     measures_time: ClassVar[bool] = True
     one_dtype: ClassVar[bool] = True
@@ -90,7 +86,7 @@ class SmolLm2Laws(ChatPrompts, Laws):
         )
 
     def check(self, settings: Settings) -> None:
-        """Allows bfloat16 too, since its texts are compared with plain decoding in bfloat16."""
+        """Allows bfloat16, since texts are compared with plain decoding in bfloat16."""
         Suite.check(self, settings)
 
     def transformers_llm(self) -> TransformersLlm:

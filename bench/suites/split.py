@@ -1,6 +1,5 @@
-"""`split`: compares passes of an LLM that is divided over ranks with passes in one process. Each
-contestant has its own processes, which wait while another contestant is measured. With `--grown`, a
-grown LLM of 0.43 B parameters is measured too.
+"""`split`: compares passes of an LLM that is divided over ranks with passes in one process. With
+`--grown`, a grown LLM of 0.43 B parameters is measured too.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ __all__ = ["SplitSuite", "tables"]
 
 GROWN_PARAMS = 430_000_000
 ONE = "one process"
-# TARGET: the least speed-up of the grown LLM over two ranks, in passes over TREE tokens.
+# TARGET: the least speed-up of the grown LLM by two ranks, in passes over TREE tokens.
 TARGET, TREE = 1.4, 16
 
 
 @dataclass(frozen=True)
 class SplitSuite(Suite):
-    """See Suite. `widths`: the numbers of tokens of a pass."""
+    """`widths`: the numbers of tokens of a pass."""
 
     name: str = "split"
     about: str = "passes of an LLM over ranks (tp 2, pp 2) against one process"
@@ -62,8 +61,7 @@ class SplitSuite(Suite):
 
 
 def contestants() -> dict[str, tuple[str, int]]:
-    """By title: ranks (`-` for one process) and threads of a process. One process is measured with
-    all cores but one, the default of all suites, and with all cores."""
+    """By title: ranks (`-` for one process) and threads of a process."""
     cores = os.cpu_count() or 1
     each = max(1, cores // 2)
     return {
@@ -75,8 +73,6 @@ def contestants() -> dict[str, tuple[str, int]]:
 
 
 class _Worker:
-    """A process of `bench.split_worker`."""
-
     def __init__(self, folder: Path, dtype: str, ranks: str, threads: int) -> None:
         command = [sys.executable, "-m", "bench.split_worker", str(folder), dtype, ranks]
         self._process = subprocess.Popen(
@@ -99,7 +95,7 @@ class _Worker:
 
     def _read_line(self) -> dict[str, float]:
         assert self._process.stdout is not None
-        # `readline` returns an empty text when the process has ended.
+        # An empty text: the process has ended.
         figures: dict[str, float] = json.loads(self._process.stdout.readline() or "null")
         if figures is None:
             raise RuntimeError(f"a contestant has ended with {self._process.wait()}")
@@ -120,7 +116,7 @@ class _Worker:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """A table for each LLM and dtype; then the claim, if its LLM and dtype were measured."""
+    """By LLM and dtype; then the claim, if its LLM and dtype were measured."""
     keys = dict.fromkeys((s["model"], s["dtype"]) for s in results.samples)
     texts = [
         _table(key, [s for s in results.samples if (s["model"], s["dtype"]) == key]) for key in keys

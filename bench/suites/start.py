@@ -1,13 +1,9 @@
-"""`start` measures the seconds until the page is open, and resident memory with its growth over
-many runs. It also measures the speed of a new process's first run relative to a later run
-(`first_runs`). `visitors` runs several clients of one application at once. It measures their total
-tokens per second, and checks that each client gets the same texts as a lone client.
+"""`start` measures the seconds until the page is open, resident memory and its growth, and the
+speed of a new process's first run relative to a later run. `visitors` measures several clients of
+one application at once, and checks that texts are the same as a lone client's.
 
-Both call the real application with the bundled models through its API; only the first-run
-measurement runs the engine without the application. In `start`, `--repeats` is the number of
-processes to start, `--tokens` the number of new tokens of a request, and `runs` the number of
-requests to one further process. In `visitors`, each visitor sends `--prompts` requests, one after
-another. Only the first-run measurement uses `--threads`."""
+In `start`, `--repeats` is the number of processes to start; only the first-run measurement uses
+`--threads`. In `visitors`, each visitor sends `--prompts` requests."""
 
 from __future__ import annotations
 
@@ -33,15 +29,13 @@ from lab.order import Block
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
-# Allowed growth of memory after the first fifth of the runs. Runs are stored in the log, not in
-# memory, but the allocator's arenas grow.
+# After the first fifth of the runs. Runs are stored in the log, but the allocator's arenas grow.
 GROWTH_MB = 40.0
 
 
 @dataclass(frozen=True)
 class Start(Suite):
-    """See Suite. `runs`: requests to one process; `processes`: pairs of processes whose first runs
-    are measured."""
+    """`runs`: requests to one process; `processes`: pairs for the first-run measurement."""
 
     name: str = "start"
     about: str = "seconds until the page is open, resident memory, growth over 500 runs, first runs"
@@ -62,14 +56,14 @@ class Start(Suite):
         measure_first_runs(context, self.processes)
 
     def _run(self, context: Context, app: Application) -> None:
-        """Adds samples of resident memory after increasing numbers of runs of one application. All
-        runs are made in one process, so an interrupted suite repeats them from the first."""
+        """Memory after increasing numbers of runs. All runs are made in one process: an interrupted
+        suite repeats them from the first."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)
         for number in range(1, self.runs + 1):
             prompt = context.prompts[number % len(context.prompts)]
-            # Each preset runs at both temperatures.
+            # Both temperatures for each preset.
             client.predict(
                 prompt=prompt.text,
                 preset=PRESETS[number % len(PRESETS)],
@@ -78,8 +72,7 @@ class Start(Suite):
                 temperature=0.8 * (number // len(PRESETS) % 2),
                 api_name="/generate",
             )
-            # Also after the last run: a resumed suite sees by this sample that all runs were
-            # measured.
+            # The sample after the last run tells a resumed suite that all runs were measured.
             if number % max(1, self.runs // NUM_SAMPLES) == 0 or number == self.runs:
                 sample = {"pid": app.pid, "runs": number, "runs_mb": resident_mb(app.pid)}
                 context.results.add(sample)
@@ -97,20 +90,18 @@ class Start(Suite):
 
 
 def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
-    """Name, figure, target, and whether the target is met: the time until the page is open, and
-    memory by number of runs."""
+    """Name, figure, target, and whether the target is met."""
     seconds, memory = (column(results.samples, name) for name in ("opened_s", "opened_mb"))
     opened, resident = (estimate([[x] for x in each], middle) for each in (seconds, memory))
     opens_in_time, below = opened is None or opened.value < OPEN_S, f"below {RESIDENT_MB:g}"
     yield "seconds until the page is open", figure(opened, 1), f"below {OPEN_S:g}", opens_in_time
     yield "resident then, MB", figure(resident, 0), below, max(memory, default=0.0) < RESIDENT_MB
     with_memory = [sample for sample in results.samples if sample.get("runs_mb") is not None]
-    # Samples of the latest application; the file may also have samples of an interrupted
-    # application.
+    # The file may also have samples of an interrupted application.
     samples = [(s["runs"], s["runs_mb"]) for s in with_memory if s["pid"] == with_memory[-1]["pid"]]
     for runs, mb in samples:
         yield f"resident after {runs} runs, MB", f"{mb:.0f}", below, mb < RESIDENT_MB
-    if len(samples) > 1:  # within a fifth of the runs every preset was used
+    if len(samples) > 1:
         grown = samples[-1][1] - next(mb for runs, mb in samples if runs >= samples[-1][0] / 5)
         name, bound = "growth from a fifth of the runs on, MB", f"at most {GROWTH_MB:g}"
         yield name, f"{grown:.0f}", bound, grown <= GROWTH_MB
@@ -122,7 +113,7 @@ OTHER_TEXT = "{contestant} visitors: other text"
 
 @dataclass(frozen=True)
 class Visitors(Suite):
-    """See Suite. `counts`: numbers of visitors at once."""
+    """`counts`: numbers of visitors at once."""
 
     name: str = "visitors"
     about: str = "tokens per second of 1 to 8 clients of one page at once; each text unchanged"
@@ -138,7 +129,7 @@ class Visitors(Suite):
             return
         with application() as app:
             clients = [Client(app.url, verbose=False) for _ in range(max(self.counts))]
-            # Warm-up: in an engine's first run the policy `goodput` measures pass times.
+            # In an engine's first run the policy `goodput` measures pass times.
             for preset in self.presets:
                 _visit(clients[:1], context, Block(preset, 0))
             runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
@@ -149,8 +140,7 @@ class Visitors(Suite):
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
-    """Runs all visitors at once. Each visitor sends all prompts and starts one prompt later than
-    the visitor before."""
+    """Each visitor sends all prompts and starts one prompt later than the visitor before."""
     visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
         by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))
@@ -161,8 +151,7 @@ def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, 
 def _visitor_texts(
     context: Context, preset: str, client: Any, number: int
 ) -> list[tuple[str, str, int]]:
-    """One visitor's results, starting at prompt `number`. Each is (prompt id, text, number of new
-    tokens)."""
+    """One visitor's (prompt id, text, number of new tokens), starting at prompt `number`."""
     first = number % len(context.prompts)
     texts = []
     for prompt in (*context.prompts[first:], *context.prompts[:first]):
@@ -180,8 +169,8 @@ def _visitor_texts(
 
 
 def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures by number of visitors. In each, `differ` replaces `texts`: the prompts with a
-    text that differs from a lone visitor's."""
+    """By number of visitors; `differ` replaces `texts`: the prompts with other texts than a lone
+    visitor's."""
     alone = {prompt: text for prompt, text, _ in next(iter(by_count.values()))["texts"]}
     for one in by_count.values():
         differing = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}
@@ -190,7 +179,7 @@ def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, A
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Total tokens per second of all visitors, by their number."""
+    """Total tokens per second of all visitors."""
     note = (
         "Clients of one application, each with its own requests one after another; all their new "
         "tokens over the time until the last was answered; {} Prompts whose text was not that of a "

@@ -21,8 +21,7 @@ from core.trees.tree import ROOT
 from lab.figures import median
 
 NODES = 16
-# EVERY: there is a draft at every EVERY-th position of a text. TIMED_DRAFTS: the number of drafts
-# that are timed.
+# There is a draft at every EVERY-th position of a text.
 EVERY, TIMED_DRAFTS = 4, 400
 FOLDS = 4
 Texts = Sequence[Sequence[int]]
@@ -32,19 +31,16 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     """Figures of drafts in texts that the drafter has not counted. Times are measured with a
     drafter that has counted all texts.
 
-    A look-up searches one hashed context. `looked`: the number of look-ups. `contexts`: the number
-    of contexts of the roots and of all nodes that were extended. `in_turn`: the number of look-ups
-    that these contexts would take if each context length had its own table; the drafter's tables
-    join all lengths in one row. `nodes`, `drafts`: the numbers of nodes and of drafts. `agreed`:
-    the number of drafts whose first token is the LLM's token; `covered`: the number of drafts in
-    which a token of depth 1 is the LLM's token. `rows`: the number of contexts in a table of
-    `table_bytes` bytes that has counted the texts of all folds but one. `us`: the median
-    microseconds of the `timed` drafts. These have `draft_nodes` nodes, the largest number that
-    occurs."""
+    A look-up searches one hashed context. `looked`: look-ups. `contexts`: contexts of the roots and
+    of all nodes that were extended. `in_turn`: look-ups if each context length had its own table.
+    `agreed`: drafts whose first token is the LLM's token; `covered`: drafts in which a token of
+    depth 1 is the LLM's token. `rows`: contexts in a table of `table_bytes` bytes that has counted
+    all folds but one. `us`: the median microseconds of the `timed` drafts, which have `draft_nodes`
+    nodes, the largest number that occurs."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0
-    # Cross-validation: a text that was counted would be drafted from its own counts.
+    # A text that was counted would be drafted from its own counts.
     for fold in range(FOLDS):
         others = [text for i, text in enumerate(texts) if i % FOLDS != fold]
         drafts = _Drafts(models, others)
@@ -70,9 +66,9 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
 
 
 def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
-    """For each node that was extended, the length of its longest possible context: one token more
-    than the context in which the node itself was found, at most LONGEST_CONTEXT. End-of-text
-    tokens, nodes of the largest depth and the last node of a full tree were not extended."""
+    """The longest possible context of each node that was extended: one token more than the node's
+    own context, at most LONGEST_CONTEXT. End-of-text tokens, nodes of the largest depth and the
+    last node of a full tree were not extended."""
     columns = zip(draft.token_ids, draft.depths, draft.contexts, strict=True)
     return [
         min(length + 1, LONGEST_CONTEXT)
@@ -82,14 +78,14 @@ def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
 
 
 def _first_level(draft: Draft) -> list[int]:
-    """The tokens drafted for the next position, the likeliest first."""
+    """The likeliest token first."""
     columns = zip(draft.ranks, draft.token_ids, draft.parents, strict=True)
     return [token for _, token in sorted((r, t) for r, t, parent in columns if parent == ROOT)]
 
 
 class _Drafts:
     """A drafter that has counted `texts`, all as texts of one fold. It drafts for a prompt of
-    another fold, whose table has counted all of these texts."""
+    another fold, whose table has counted these texts."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
@@ -102,15 +98,13 @@ class _Drafts:
         self._drafter.open(self._probe)
 
     def table_size(self) -> tuple[int, int]:
-        """The number of rows that have counts, and the bytes of all rows, in the table that the
-        prompt reads."""
+        """The number of rows that have counts, and the bytes of all rows, in the prompt's table."""
         table = self._drafter.tables[fold_of(self._probe.prompt_ids)]
         return int((table[:, -1] > 0).sum()), table.nbytes
 
     def at_every(self, texts: Texts, at_least: int = 0) -> Iterator[tuple[int, Draft, float, int]]:
-        """Drafts at every EVERY-th position of `texts`. Starts again at the first position until
-        there are `at_least` drafts. Yields (number of look-ups, draft, microseconds, the text's
-        token at the position)."""
+        """Drafts at every EVERY-th position, from the first position again until there are
+        `at_least` drafts. Yields (number of look-ups, draft, microseconds, the text's token)."""
         request = DraftRequest(self._probe, 0, "best_first", (2,) * NODES, NODES)
         positions = [
             (text, at) for text in texts for at in range(LONGEST_CONTEXT, len(text), EVERY)
@@ -123,6 +117,6 @@ class _Drafts:
 
 
 def _sequence(models: LoadedModels, first: int) -> TokenSequence:
-    """The sequence of a request whose prompt is the token `first`."""
+    """The prompt is the token `first`."""
     config, sampling = SpeculationConfig(drafters=(TABLE,)), SamplingParams()
     return prepare(models, Request("table", sampling, config, prompt_token_ids=(first,)))

@@ -1,9 +1,7 @@
 """`tables`: the time that joined tables save in look-ups (MicroRec, arXiv 2010.05894), and tokens
-per pass of the drafters that look up. `ngram`, `table` and `suffix` draft without SSMs; `table` and
-`suffix` also draft together with all SSMs.
+per pass of the drafters that look up.
 
-SmolLM2 is measured only if it is on this machine. `--repeats` is the number of measurements of each
-time.
+SmolLM2 is measured only if it is on this machine.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from lab.figures import median
 from lab.order import Block
 
 MB = 1 << 20
-# The number of reads per token, and whether each read waits for the one before.
+# Reads per token, and whether each read waits for the one before.
 READS = MappingProxyType(
     {
         "1": (1, False),
@@ -60,7 +58,7 @@ READS = MappingProxyType(
         "3 in turn": (3, True),
     }
 )
-# A position's features, and the number of values of each; None: the vocabulary's size.
+# The number of a feature's values; None: the vocabulary's size.
 FEATURES = (
     *(("last token", None), ("domain", 5), ("token before", None), ("state", 8)),
     *(("third token", None), ("character class", 8), ("copied token", None), ("column", 16)),
@@ -68,7 +66,7 @@ FEATURES = (
 
 
 def _tree(nodes: int, *drafters: str) -> SpeculationConfig:
-    """Trees of at most `nodes` nodes, at most 16 deep."""
+    """At most `nodes` nodes, at most 16 deep."""
     return SpeculationConfig(
         drafters, "best_first", max_tree_nodes=nodes, combine="vote_tree", vote_nodes=nodes,
         speculation_length=min(nodes, 16),
@@ -91,10 +89,9 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Tables(Suite):
-    """See Suite. `reads`: tokens per measurement of look-ups; `kilobytes`: total sizes of the
-    tables that are read; `memory`: MB that joined tables may take; `features`: numbers of features;
-    `vocabularies`: numbers of values of a feature that is a token. One allocation holds the tables
-    of every measurement; it has the largest size in `kilobytes` and `memory`."""
+    """`reads`: tokens per measurement; `kilobytes`: total sizes of the tables; `memory`: MB that
+    joined tables may take; `features`: numbers of features; `vocabularies`: numbers of values of a
+    feature that is a token."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -129,8 +126,7 @@ class Tables(Suite):
         return Report(lookup_tables(context.results))
 
     def _read(self, memory: np.ndarray, count: int, dependent: bool, block: Block) -> float:
-        """Nanoseconds to read a row of each of `count` tables; their total size in KB is the
-        block's item."""
+        """Nanoseconds to read a row of each of `count` tables. The block's item: their total KB."""
         rows = int(block.item) * 1024 // 64 // count
         tables = [FeatureTable((), rows, 64)] * count
         return row_read_ns(memory, tables, self.reads, dependent=dependent)
@@ -143,9 +139,8 @@ class Tables(Suite):
         most_bytes: int,
         block: Block,
     ) -> dict[str, Any]:
-        """Plans and times the look-ups of the block's features, within `most_bytes`. Rows have 32
-        bytes; a row of two joined tables fills a cache line. Equal plans of a block are measured
-        once."""
+        """Plans and times the look-ups of the block's features. Rows have 32 bytes; a row of two
+        joined tables fills a cache line. Equal plans of a block are measured once."""
         count, vocabulary = map(int, block.item.split(" of "))
         tables = [
             FeatureTable((name,), values or vocabulary, 32) for name, values in FEATURES[:count]
@@ -171,7 +166,7 @@ class Tables(Suite):
                 cases = [
                     DecodeCase(prompt, prompt.seed(), tokens, temperature) for prompt in prompts
                 ]
-                # A new engine for each: drafters learn from the texts of an engine's earlier runs.
+                # Drafters learn from the texts of an engine's earlier runs.
                 with closing(Engine(models)) as engine:
                     context.results.add({**key, "runs": _runs(engine, cases, name)})
                 context.say(f"{family}, T = {temperature:g}, {name}")
@@ -209,7 +204,6 @@ def _family(context: Context, family: str) -> tuple[LoadedModels, Sequence[Promp
 
 
 def _runs(engine: Engine, cases: Sequence[DecodeCase], name: str) -> list[dict[str, Any]]:
-    """Each prompt's text and its number of passes."""
     return [
         {
             "id": case.prompt.id,
@@ -226,8 +220,8 @@ def _round_times(
     context: Context, engine: Engine, config: SpeculationConfig, block: Block
 ) -> dict[str, Any]:
     """The figures of `run_counted`; `ms`: the median milliseconds of a round; `looking`: the share
-    of the rounds' time in which `table` drafts. Both leave out the first round, which includes
-    prefill; if there is no other round, `ms` is its time and `looking` is 0."""
+    of the time in which `table` drafts. Both leave out the first round, which includes prefill; if
+    there is no other round, `ms` is its time."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     figures, rounds = run_counted(engine, request(case, config))
     ends = [one.at_ms for one in rounds]

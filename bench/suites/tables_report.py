@@ -1,4 +1,4 @@
-"""The tables of the `tables` suite, made from its samples."""
+"""The tables of the `tables` suite."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ BEST, TABLE_TOO = "best", f"best and {TABLE}"
 BOTH = f"{SUFFIX} + {TABLE}, 16 nodes"
 SSMS = f"SSMs, {MOST_NODES} nodes"
 EVERYTHING = f"SSMs + {SUFFIX} + {TABLE}, {MOST_NODES} nodes"
-# Targets: the least gain from half the accesses; the least gain of a joined row over look-ups in
-# turn; the most accesses per token; the most microseconds of a draft.
+# The least gain from half the accesses; the least gain of a joined row over look-ups in turn; the
+# most accesses per token; the most microseconds of a draft.
 HALF, IN_TURN, MOST_ACCESSES, MOST_US = 1.7, 2.5, 1.05, 10.0
-# Tokens per pass to reach, by LLM, contestant and whether the temperature is above 0.
+# By LLM, contestant and whether the temperature is above 0.
 PER_PASS = {
     (BUNDLED, BOTH, False): 2.8,
     (SMOLLM2, BOTH, False): 1.6,
@@ -54,12 +54,11 @@ Columns = dict[str, Callable[[Group], object]]
 
 
 def times_of(results: Results) -> AccessTimes:
-    """The access times by size of the tables: medians of the reads measured so far."""
+    """Access times by size of the tables, from the reads measured so far."""
     sizes = group_rows(list(results.where(part="reads")), ("kb",))
     reads = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
     alone = {size: read("1") for size, read in reads.items()}
-    # A token's eight independent reads cost `alone` for the first read and `beside` for each of the
-    # seven others.
+    # The first of eight independent reads costs `alone`, the other reads cost `beside`.
     beside = {size: max(0.0, (read("8") - alone[size]) / 7) for size, read in reads.items()}
     return AccessTimes(alone, beside)
 
@@ -69,7 +68,7 @@ def _median_read(samples: Iterable[Row], name: str) -> float:
 
 
 def lookup_tables(results: Results) -> tuple[str, ...]:
-    """All tables for which there are samples; the claims last."""
+    """Tables for which there are samples; the claims last."""
     claims: Claims = []
     parts = {"reads": _reads, "plans": _plans, "drafts": _drafts, "passes": _passes}
     texts = [
@@ -172,8 +171,7 @@ def _percent(name: str, group: Group) -> str:
 
 
 def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterator[Table]:
-    """The cost of a context: the number of look-ups (counted in drafts) times the time of a read
-    (measured at 64 MB)."""
+    """The number of look-ups (counted in drafts) times the time of a read (measured at 64 MB)."""
     lines: list[Row] = []
     for group in families:
         if not group["contexts"]:
@@ -181,7 +179,7 @@ def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterato
         joined, in_turn = (group[name] / group["contexts"] for name in ("looked", "in_turn"))
         what = f"{group['family']}: joined row, accesses a token"
         claims.append(_at_most(what, joined, MOST_ACCESSES))
-        # Each access is a random read. Accesses in turn were timed in groups of three.
+        # Accesses in turn were timed in groups of three.
         costs = (("joined row", 1, joined, "1", 1), ("in turn", 3, in_turn, "3 in turn", 3))
         lines += [
             {

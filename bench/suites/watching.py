@@ -1,8 +1,6 @@
-"""`watching`: what a page costs the engine. The engine's speed with the log on and a page streaming
-in a Chromium is compared with its speed without page and log. This is done once with the engine's
-thread on a core of its own and all other threads on the other cores, and once with all threads on
-all cores; if threads cannot be pinned, only the latter. The browser and its driver run outside the
-server's process, as a visitor's browser does.
+"""`watching`: what a page costs the engine. Compares the engine's speed with a log and a page in a
+Chromium with its speed without page and log. If threads can be pinned, the contest is repeated with
+the engine's thread on a core of its own.
 
 Needs playwright and a Chromium (requirements-dev.txt). `--tokens`: new tokens of a run.
 """
@@ -26,14 +24,12 @@ from lab.order import Block
 HEADLESS, WATCHED = "headless, no log", "page and log"
 APART, SHARED = "engine on a core of its own", "all cores shared"
 AT_LEAST = 0.95  # of the headless speed
-# The page's value, so that both contestants record the same number of candidates.
+# The page's value: both contestants record the same number of candidates.
 TOP_K = 5
 
 
 @dataclass(frozen=True)
 class Watching(Suite):
-    """See Suite. `presets`: the presets that are measured."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "watching"
@@ -62,7 +58,7 @@ class Watching(Suite):
         ):
             browser.call("prepare", preset, context.settings.tokens)
             contestants = _contestants(context, preset, site, browser)
-            # In the warm-up the engine makes the measurements that it makes only once.
+            # The engine makes some measurements only once.
             blocks.measure(contestants, warm=first)
             for problem in browser.call("problems")[:1]:
                 context.say(f"the page: {problem}")
@@ -79,7 +75,7 @@ def _request(context: Context, preset: str, prompt: str) -> Any:
 def _contestants(
     context: Context, preset: str, site: Any, browser: Any
 ) -> Mapping[str, Callable[[Block], float]]:
-    """By name: a function that runs a block's prompt and returns tokens a second."""
+    """The functions run a block's prompt and return tokens a second."""
     from bench.page import runs
 
     def run_headless(block: Block) -> float:
@@ -110,7 +106,7 @@ def _contestants(
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Tokens per second headless and watched, and their ratio, by preset and cores; the claims."""
+    """By preset and cores; then the claims."""
     lines: list[list[str]] = []
     claims: list[list[str]] = []
     rows, block = long_rows(results.samples), ("preset", "prompt", "repeat")

@@ -1,5 +1,3 @@
-"""Fixtures: one loaded family for all tests here, and contexts of a few prompts."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -27,7 +25,7 @@ TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)
 @pytest.fixture(scope="session", autouse=True)
 def _timed_once() -> Iterator[None]:
     """A model's passes are timed once for all its engines. A transformers module is loaded once for
-    all contestants, since they only generate with it."""
+    all contestants."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "measure_verify_costs", cache(ledger.measure_verify_costs))
         load_module = cache(contestants.load_module)
@@ -38,36 +36,35 @@ def _timed_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def family(bundled: Engine) -> LoadedModels:
-    """The bundled models in float32, loaded once for these tests and the tests of the laws."""
+    """The bundled models in float32."""
     return bundled.models
 
 
 @pytest.fixture(scope="session")
 def modules(_timed_once: None) -> None:
-    """Loads transformers' modules of the bundled models before the first test that uses them, so
-    that the test's time does not include the loading."""
+    """Loads transformers' modules before the first test that uses them: a test's time is
+    limited."""
     for folder in (bundled_llm(), *bundled_ssms()):
         contestants.load_module(folder, torch.float32)
 
 
 @pytest.fixture
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweeps use two prompts and medians use three passes, since these tests check no speed."""
+    """These tests check no speed."""
     monkeypatch.setattr(cpu_bundled, "SWEEP_PROMPTS", 2)
     monkeypatch.setattr(passes, "PASSES", 3)
 
 
 @pytest.fixture(autouse=True)
 def _without_llama(monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp counts as not installed, unless a test replaces it: tests see the same contestants
-    on every machine."""
+    """llama.cpp counts as not installed: tests see the same contestants on every machine."""
     monkeypatch.setattr(peer, "PACKAGES", ("no_such_package",))
 
 
 @pytest.fixture
 def make_context(family: LoadedModels, tmp_path: Path) -> Callable[..., Context]:
-    """Makes a context of two prompts with eight new tokens each. `changes` override the settings of
-    TINY; `say` gets the messages. A further call continues the same results file."""
+    """Two prompts, eight new tokens each. `changes` override the settings of TINY. A further call
+    continues the same results file."""
 
     def make(say: Callable[[str], None] = lambda message: None, **changes: object) -> Context:
         settings = TINY.with_changes(**changes)

@@ -13,8 +13,7 @@ import pytest
 
 
 class FakeWriter:
-    """The methods of GGUFWriter that bench calls. The file that it writes contains only one word;
-    `written`: metadata and tensors by file name."""
+    """The methods of GGUFWriter that bench calls. `written`: metadata and tensors by file name."""
 
     written: dict[str, dict[str, Any]] = {}
 
@@ -44,7 +43,7 @@ class FakeWriter:
 
 
 class FakeLlama:
-    """Generates ids without end: the last given id plus 1, plus 2 and so on. `calls`: its calls in
+    """Generates the last given id plus 1, plus 2 and so on, without end. `calls`: its calls in
     order; `opened`: all instances."""
 
     opened: list[FakeLlama] = []
@@ -76,7 +75,7 @@ class FakeLlama:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes both fakes importable under the names of the packages."""
+    """Makes both fakes importable."""
     FakeLlama.opened, FakeWriter.written = [], {}
     gguf, llama, speculative = map(ModuleType, ("gguf", "llama_cpp", "llama_cpp.llama_speculative"))
     kinds = SimpleNamespace(BF16="bf16")

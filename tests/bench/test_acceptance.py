@@ -1,4 +1,4 @@
-"""Suite `acceptance`: its rows, tables and claims, from made-up samples and a tiny run."""
+"""Suite `acceptance`, from made-up samples and a tiny run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Samples = list[dict[str, Any]]
 
 
 def sample(accepted: int, nodes: int, name: str = "p0", distinct: float = 0.9) -> dict[str, Any]:
-    """A continuation of ten rounds as the `acceptance` suite keeps it."""
+    """A continuation of ten rounds."""
     figures = {"rounds": 10, "accepted": accepted, "nodes": nodes, "distinct_4_grams": distinct}
     return {"id": name, "domain": "stories", "seed": 1, **figures}
 
@@ -26,8 +26,8 @@ def sample(accepted: int, nodes: int, name: str = "p0", distinct: float = 0.9) -
 def acceptance_lines(
     context: Context, parts: str, made_up: Callable[[AcceptanceRow], Samples], table: int
 ) -> list[str]:
-    """The lines of the report's table `table` (an index) if each row of `parts` (names separated by
-    blanks) has the samples `made_up(row)`."""
+    """The lines of the report's table number `table` if rows have the samples `made_up(row)`.
+    `parts`: names separated by blanks."""
     suite = Acceptance(parts=tuple(parts.split()))
     for row in suite.rows(context):
         context.results.add({**row.key, "prompts": made_up(row)})
@@ -109,12 +109,12 @@ class TestAcceptance:
         lines = [line for line in result if "traversal / mss" in line]
         assert sum("1.33x (1.33 to 1.33) | reached" in line for line in lines) == len(SSMS)
         assert sum("0.67x (0.67 to 0.67) | not reached, by 0.33" in line for line in lines) == 1
-        # (1 + (5 x 30 + 10) / 60) / (1 + 20 / 10): all six rows' tokens and rounds are summed.
+        # (1 + (5 x 30 + 10) / 60) / (1 + 20 / 10)
         assert "all of these rows" in lines[-1] and "1.22x (1.22 to 1.22) | reached" in lines[-1]
 
     def test_tokens_per_pass_that_fall_with_width_are_reported(self, make_context: Any) -> None:
-        """Trees of width w accept w tokens a round (9 - w under `topk, match`). The continuation of
-        p0 repeats itself, so this continuation does not count."""
+        """Trees of width w accept w tokens a round (9 - w under `topk, match`). p0 repeats itself
+        and does not count."""
 
         def made_up(row: AcceptanceRow) -> Samples:
             width, falls = row.speculation.expansion[0], str(row.kind).startswith("topk, match")

@@ -1,5 +1,4 @@
-"""The `batch` suite reports a failure if a request's token ids differ from the ids that it has when
-decoded alone. The `passes` suite: its table, and that the models' rows are closed."""
+"""Failures and tables of the suites `batch` and `passes`."""
 
 from __future__ import annotations
 

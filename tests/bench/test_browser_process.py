@@ -1,5 +1,4 @@
-"""The browser's process: its answers, its errors, and its end (together with its client's end, or
-earlier)."""
+"""The browser's process: its answers, its errors, and its end."""
 
 from __future__ import annotations
 

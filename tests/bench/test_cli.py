@@ -28,8 +28,7 @@ Capsys = pytest.CaptureFixture[str]
 
 @dataclass(frozen=True)
 class CountingSuite(Suite):
-    """A suite without models: one sample per prompt; `before_sample` is called before each
-    sample."""
+    """One sample per prompt; calls `before_sample` before each."""
 
     name: str = "counting"
     about: str = "counts prompts"
@@ -172,8 +171,6 @@ def test_options_name_existing_suites() -> None:
 def test_processes_share_the_rows_of_another_family(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows and the digest belong to the models in the folder. Two processes measure what one
-    measures."""
 
     def loads_nothing(dtype: str) -> LoadedModels:
         raise AssertionError("each process loads its own models")
@@ -199,7 +196,7 @@ def test_processes_share_the_rows_of_another_family(
 
 
 def test_a_folder_without_ssms_is_no_family(tmp_path: Path, capsys: Capsys) -> None:
-    """The folder is refused before the results of another family are overwritten."""
+    """Refused before another family's results are overwritten."""
     out = tmp_path / "o.json"
     argv = ["--suite", "acceptance", "--fresh", "--out", str(out), "--family", str(tmp_path)]
     assert main(argv) == 2 and not out.exists()

@@ -15,8 +15,8 @@ SSMS = ("ssm-code", "ssm-stories")
 
 
 def results(path: Path, accepted: int, tokens: int = 8) -> Results:
-    """Samples of every row: `accepted` tokens a round in the domains of the row's SSMs, half as
-    many in other domains."""
+    """`accepted` tokens a round in the domains of the row's SSMs, half of that number in other
+    domains."""
     settings = {"prompts": 2, "tokens": tokens}
     result = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)
     for row in acceptance_rows(SSMS):
@@ -36,8 +36,7 @@ def results(path: Path, accepted: int, tokens: int = 8) -> Results:
 def test_bars_before_are_pale_and_bars_after_are_opaque(tmp_path: Path) -> None:
     before, after = results(tmp_path / "a.json", 2), results(tmp_path / "b.json", 3)
     picture = family_figure(before, after, ("stories", "code"))
-    # There is a series for each name, each of two temperatures, and before and after. A series has
-    # a bar for each of two domains and a bar for all.
+    # A series for each name and temperature, before and after.
     assert len(picture.data) == 2 * len(NAMES) * 2
     assert {bar.x for bar in picture.data} == {("stories", "code", "all")}
     pale = {value for bar in picture.data if bar.opacity < 1 for value in bar.y}
@@ -47,8 +46,7 @@ def test_bars_before_are_pale_and_bars_after_are_opaque(tmp_path: Path) -> None:
 
 
 def test_the_best_single_ssm_is_chosen_for_each_domain(tmp_path: Path) -> None:
-    """Each SSM gives three tokens a pass in its own domain and two in the other domain: 2.5 over
-    both."""
+    """Three tokens a pass in the SSM's own domain, two in the other: 2.5 over both."""
     result = results(tmp_path / "a.json", 2)
     picture = family_figure(result, result, ("stories", "code"))
     alone = [bar for bar in picture.data if bar.name.startswith(ALONE)]

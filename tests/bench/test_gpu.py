@@ -82,7 +82,6 @@ def test_the_figures_of_a_trace_and_the_bandwidth_are_reported(make_context: Any
 @pytest.mark.nightly
 @pytest.mark.parametrize("ssm_params", [0, 2_000_000])
 def test_grown_models_write_the_small_models_text(ssm_params: int) -> None:
-    """On a CPU; the engine and transformers share one LLM."""
     engine, transformers = GrownLoader(18_000_000, ssm_params)("float32", "cpu")
     assert engine.models.llm.info.parameters > 10_000_000
     assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}

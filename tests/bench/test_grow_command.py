@@ -1,5 +1,4 @@
-"""`python -m bench grow`: it writes folders that load like any other, and refuses bad arguments,
-other files and too little space."""
+"""`python -m bench grow`: the folders that it writes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def grow(pair: Path, tmp_path: Path) -> Grow:
-    """Runs the command on the pair; the command writes into `tmp_path`/out. `options` override the
-    default options; None removes an option."""
+    """`options` override the default options; None removes an option."""
 
     def run(**options: Any) -> int:
         values = {
@@ -64,7 +62,7 @@ def grow(pair: Path, tmp_path: Path) -> Grow:
 
 
 def rounds_of(llm: Path, *ssms: Path) -> list[tuple[int, ...]]:
-    """The tokens of every round: they show the text and how many drafted tokens were accepted."""
+    """They show the text and how many drafted tokens were accepted."""
     engine = Engine(load_models(str(llm), [str(path) for path in ssms], "float32", "cpu"))
     config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes=8)
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)

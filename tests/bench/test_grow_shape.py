@@ -1,5 +1,4 @@
-"""Planned shapes are near the requested size and have heads of the small model's size. A shape
-counts as many parameters as a module of that shape has."""
+"""Planned shapes, and the number of parameters of a shape."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ def test_every_size_has_a_plan(params: int) -> None:
 
 
 def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
-    """The vocabulary is so large that with four times the hidden size there are too many
-    parameters."""
+    """Four times the hidden size would have too many parameters."""
     large_vocabulary = ModelShape(64, 64, 1, 2, 2, 32, 1_000_000, tied=True)
     plan = plan_growth(large_vocabulary, 130_000_000)
     assert plan.factor == 2 and not plan.exact

@@ -1,4 +1,4 @@
-"""The contest on models that are grown only a little, in tiny runs whose speeds are not checked."""
+"""The contest on models that are grown only a little; speeds are not checked."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_models_in_a_folder_are_grown_once(make_context: Any, tmp_path: Path) ->
 
 @pytest.fixture
 def timed_llms(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The LLMs whose passes were timed during the test."""
+    """LLMs whose passes were timed during the test."""
     llms: list[object] = []
 
     def measure(llm: object) -> VerifyCosts:
@@ -75,7 +75,7 @@ def timed_llms(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 @pytest.fixture
 def grown_contestants(make_context: Any, timed_llms: list[object]) -> LoadedContestants:
-    """Grown in a fixture, so that the test's time does not include the growing."""
+    """A fixture: the test's time does not include the growth."""
     return SLIGHTLY_GROWN.load_contestants(make_context(), "float32")
 
 

@@ -31,8 +31,7 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 
 
 def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> GrowthPlan:
-    """A plan for `factor` times the hidden size, `layers` more layers and `ffn` more feed-forward
-    units."""
+    """`factor`: of the hidden size; `layers`, `ffn`: what is added."""
     small = model_shape(module)
     large = replace(
         small,
@@ -46,14 +45,13 @@ def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Gro
 
 
 def random_texts(module: Any, count: int = 2, length: int = 40) -> list[list[int]]:
-    """`count` texts of `length` random token ids."""
     generator = torch.Generator().manual_seed(1)
     shape = (count, length)
     return torch.randint(module.config.vocab_size, shape, generator=generator).tolist()
 
 
 def small_module(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
-    """A tiny model with random biases and norm weights, which change the logits."""
+    """Random biases and norm weights change the logits."""
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -80,7 +78,7 @@ def test_grown_logits_are_those_of_the_small_model(
 
 @pytest.mark.parametrize(("family", "changes"), KINDS)
 def test_in_half_precision_powers_of_four_are_exact(family: str, changes: dict[str, Any]) -> None:
-    """The logits differ only because bfloat16 sums are made in another order."""
+    """bfloat16 sums are made in another order."""
     small = small_module(family, torch.bfloat16, **changes)
     large = grow_module(small, plan_of(small, 4, layers=1))
     assert all(p.dtype == torch.bfloat16 for p in large.parameters())
@@ -159,8 +157,7 @@ def test_further_parameters_are_refused() -> None:
 
 
 def assert_refused(small: Any, large: Any, difference: str = "") -> None:
-    """Asserts that `large` is refused because its logits differ from the logits of `small`.
-    `difference`: how the printed difference begins."""
+    """`difference`: how the printed difference begins."""
     result = likeness(small, large, random_texts(small))
     message = f"grown differs from the small model by {difference}"
     with pytest.raises(UnsupportedModelError, match=message):

@@ -70,8 +70,6 @@ def open_and_crossed(name: str, temperature: float) -> Values:
 
 
 def has_a_row(values: Values) -> bool:
-    """Whether `values` are valid and contain no pair that is left out. Left out are `across` with
-    one request, and `ahead` with a rule that does not draft ahead."""
     pipeline = values.get("pipeline")
     across_alone = (pipeline, values.get("together")) == ("across", 1)
     return (
@@ -91,7 +89,7 @@ def test_every_valid_pair_of_values_has_a_row(name: str, temperature: float) -> 
         if (row.name, row.temperature) == (name, temperature)
     ]
     assert missing_pairs(rows, fields, has_a_row) == set()
-    # The negative control: without some row, a pair is missing.
+    # Without some row, a pair is missing.
     assert any(missing_pairs([r for r in rows if r is not row], fields, has_a_row) for row in rows)
 
 
@@ -108,12 +106,12 @@ def test_every_valid_pair_of_values_has_a_row_under_routing(temperature: float) 
         if (row.name, row.temperature) == ("routed", temperature) and row.is_compared
     ]
     assert missing_pairs(rows, fields, has_a_row) == set()
-    # The negative control, as above.
+    # Without some row, a pair is missing.
     assert any(missing_pairs([r for r in rows if r is not row], fields, has_a_row) for row in rows)
 
 
 def test_a_rule_has_few_rows() -> None:
-    """The number of rows of one rule does not grow with the number of other rules."""
+    """The number of other rules does not matter."""
     results: Counter[tuple[object, ...]] = Counter()
     for row in all_rows():
         config = row.speculation
@@ -146,7 +144,7 @@ def test_rows_are_distinct_and_products_are_complete() -> None:
         if row.name == "pipelined"
     }
     complete = product(PIPELINES[1:], COMBINES, LENGTHS, (1, 6))
-    # `across` needs a second request, and `log_pool` does not draft ahead.
+    # `across` needs a second request, and some combine rules do not draft ahead.
     assert pipelined == {
         (pipeline, combine, length, together)
         for pipeline, combine, length, together in complete

@@ -30,8 +30,8 @@ from lab.texts import first_difference
 
 
 def draft_rows(*drafts: str) -> tuple[LawRow, ...]:
-    """For each draft rule in `drafts`, the first row named `rules` with several requests at once
-    and the drafters `all` and `ngram`."""
+    """For each draft rule, the first row of several requests with the drafters `all` and
+    `ngram`."""
     candidates = [row for row in law_rows() if row.name == "rules" and row.together > 1]
     first = {
         row.speculation.draft: row
@@ -113,7 +113,7 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
 
 
 def accept_first_child(rule: str, case: Verification) -> Verdict:
-    """A verifier that accepts the first child of each node without a comparison."""
+    """Accepts the first child of each node without a comparison."""
     path: list[int] = []
     children = case.tree.child_lists()
     while nodes := children[path[-1] if path else ROOT]:
@@ -123,7 +123,7 @@ def accept_first_child(rule: str, case: Verification) -> Verdict:
 
 
 def read_noise_one_position_late(rule: str, case: Verification) -> Verdict:
-    """A verifier that reads the noise of the next position, if there is a tree."""
+    """Reads the noise of the next position, if there is a tree."""
     wrong = dataclasses.replace(case, root_position=case.root_position + 1)
     return correct_verify(rule, wrong if len(case.tree) else case)
 
@@ -142,7 +142,7 @@ def test_a_broken_verifier_fails(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The negative control, through the command line: exit status 1, and the row is named."""
+    """Exit status 1, and the row is named."""
     monkeypatch.setattr(round_module, "verify", broken)
     monkeypatch.setattr("bench.context.loader", lambda folder: lambda dtype: family)
     suite = Laws(only=draft_rows(draft))
@@ -185,8 +185,7 @@ def test_first_difference() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_margin_of_decoded_tokens_is_zero(temperature: float, family: LoadedModels) -> None:
-    """Plain decoding's tokens have the largest utility in float64 too, with the noise of their
-    positions."""
+    """Plain decoding's tokens have the largest utility in float64 too."""
     case = DecodeCase(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
     plain = SpeculationConfig.preset("autoregressive")
     (outcome,) = decode(Engine(family), [case], plain)
@@ -199,7 +198,6 @@ def test_the_margin_of_decoded_tokens_is_zero(temperature: float, family: Loaded
 
 
 def test_the_reference_ids_are_transformers_likeliest() -> None:
-    """`generate`'s ids are compared with the argmax of transformers' forward pass."""
     transformers = TransformersLlm()
     ids = transformers.tokenize(load_prompts()[0].text)
     new = transformers.generate(ids, 3)

@@ -37,13 +37,13 @@ SUITE = Length(temperatures=(0.0,), hopeless_prompts=2)
 
 
 def figures(seconds: float, length: int = 2) -> dict[str, Any]:
-    """Figures of ten tokens in `seconds`, in five rounds."""
+    """Ten tokens in five rounds."""
     rounds = dict.fromkeys(("lengths", "depths", "nodes"), [length] * 5)
     return {"tokens": 10, "seconds": seconds, "accepted": 5, **rounds}
 
 
 def block(prompt: str, **seconds: float) -> dict[str, Any]:
-    """A sample in which each contestant took one second, except the contestants in `seconds`."""
+    """Each contestant took one second, except the contestants in `seconds`."""
     defaults = {name: figures(1.0) for name in (*FIXED, *POLICIES)}
     given = {name.replace("_", " "): figures(time) for name, time in seconds.items()}
     key = {"part": "contest", "dtype": "float32", "temperature": 0.0, "repeat": 0}
@@ -59,8 +59,7 @@ def test_contestants_differ_only_in_their_length_policy() -> None:
         for config in configs.values()
     }
     assert len(without_length) == 1
-    # A measured budget would differ between policies, and cut all longer lengths to the same
-    # length.
+    # A measured budget would differ between policies.
     assert isinstance(without_length.pop().max_tree_nodes, int)
     hopeless = hopeless_contestants()
     assert set(hopeless) == {PLAIN, GOODPUT}
@@ -79,7 +78,7 @@ def test_the_best_fixed_length_of_one_half_is_compared_on_the_other() -> None:
     assert [contest.best_fixed(half) for half in (0, 1)] == ["fixed 2", "fixed 5"]
     result = contest.against(GOODPUT, BEST)
     assert result is not None
-    # The ratio is 1.0, since no length is compared on the half that chose it.
+    # 1.0: no length is compared on the half that chose it.
     assert (result.value, result.groups) == (1.0, 8)
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
 
@@ -92,7 +91,7 @@ def test_a_domain_has_a_best_fixed_length_of_its_own() -> None:
     ]
     contest = LengthContest(samples, PROMPTS)
     best, own = (contest.against(PLAIN, rival, "code") for rival in (BEST, OWN))
-    # fixed 1 is best overall, and gains nothing in code.
+    # fixed 1, best overall, gains nothing in code.
     assert best is not None and best.value == 1.0
     assert own is not None and own.value == 0.25
 
@@ -141,8 +140,7 @@ class TestChart:
         picture = length_figure(context.results, PROMPTS)
         bars, lines = ([t for t in picture.data if t.type == kind] for kind in ("bar", "scatter"))
         assert len(bars) == len(lines) == 3
-        # There is a bar for all prompts, and a bar for each of four domains. Bars start at 1: the
-        # ratio 2 has a bar of length 1.
+        # A bar for all prompts, and a bar for each of four domains.
         assert all(len(bar.x) == 5 and bar.base == 1 for bar in bars)
         assert bars[0].name == GOODPUT and set(bars[0].y) == {1.0}
         assert lines[0].y == (2.0,) * 5
@@ -165,8 +163,7 @@ class TestChart:
     ) -> None:
         context, out = make_context(), tmp_path / "picture.svg"
         context.results.add(block(PROMPTS[0].id))
-        # In a new thread: Playwright's sync API allows one instance per thread, and another test
-        # may have opened an instance in this thread.
+        # Playwright's sync API allows one instance per thread, and this thread may have one.
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(main, [str(context.results.path), str(out)]).result() == 0
         text = "".join(ET.parse(out).getroot().itertext())

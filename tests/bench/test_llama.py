@@ -30,7 +30,7 @@ installed = pytest.mark.skipif(
 
 @pytest.fixture
 def packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fakes of the packages are importable, and count as installed."""
+    """Fakes of the packages."""
     pretend(monkeypatch)
     monkeypatch.setattr(peer, "is_installed", lambda: True)
 

@@ -19,7 +19,7 @@ def llama(**changes: Any) -> Any:
 
 
 def rotate_halves(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """transformers' rotation of `x` [heads, size]: element i is paired with i + size / 2."""
+    """`x`: [heads, size]. Element i is paired with i + size / 2."""
     low, high = x.chunk(2, dim=-1)
     return torch.cat(
         [low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], -1
@@ -27,8 +27,8 @@ def rotate_halves(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 
 
 def rotate_neighbours(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """llama.cpp's rotation of `x` [heads, size] for its architecture `llama`: element 2 i is paired
-    with 2 i + 1."""
+    """For llama.cpp's architecture `llama`; `x`: [heads, size]. Element 2 i is paired with 2 i +
+    1."""
     even, odd = x[..., 0::2], x[..., 1::2]
     rotated = (even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin())
     return torch.stack(rotated, -1).flatten(-2)

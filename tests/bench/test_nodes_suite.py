@@ -1,4 +1,4 @@
-"""The tables of suite `nodes`, the simulation of clients, the relay; nightly, the suite itself."""
+"""The tables of suite `nodes`, the simulation of clients, the relay; nightly, the suite."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ from core.models.loading.load import load_models
 
 
 def text(speed: float, round_ms: float, ids: list[int], trip: float = 0.0) -> dict[str, Any]:
-    """The figures of a text; `trip`: ms of a round trip, 0 without a node."""
+    """`trip`: ms of a round trip, 0 without a node."""
     return {
         "speed": speed, "per_round": 2.0, "round_ms": round_ms, "verify_ms": [4.0],
         "draft_ms": [2.0], "trip_ms": [trip] * bool(trip), "busy_ms": [1.0] * bool(trip),
@@ -37,7 +37,7 @@ def text(speed: float, round_ms: float, ids: list[int], trip: float = 0.0) -> di
 
 
 def results(relay_ids: list[int]) -> Results:
-    """One block; `relay_ids`: the token ids of the text over the relay."""
+    """`relay_ids`: the token ids over the relay."""
     result = Results(Path("unused"), {}, [])
     figures = {
         PLAIN: text(250.0, 4.0, [1, 2]),
@@ -52,8 +52,8 @@ def results(relay_ids: list[int]) -> Results:
 def test_nodes_are_compared_with_local_ssms_and_the_prediction() -> None:
     speeds, clients = tables(results([1, 2]))
     lines = {line.split(" | ")[0].strip("| "): line for line in speeds.splitlines()}
-    # Two tokens take 6.4 ms over loopback, so 6.4 + 5 ms are predicted for the relay: 175.4 tokens
-    # a second. The measured 170.0 tokens a second are 0.97 of this prediction.
+    # Two tokens take 6.4 ms over loopback. The prediction for the relay is 2 tokens in 6.4 + 5 ms,
+    # 175.4 a second. 170.0 is 0.97 of this prediction.
     assert "175.4 | 0.97 |" in lines["relay of 5 ms"] and "0 of 1" in lines["relay of 5 ms"]
     assert "1.03x" in lines[LOOPBACK] and "CoSine's paper" in speeds
     assert "= 1.50 (arXiv 2606.25091)" in clients and "| 16 | 20.00 | 4 |" in clients
@@ -86,7 +86,7 @@ def test_enough_nodes_reach_nearly_the_bound_and_too_few_do_not(
     assert by_nodes == sorted(by_nodes) and 0.9 * bound <= by_nodes[-1] <= bound + 1e-9
     if draft > 2 * verify:
         assert by_nodes[0] < 0.9 * bound, "one node is the bottleneck"
-    # With a slow network the LLM waits, so fewer clients are served at the same rate.
+    # The LLM waits for a slow network: fewer clients are served at the same rate.
     assert client_ratio(8, [draft], [verify], 20.0, 4) < by_nodes[-1]
 
 
@@ -98,12 +98,12 @@ def test_with_many_clients_a_slow_network_costs_little() -> None:
 def test_a_lone_client_waits_for_each_step_in_turn() -> None:
     assert rate_of(1, 0, [2.0], [3.0], 0.0) == pytest.approx(1000 / 5)
     assert rate_of(1, 4, [2.0], [3.0], 5.0) == pytest.approx(1000 / 10)
-    # Eight clients share the LLM, which then hardly waits.
+    # Eight clients share the LLM, which hardly waits.
     assert rate_of(8, 8, [2.0], [3.0], 5.0) == pytest.approx(1000 / (8 * 3), rel=0.05)
 
 
 class ResetWriter:
-    """A writer whose receiver has reset the connection."""
+    """The receiver has reset the connection."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()

@@ -88,9 +88,9 @@ def test_the_suite_measures_and_a_fresh_process_needs_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECSCOPE_CACHE", str(tmp_path))
-    # Ten times the suite's rate, which shortens the test: nothing here depends on the rate.
+    # Ten times the suite's rate: the test is shorter, and nothing here depends on the rate.
     monkeypatch.setattr("bench.suites.offload.TEXT_MBPS", {BUNDLED: 2000.0})
-    # One process for both sizes: its memory is compared with the resident bytes that it reports.
+    # One process for both sizes.
     measure = offload._peak
     peak = cache(lambda folder, dtype: measure(folder, dtype, Block("half", 0)))
     monkeypatch.setattr(offload, "_peak", lambda folder, dtype, _: peak(folder, dtype))

@@ -1,4 +1,4 @@
-"""Suite `overhead`: the time outside model passes, by stage."""
+"""The time outside model passes, by stage."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TestOverhead:
         assert "| grown | 0.8 |" in fits
 
     def test_a_batched_pass_of_several_ssms_is_subtracted_once(self) -> None:
-        """A round of 20 ms: 10 ms of drafting, 5 ms in the LLM's pass, 5 ms in no span. Passes of
-        three SSMs together take 9 ms of the drafting."""
+        """10 ms of drafting, with 9 ms in passes of three SSMs together; 5 ms in the LLM's pass; 5
+        ms in no span."""
         last_round = [event for event in synthetic_run(2) if isinstance(event, RoundCompleted)][-1]
         drafting = tuple(Span(name, "draft", 0.0, 10.0, 1 / 3) for name in DRAFTERS)
         event = replace(last_round, spans=(*drafting, Span("llm", "forward", 10.0, 15.0)))

@@ -1,6 +1,4 @@
-"""The tables of the `page` and `watching` suites, from made-up samples, since real samples need a
-browser. Also how `watching` computes its pace and assigns threads to cores, and that what a failed
-measurement opened is closed."""
+"""The `page` and `watching` suites without a browser."""
 
 from __future__ import annotations
 
@@ -83,7 +81,7 @@ def test_requests_to_other_hosts_and_errors_have_separate_lines(tmp_path: Path) 
 def watched_tables(
     tmp_path: Path, watched: float, cores: tuple[str, ...] = (APART, SHARED)
 ) -> tuple[str, ...]:
-    """The tables. `watched`: the watched speed divided by the headless speed."""
+    """`watched`: the watched speed divided by the headless speed."""
     results = Results.open(tmp_path / "watching.json", {"suite": "watching"})
     for repeat in range(3):
         figures = {}
@@ -118,11 +116,10 @@ def test_the_pace_is_the_last_runs_without_its_first_round() -> None:
 def test_a_pinned_thread_has_a_core_of_its_own_until_threads_are_spread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All other threads and started processes share the remaining cores."""
     stop = threading.Event()
     engine = threading.Thread(target=stop.wait, name=ENGINE)
     engine.start()
-    # Threads of other tests' engines may still run in this process.
+    # Threads of other tests' engines may still run.
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), engine])
     before = os.sched_getaffinity(0)
     try:

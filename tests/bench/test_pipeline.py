@@ -1,5 +1,4 @@
-"""The `pipeline` suite: its contestants, and its figures, compared with figures computed by
-hand."""
+"""The `pipeline` suite: its contestants and its figures."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ def test_groups_have_all_domains_and_the_requested_size() -> None:
 
 
 def round_event(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...] = ()) -> Any:
-    """A round with 3 ms of drafting, 1 ms of prefill and 4 ms in the LLM's pass."""
+    """3 ms of drafting, 1 ms of prefill and 4 ms in the LLM's pass."""
     spans = (
         Span("ssm", "prefill", 0.0, 1.0),
         Span("ssm", "catch_up", 1.0, 2.0),
@@ -104,8 +103,7 @@ def test_rounds_except_the_first_are_summed() -> None:
 
 
 def test_drafting_share_hit_rate_and_bound() -> None:
-    """Half of a serial round is drafting, and 4 of 5 drafts are hits. So drafting ahead saves at
-    most 0.4 of the time: it is at most 1 / (1 - 0.4) times as fast."""
+    """The gain is at most 1 / (1 - h f), f = 1 / 2, h = 4 / 5."""
     serial = {"tokens": 10, "seconds": 1.0, "digest": "a", "draft_ms": 50.0, "round_ms": 100.0}
     ahead = {"tokens": 10, "seconds": 0.8, "digest": "a", "hits": 4, "drafts": 5, "draft_ms": 999.0}
     rows = [

@@ -62,7 +62,7 @@ def test_a_path_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> Non
 
 
 def test_an_infinite_figure_is_refused(tmp_path: Path) -> None:
-    """JSON has no infinity: other programs could not read the file."""
+    """Other programs could not read the file: JSON has no infinity."""
     with pytest.raises(ValueError, match="JSON"):
         Results.open(tmp_path / "out.json", HEADER).add({"margin": float("inf")})
 
@@ -80,7 +80,7 @@ def test_contestants_take_turns_in_every_block() -> None:
 
 
 def test_a_block_runs_when_it_is_requested() -> None:
-    """An interruption therefore leaves only complete blocks."""
+    """An interruption leaves only complete blocks."""
     runs: list[Block] = []
     steps = interleave(blocks(["x", "y"], 1), {"A": runs.append})
     next(steps)

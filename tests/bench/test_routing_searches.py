@@ -1,5 +1,4 @@
-"""How suite `routing` counts the changes of domain that a router follows, and what the suite
-claims. The traces are written by hand."""
+"""How suite `routing` counts the changes of domain that a router follows, and its claims."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from bench.suites.routing_searches import (
 )
 from bench.tables import Group
 
-# Four domains of ten tokens; "a" is right in the first, "b" in the second ..., "e" nowhere.
+# "a" is right in the first domain, "b" in the second ..., "e" nowhere.
 SSMS = ("a", "b", "c", "d", "e")
 SEGMENTS = [(10 * i, 10 * i + 10) for i in range(4)]
 CHANGES = SEGMENTS[1:]
@@ -30,8 +29,8 @@ HITS = {name: [i // 10 == index for i in range(40)] for index, name in enumerate
 
 
 def searches_of(*routes: str) -> list[Search]:
-    """The search at each change. `routes`: for each token the SSMs that draft it, one letter per
-    SSM. A single route is used for all tokens."""
+    """The search at each change. `routes`: one letter per SSM that drafts, by token; a single route
+    is for all tokens."""
     sets = [frozenset(one) for one in (routes * 40 if len(routes) == 1 else routes)]
     return [search_good_ssm(sets, HITS, *part) for part in CHANGES]
 
@@ -44,8 +43,7 @@ def test_a_pair_that_never_changes_follows_no_change(pair: str) -> None:
 
 
 def test_a_change_is_followed_within_its_number_of_tokens() -> None:
-    """The first change is followed after 3 tokens, the second after 9. The SSM that is good after
-    the third change already drafts before this change."""
+    """The SSM that is good after the third change already drafts before this change."""
     routes = ["ae"] * 13 + ["be"] * 7 + ["be"] * 9 + ["cd"] * 11
     searches = searches_of(*routes)
     assert [one["after"] for one in searches] == [3, 9, 0]
@@ -68,8 +66,8 @@ def test_an_ssm_that_is_nearly_the_best_is_good() -> None:
 
 
 def test_the_base_rate_is_that_of_sets_that_never_change() -> None:
-    """There are ten pairs. The three pairs out of b, c and d have the good SSM after two changes,
-    six pairs have it after one change, and ae after none."""
+    """Of ten pairs, three (of b, c, d) have the good SSM after two changes, six after one change,
+    and ae after none."""
     counts = count_searches(searches_of("ae"), 24, SSMS, 2)
     assert (counts.fixed, counts.fixed_parts) == (("b", "c"), 2)
     assert counts.mean_parts == pytest.approx((3 * 2 + 6 * 1) / 10)
@@ -105,8 +103,8 @@ def figures(
 
 
 def sample(prompt: str, passes: int, searches: list[Search], **changes: Any) -> dict[str, Any]:
-    """A text of 96 tokens, which takes `passes` passes with two SSMs chosen by credit and 16 with
-    all SSMs. `changes` override figures of the run with two SSMs."""
+    """96 tokens; `passes` passes with two SSMs chosen by credit, 16 with all SSMs. `changes`
+    override figures of the run with two SSMs."""
     routed = {CREDIT: passes, CREDIT_ONE: 20, COSINE: 20}
     contest = {ALL: figures(16)} | {n: figures(r, searches) for n, r in routed.items()}
     contest[CREDIT] |= changes
@@ -147,8 +145,7 @@ class TestClaims:
     def test_the_claim_of_tokens_per_pass_is_about_all_tokens_over_all_passes(
         self, tmp_path: Path
     ) -> None:
-        """With two SSMs chosen by credit, three of five texts take 16 passes, as with all SSMs, and
-        two take 24."""
+        """With two SSMs, three of five texts take 16 passes, and two take 24."""
         one = searches_of("ab")
         samples = [sample(str(i), 24 if i < 2 else 16, one) for i in range(5)]
         _, measured, verdict = claims(tmp_path, "own", samples)[
@@ -161,8 +158,8 @@ class TestClaims:
     def test_regret_is_claimed_only_of_texts_that_change_their_domain(
         self, tmp_path: Path, kind: str
     ) -> None:
-        """Regret of the median text: its extra passes as a share of the passes with the best fixed
-        SSM or with the oracle. A regret below 0 means that the best fixed SSM takes more passes."""
+        """Regret: extra passes as a share of the passes with the best fixed SSM or with the
+        oracle."""
         regrets = [(-0.2, 0.05), (-0.1, 0.125), (0.3, 0.2)]
         samples = [
             sample(str(i), 16, searches_of("ab"), to_fixed=fixed, to_oracle=oracle)
@@ -178,7 +175,7 @@ class TestClaims:
         assert not [claim for claim in claims(tmp_path, "own", samples) if "regret" in claim]
 
     def test_the_best_fixed_ssm_must_draft_by_token_16(self, tmp_path: Path) -> None:
-        """The best fixed SSM must do so in nine of ten texts; in the last text it never drafts."""
+        """In the last text the best fixed SSM never drafts."""
         claim = f"`{CREDIT}`: the best fixed SSM drafts by token 16"
         for late, verdict in ((0, "reached"), (17, "not reached, by 10 %")):
             firsts = [0, 3, 16, 0, 0, 0, 0, 0, late, None]

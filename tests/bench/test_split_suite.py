@@ -17,7 +17,7 @@ from core.models.loading.load import LoadedModels, load_models
 
 
 def passes(model: str, tokens: int, repeat: int, one: float, two: float) -> dict[str, Any]:
-    """A sample; `one`, `two`: seconds of a pass in one process and with tp=2."""
+    """`one`, `two`: seconds of a pass in one process and with tp=2."""
     figures = {
         name: {"value": seconds, "exchanged_ms": 5.0}
         for name, seconds in ((ONE, one), ("tp=2", two))

@@ -1,7 +1,4 @@
-"""The suites `start` and `visitors`: on the real application, and tables from made-up samples.
-
-The application itself: its addresses, that it compiles nothing in the first requests, and that an
-interrupt ends it. All nightly tests of the application share one process."""
+"""The suites `start` and `visitors`, and the application that they start."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ OPEN_TIMEOUT_S = 90.0
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
-    """A process of `python app.py` that other machines can reach, without a login."""
+    """Other machines can reach the process, without a login."""
     port, database = free_port("0.0.0.0"), tmp_path_factory.mktemp("app") / "runs.db"
     host = {"GRADIO_SERVER_NAME": "0.0.0.0"}
     with watched_app(port, "--db", str(database), **host) as started:
@@ -46,7 +43,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
 
 @pytest.fixture
 def openings(running: WatchedApp, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
-    """An entry for each application that a suite opens; each entry is the running application."""
+    """An entry for each application that a suite opens: the running application."""
     opened: list[Application] = []
     app = Application(f"http://127.0.0.1:{running.port}/", running.process.pid, 1.0)
 
@@ -62,12 +59,11 @@ def openings(running: WatchedApp, monkeypatch: pytest.MonkeyPatch) -> list[Appli
 def test_suite_start_measures_openings_memory_and_first_runs(
     make_context: Any, openings: list[Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Short runs suffice, since no speeds are checked; the process still makes ten runs.
+    # No speeds are checked.
     monkeypatch.setattr(first_runs, "TOKENS", 8)
-    # Both samples are of one process.
     of_process = cache(first_runs._runs_of_process)
     monkeypatch.setattr(first_runs, "_runs_of_process", of_process)
-    # The process that would keep a core busy sleeps instead.
+    # No core is kept busy.
     monkeypatch.setattr(first_runs, "BUSY_LOOP", "import time\ntime.sleep(600)")
     messages: list[str] = []
     context = make_context(messages.append)
@@ -90,7 +86,7 @@ def test_suite_start_measures_openings_memory_and_first_runs(
 
 
 def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From this sample a resumed suite knows that all runs were measured."""
+    """The sample tells a resumed suite that all runs were measured."""
     client = SimpleNamespace(predict=lambda **_: None)
     monkeypatch.setattr("gradio_client.Client", lambda *_, **__: client)
     context, app = make_context(), Application("", os.getpid(), 0.0)
@@ -167,7 +163,6 @@ def test_the_engine_answers_without_compiling_and_an_interrupt_ends_it(running: 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A small server stands for the application."""
     (tmp_path / "app.py").write_text(SERVER_CODE)
     monkeypatch.setattr("bench.application.ROOT", tmp_path)
 
@@ -206,8 +201,7 @@ def test_a_process_that_does_not_exist_has_no_resident_memory() -> None:
 
 
 def first_line(code: str) -> str:
-    """Runs Python code in a process. Returns the first line that the process prints, and kills the
-    process."""
+    """The first line that the code prints in a process, which is then killed."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=pipe, stdout=pipe) as one:
         assert one.stdout
@@ -221,7 +215,6 @@ def first_line(code: str) -> str:
 def test_an_application_ends_and_deletes_its_folder_when_its_parent_is_killed(
     tmp_path: Path,
 ) -> None:
-    """Otherwise the application would take CPU time from the next measurement."""
     parent_code = f"""
 from pathlib import Path
 import bench.application as a
@@ -246,9 +239,8 @@ h.HTTPServer(("127.0.0.1", int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_
 def opening_samples(
     seconds: float, mb: float, runs: list[tuple[int, float]]
 ) -> list[dict[str, Any]]:
-    """Samples of an opening, of an interrupted application (which must not count), and of the
-    complete application after it. A pair of `runs` is a number of runs and the megabytes after
-    these runs."""
+    """An opening, an interrupted application (which must not count), and a complete application.
+    `runs`: numbers of runs, with the megabytes after them."""
     interrupted = {"pid": 1, "runs": 450, "runs_mb": 4000.0}
     complete = [{"pid": 2, "runs": number, "runs_mb": mb} for number, mb in runs]
     return [{"repeat": 0, "opened_s": seconds, "opened_mb": mb}, interrupted, *complete]
@@ -272,7 +264,7 @@ def opening_samples(
 def test_a_figure_outside_its_bound_is_a_failure(
     make_context: Any, samples: list[dict[str, Any]], failures: list[str]
 ) -> None:
-    """`failures`: a part of each expected sentence."""
+    """`failures`: parts of the expected sentences."""
     context = make_context()
     for sample in samples:
         context.results.add(sample)
@@ -281,8 +273,7 @@ def test_a_figure_outside_its_bound_is_a_failure(
 
 
 def process_sample(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]:
-    """A process of two runs with the figures of TARGETS (tokens a pass, tokens a second): `first`
-    for the first run, 4 and 1000 for the last run."""
+    """Tokens a pass and tokens a second: `first` for the first run, 4 and 1000 for the last run."""
     runs = [dict(zip(TARGETS, figures, strict=True)) for figures in (first, (4.0, 1000.0))]
     return {"process": number, "busy": busy, "runs": runs}
 
@@ -325,7 +316,7 @@ def test_a_text_that_differs_from_a_lone_visitors_is_a_failure(make_context: Any
 
 
 def work(seconds: float) -> None:
-    """Prints its process id, then sleeps."""
+    """Prints its process id first."""
     print(os.getpid(), flush=True)
     time.sleep(seconds)
 

@@ -1,4 +1,4 @@
-"""Every suite measures, continues and reports; tiny runs, whose speeds are not checked."""
+"""Every suite measures, continues and reports; speeds are not checked."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_passes(samples: Samples) -> None:
 
 
 def check_overhead(samples: Samples) -> None:
-    """The times of the stages add up to the time outside passes, which is a part of the round."""
+    """The stages add up to the time outside passes, a part of the round."""
     for sample in samples:
         assert set(sample["rounds"]) == set(overhead_configs())
         assert {nodes for nodes, *_ in sample["rounds"]["plain"]} == {0.0}
@@ -91,7 +91,7 @@ def check_load(samples: Samples) -> None:
 
 
 def check_routing(samples: Samples) -> None:
-    """The spliced text has all recorded tokens, no matter which SSMs draft."""
+    """The spliced text has all recorded tokens."""
     own, turning, spliced = (sample for sample in samples if "text" in sample)
     for sample in (own, turning):
         assert {figures["tokens"] for figures in sample["figures"].values()} == {4}
@@ -103,8 +103,6 @@ def check_routing(samples: Samples) -> None:
 
 
 def check_tables(samples: Samples) -> None:
-    """Samples of reads of two sizes, a plan, passes of two contestants, drafts, and rounds of two
-    prompts."""
     by_part = {name: [s for s in samples if s["part"] == name] for name in
                ("reads", "plans", "passes", "drafts", "rounds")}  # fmt: skip
     assert all(ns > 0 for s in by_part["reads"] for ns in s["figures"].values())
@@ -127,8 +125,7 @@ def test_load_requests_have_every_prompt(make_context: Any, count: int) -> None:
 
 
 def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
-    """Each percentile has a column of its own. So it also has a panel, since a panel shows only the
-    first figure of a cell."""
+    """A panel shows only the first figure of a cell."""
     values = {
         name: {"speed": 1.0, "differ": 0}
         | {
@@ -157,8 +154,7 @@ def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loop", ["open", "closed"])
 def test_every_ratio_of_load_has_its_interval_over_repeats(tmp_path: Path, loop: str) -> None:
-    """In the second repeat the machine is half as fast, which does not change ratios within a
-    block."""
+    """In the second repeat the machine is half as fast: ratios within a block do not change."""
     samples = [
         {
             "loop": loop,
@@ -294,8 +290,7 @@ CASES = (
 
 @pytest.fixture
 def few_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open loops serve two requests at once, a spliced text has SEGMENT tokens of a domain, and two
-    prompts have other wordings."""
+    """Open loops serve two requests at once; two prompts have other wordings."""
     monkeypatch.setattr("bench.suites.load.MAX_CONCURRENT", 2)
     monkeypatch.setattr("bench.suites.routing.SEGMENT", SEGMENT)
     reworded, lines = tmp_path / "reworded.jsonl", REWORDED.read_text("utf-8").splitlines()

@@ -19,8 +19,7 @@ from bench.table_plan import (
 )
 
 KB, MB = 1 << 10, 1 << 20
-# Nanoseconds of an access, by the bytes of the table: for an access alone, and for an access beside
-# others. The times resemble those of a cache hierarchy.
+# By the table's bytes, alone and beside others; similar to a cache hierarchy.
 TIMES = AccessTimes(
     {16 * KB: 6.0, 256 * KB: 9.0, MB: 13.0, 8 * MB: 36.0, 64 * MB: 98.0},
     {16 * KB: 1.5, 256 * KB: 1.5, MB: 2.5, 8 * MB: 5.0, 64 * MB: 25.0},
@@ -32,7 +31,7 @@ def tables_of(shapes: Sequence[tuple[int, int]]) -> list[FeatureTable]:
 
 
 def pairings(tables: list[FeatureTable]) -> Iterator[list[FeatureTable]]:
-    """Every way to join none, some or all of the tables in pairs."""
+    """Joins none, some or all of the tables in pairs."""
     if not tables:
         yield []
         return
@@ -45,8 +44,7 @@ def pairings(tables: list[FeatureTable]) -> Iterator[list[FeatureTable]]:
 
 
 def optimum(tables: list[FeatureTable], most_bytes: int) -> TablePlan:
-    """The fastest plan among all pairings within `most_bytes` and the separate tables, which are
-    allowed at any size."""
+    """The fastest of all pairings within `most_bytes`; separate tables are allowed at any size."""
     plans = [plan_of(tables, TIMES)]
     plans += [plan_of(each, TIMES) for each in pairings(tables)]
     return min(
@@ -80,7 +78,6 @@ def test_a_plan_is_between_the_optimum_and_separate_tables(
 def test_how_far_plans_are_from_the_optimum(
     row_bytes: tuple[int, ...], least_optimal: float, farthest: float
 ) -> None:
-    """The docstring of `plan_tables` has the figures of more instances."""
     rng, ratios = random.Random(0), []
     for _ in range(150):
         count = rng.randint(2, 8)
@@ -93,7 +90,6 @@ def test_how_far_plans_are_from_the_optimum(
 
 
 def equal_times(ns: float) -> AccessTimes:
-    """Every access takes the same time."""
     return AccessTimes({MB: ns}, {MB: ns})
 
 
@@ -118,7 +114,7 @@ def test_a_memory_bound_keeps_tables_separate() -> None:
 
 
 def test_of_equally_fast_plans_the_smallest_is_chosen() -> None:
-    """All plans take 0 ns, and separate tables need the least storage."""
+    """All plans take 0 ns; separate tables need the least storage."""
     assert len(plan_tables(tables_of([(10, 8)] * 4), equal_times(0.0), MB).tables) == 4
 
 

@@ -1,5 +1,4 @@
-"""Parts of the suite `tables`: reads of rows, the number of look-ups in drafts, tables of
-samples."""
+"""Parts of the suite `tables`."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
 
 @pytest.mark.parametrize("dependent", [False, True])
 def test_later_reads_depend_on_the_values_read(dependent: bool) -> None:
-    """The reads of a token therefore wait for the reads of the previous token."""
+    """The reads of a token wait for the reads of the previous token."""
     rows, lengths = np.array([1, 3, 16]), np.array([8, 4, 1])
     memory = new_memory(8 * (8 + 12 + 16))
     assert memory.ctypes.data % CACHE_LINE == 0 and len(memory) == 36
@@ -41,32 +40,32 @@ def test_tables_that_do_not_fit_the_memory_are_refused() -> None:
 
 
 def test_contexts_of_a_chain_of_nodes() -> None:
-    """The node with an end-of-text token is not extended, so its context is not looked up."""
+    """An end-of-text token is not extended."""
     draft = Draft([5, 6, 7, 8], [-1, 0, 1, 1], contexts=(1, 2, 3, 1))
     assert table_drafts._contexts(draft, [7]) == [2, 3, 2]
 
 
 def test_drafts_of_a_family(family: LoadedModels) -> None:
-    """With four equal texts, one look-up finds a context's joined row. With one table for each
-    context length, up to three look-ups would be needed."""
+    """With four equal texts, one look-up finds a context's joined row; a table for each context
+    length would need up to three look-ups."""
     result = draft_figures(family, [TEXT] * 4)
     assert result["looked"] == result["contexts"] > 0
     assert 2.5 < result["in_turn"] / result["contexts"] <= 3
     assert result["draft_nodes"] == NODES and result["timed"] > 0
-    # After 3, 4, 5 come 6 or 7: a context of three tokens does not determine which of the two.
+    # After 3, 4, 5 come 6 or 7.
     assert result["covered"] == result["drafts"] > result["agreed"] >= result["drafts"] / 2
 
 
 def test_drafts_read_a_table_with_all_counted_contexts(family: LoadedModels) -> None:
     result = draft_figures(replace(family, counts=None), [TEXT] * 4)
     assert result["table_bytes"] == 64 * NUM_CONTEXTS
-    # Contexts of one, two and three tokens that are followed by a token.
+    # A token follows each context.
     contexts = {tuple(TEXT[at - n : at]) for n in (1, 2, 3) for at in range(n, len(TEXT))}
     assert result["rows"] == len(contexts)
 
 
 def test_drafts_use_the_counts_of_the_family(family: LoadedModels) -> None:
-    """With one text, no other text has been counted."""
+    """No other text has been counted."""
     table = new_table(64)
     add_text(table, np.array(TEXT, np.int64), 1)
     without, with_counts = (
@@ -93,8 +92,7 @@ def test_texts_that_loop_have_their_own_column(make_context: Any) -> None:
 
 
 def test_the_cost_of_back_off_in_turn_and_of_a_joined_row(make_context: Any) -> None:
-    """A context takes 2.4 reads in turn of 110 ns each, compared with 1.2 single reads of 100 ns
-    each."""
+    """2.4 reads in turn of 110 ns, compared with 1.2 single reads of 100 ns."""
     results = make_context().results
     times = {"1": 100.0, "2": 110.0, "4": 120.0, "8": 170.0, "2 in turn": 200, "3 in turn": 330.0}
     results.add({"part": "reads", "kb": 65_536, "repeat": 0, "figures": times})

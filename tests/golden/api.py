@@ -1,4 +1,4 @@
-"""The answers of the page's endpoints over an engine of tables, without measured values.
+"""The answers of the page's endpoints over an engine of tables.
 
 `python -m tests.golden.api` writes `api.json` anew.
 """
@@ -36,7 +36,7 @@ SETTINGS = [
     {"preset": "sequence", "fields": {"max_tree_nodes": 4}},
     {"preset": "specinfer", "fields": {"max_tree_nodes": 8}},
 ]
-# Values under these names are measured, depend on measurements, or depend on the machine.
+# Measured values, and values that depend on measurements or the machine.
 MEASURED = re.compile(
     "(_ms|_utc|_s|_bytes|per_second|speed.*|ratio|interval|low|high|overlap.*|versions|created"
     "|updated|started|ended|seconds|memory|share|saved.*|wasted.*|slowest|fastest|ts|dur|limits"
@@ -47,7 +47,7 @@ MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.+Z]*")
 
 
 def api_answers() -> dict[str, Any]:
-    """Each endpoint's parameters, and the answers to a fixed sequence of calls, in order."""
+    """Each endpoint's parameters, and the answers to a fixed sequence of calls."""
     ssms = [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i, 2.5), 64) for i in (1, 2)]
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, 2.5), 64)
     with (
@@ -57,7 +57,7 @@ def api_answers() -> dict[str, Any]:
     ):
         worker = Worker(Engine(loaded_tables(llm, ssms)))
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
-        # Only the endpoints: building the whole page would take half of the test's time.
+        # The whole page would take half of the test's time.
         with gr.Blocks() as page:
             add_endpoints(context)
         with serve(page) as url:
@@ -76,8 +76,8 @@ def _answers(client: Client) -> list[dict[str, Any]]:
     answers: list[dict[str, Any]] = []
 
     def call(endpoint: str, sort_by: tuple[str, ...] = (), **values: Any) -> Any:
-        """Calls an endpoint and records its answer. `sort_by`: the fields by which to sort `rows`
-        and `prompts`, which the endpoint sorts by measurements."""
+        """Records an endpoint's answer. `sort_by`: fields by which to sort `rows` and `prompts`,
+        which the endpoint sorts by measurements."""
         try:
             answer = client.predict(**values, api_name=f"/{endpoint}")
         except AppError as error:
@@ -126,8 +126,7 @@ def _answers(client: Client) -> list[dict[str, Any]]:
 
 
 def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
-    """`value` with measured values as 0, a list of runs as its length, and identifiers numbered in
-    order of appearance."""
+    """Placeholders replace measured values, moments and identifiers."""
     if name == "versions" and isinstance(value, dict):
         return dict.fromkeys(value, 0)
     if isinstance(value, dict):
@@ -157,7 +156,6 @@ def _text(text: str, names: dict[str, str]) -> str:
 
 
 def write() -> None:
-    """Records the answers anew."""
     text = json.dumps(api_answers(), ensure_ascii=False, indent=1)
     FILE.write_text(text + "\n", encoding="utf-8")
 

@@ -1,12 +1,10 @@
-"""The runs whose events are in `runs/`: presets, combine rules, draft kinds, length policies.
+"""The runs whose events are in `runs/`.
 
-The names are listed here and not taken from the registries, so that a new rule needs no new
-recording.
+A new rule needs no new recording: the names are not taken from the registries.
 
-`tables`: small float64 tables in place of models, with a clock that only model passes advance.
-Policies that depend on time (`trend`, `goodput`, automatic node budgets) therefore decide the same
-on every machine. `bundled`: the bundled models with the native passes. Settings that would depend
-on a clock are fixed.
+`tables`: small tables in place of models, with a clock that only model passes advance. Policies
+that depend on time decide the same on every machine. `bundled`: the bundled models. Settings that
+would depend on a clock are fixed.
 """
 
 from __future__ import annotations
@@ -34,15 +32,15 @@ PRESETS = (
 TEMPERATURES = (0.0, 0.8)
 WORDS = ("w1 w2 w3", "w4 w2 w6 w1 w4 w2", "w7 w0")
 TEXTS = ("The old lighthouse keeper looked at the sea and", "def fibonacci(n):\n")
-# The preset specinfer-paper drafts an SSM's third choice. After "def fibonacci" the third and the
-# fourth choice are so close that their order depends on the processor.
+# specinfer-paper drafts an SSM's third choice. After "def fibonacci" the order of the third and the
+# fourth choice depends on the processor.
 PAPER_TEXTS = (TEXTS[0], "def add(a, b):\n")
 NODES = 24
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenCase:
-    """One call of `Engine.generate_many`. `models`: `tables` or `bundled`."""
+    """`models`: `tables` or `bundled`."""
 
     name: str
     models: str
@@ -57,7 +55,7 @@ def _requests(
 
 
 def _settings() -> Mapping[str, SpeculationConfig]:
-    """The settings of the `tables` cases without the presets, which depend on the temperature."""
+    """Without the presets, which depend on the temperature."""
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     with_lookup = replace(base, drafters=("all", "ngram"))
     changes = {f"combine-{name}": replace(with_lookup, combine=name) for name in COMBINES}

@@ -21,14 +21,14 @@ __all__ = ["DATABASE", "ROWS", "golden_events", "rows_of", "write_log"]
 FOLDER = Path(__file__).parent
 DATABASE, ROWS = FOLDER / "database.db.gz", FOLDER / "database.json.gz"
 NAMES = ("preset-best-T0.8", "combine-vote-T0", "iid-mss-T0.8", "top-k-T0")
-# Columns that depend on the process that wrote the log, or on the time.
+# These columns depend on the process or on the time.
 LOCAL = ("host", "pid", "process_start", "applied_at")
-# Without the tables of the search index, which hold SQLite's own bytes.
+# The tables of the search index hold SQLite's own bytes.
 TABLES = "select name from sqlite_master where type = 'table' and name not like 'runs_fts_%'"
 
 
 def golden_events() -> list[Event]:
-    """The recorded events of the cases in NAMES, with a different id for each run."""
+    """Each run has an id of its own."""
     events = []
     for name in NAMES:
         for line in golden_lines(name):
@@ -39,7 +39,6 @@ def golden_events() -> list[Event]:
 
 
 def write_log(path: Path) -> None:
-    """Writes a new log of the golden events."""
     with RunStore(path) as store:
         for event in golden_events():
             store.record(event)
@@ -47,8 +46,8 @@ def write_log(path: Path) -> None:
 
 
 def rows_of(path: Path) -> dict[str, list[Any]]:
-    """For each table, its column names, then its rows in order, as JSON values. Values in the
-    columns of LOCAL are 0."""
+    """For each table, its column names, then its rows in order, as JSON values. LOCAL columns are
+    0."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
         tables = sorted(name for (name,) in connection.execute(TABLES))
         results = {name: _rows(connection, name) for name in tables}
@@ -71,7 +70,6 @@ def _to_plain(value: Any) -> Any:
 
 
 def write() -> None:
-    """Records the log anew."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.db"
         write_log(path)

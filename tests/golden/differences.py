@@ -1,5 +1,5 @@
-"""Compares plain values. Since processors add in different orders, floats up to 1 may differ by
-`CLOSE`, and larger floats by `CLOSE` times their size."""
+"""Compares plain values. Processors add in different orders: floats up to 1 may differ by `CLOSE`,
+larger floats by `CLOSE` times their size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 
 
 def differences(golden: Any, now: Any, at: str = "") -> Iterator[str]:
-    """Yields a message for each place where two plain values differ. The order of fields counts."""
+    """A message for each place where two plain values differ. The order of fields counts."""
     if isinstance(golden, float) and isinstance(now, float):
         if abs(golden - now) > CLOSE * max(1.0, abs(golden)):
             yield f"{at}: {golden} became {now}"
@@ -34,10 +34,10 @@ def differences(golden: Any, now: Any, at: str = "") -> Iterator[str]:
 
 
 def _is_object(value: Any) -> bool:
-    """Whether this is a JSON object as text, as in an exported file."""
+    """A JSON object as text."""
     return isinstance(value, str) and value.startswith('{"')
 
 
 def _skeleton(text: Any) -> str:
-    """The text with "#" in place of each number."""
+    """Numbers become "#"."""
     return NUMBER.sub("#", str(text))

@@ -1,7 +1,6 @@
-"""Runs a golden case and turns its events into lines of JSON, one line per event, with times 0.
+"""Runs a golden case. Its events are lines of JSON, with times 0.
 
-`python -m tests.golden.record` writes all files anew. If the engine behaves the same, the same
-machine writes the same bytes.
+`python -m tests.golden.record` writes all files anew. The same machine writes the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = ["FOLDER", "bundled_models", "golden_lines", "recorded_lines", "withou
 FOLDER = Path(__file__).parent / "runs"
 VOCAB = 8
 CONTEXT = 192
-# Milliseconds of one pass, and of each token in it.
+# Of one pass, and of each token in it.
 LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 MEASURED = frozenset(
     (
@@ -43,7 +42,7 @@ MEASURED = frozenset(
 
 
 class PassClock:
-    """Seconds since the start, advanced by model passes only."""
+    """Seconds of model passes."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -53,7 +52,7 @@ class PassClock:
 
 
 class TimedTable(TableModel):
-    """A table whose passes advance a clock by `base + each * tokens` milliseconds."""
+    """Passes advance a clock by `base + each * tokens` milliseconds."""
 
     def __init__(self, name: str, seed: int, clock: PassClock, ms: tuple[float, float]) -> None:
         super().__init__(name, VOCAB, random_table(VOCAB, seed, sharpness=2.5), CONTEXT)
@@ -66,8 +65,7 @@ class TimedTable(TableModel):
 
 
 def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Runs a pool's work in the calling thread, because two threads would advance the clock in an
-    undefined order."""
+    """Two threads would advance the clock in an undefined order."""
     future: Future[Any] = Future()
     try:
         future.set_result(work(*args))
@@ -80,7 +78,7 @@ def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> F
 def _table_engine() -> Iterator[Engine]:
     clock = PassClock()
     llm = TimedTable("llm", 1, clock, LLM_MS)
-    # The first SSM has the LLM's own table; the others agree with the LLM only by chance.
+    # The first SSM has the LLM's own table; the others agree only by chance.
     ssms = [TimedTable(f"ssm-{seed}", seed, clock, SSM_MS) for seed in (1, 2, 3)]
     with (
         mock.patch.object(time, "perf_counter", clock),
@@ -93,12 +91,11 @@ def _table_engine() -> Iterator[Engine]:
 
 @cache
 def bundled_models() -> Any:
-    """The bundled models in float32, loaded once per process."""
     return load_models(dtype="float32")
 
 
 def recorded_lines(case: GoldenCase) -> list[str]:
-    """The events of a case as JSON lines; runs are named by their order."""
+    """Runs are named by their order."""
     if case.models == "tables":
         with _table_engine() as engine:
             return _lines(engine, case)
@@ -120,7 +117,7 @@ def _lines(engine: Engine, case: GoldenCase) -> list[str]:
 
 
 def without_times(value: Any) -> Any:
-    """Plain values of events with 0 for each measured number, "" for each date, and no versions."""
+    """Measured numbers become 0, dates become "", versions are left out."""
     if isinstance(value, dict):
         return {name: _without_time(name, item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -135,17 +132,15 @@ def _without_time(name: str, value: Any) -> Any:
 
 
 def golden_lines(name: str) -> list[str]:
-    """The recorded lines of a case."""
     return gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes()).decode().splitlines()
 
 
 def write_all() -> None:
-    """Records every case anew."""
     torch.set_num_threads(1)
     FOLDER.mkdir(exist_ok=True)
     for name, case in CASES.items():
         text = "\n".join(recorded_lines(case)) + "\n"
-        # Without a time in the gzip header, the same events give the same bytes.
+        # No time in the gzip header: the same events give the same bytes.
         (FOLDER / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 

@@ -1,7 +1,6 @@
 """The engine's events and the log's rows equal the recorded events and rows.
 
-After an intended change, record them anew: run the modules `tests.golden.record`,
-`tests.golden.database` and `tests.golden.api`. tests/ui/api/test_api_docs.py compares the file of
+After an intended change, run the modules `tests.golden.record`, `tests.golden.database` and
 `tests.golden.api`.
 """
 
@@ -22,8 +21,7 @@ from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_l
 
 @pytest.fixture(scope="module")
 def _loaded() -> None:
-    """Loads the bundled models before the first test that runs them, so that no test's time
-    includes the loading."""
+    """Loads the bundled models before the first test that runs them."""
     bundled_models()
 
 

@@ -1,5 +1,4 @@
-"""In a study, `max_tree_nodes=auto` resolves to one number of nodes, also if the study is stopped
-and resumed."""
+"""In a study, `max_tree_nodes=auto` is one number of nodes, also after a stop."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +26,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def set_auto_nodes(lab: Lab, nodes: int) -> None:
-    """From now on the worker's runs resolve `auto` to `nodes`."""
+    """The worker's later runs resolve `auto` to `nodes`."""
     script = script_of(4)
 
     def play(request: Request, run_id: str) -> list[Event]:
@@ -41,7 +40,7 @@ def set_auto_nodes(lab: Lab, nodes: int) -> None:
 
 
 def requested_budgets(lab: Lab) -> list[object]:
-    """The `max_tree_nodes` that each run with drafters requested, in order."""
+    """Of runs with drafters, in order."""
     specs = [request.speculation for request in lab.worker.requests]
     return [one.max_tree_nodes for one in specs if not one.never_drafts]
 

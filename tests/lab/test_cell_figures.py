@@ -47,7 +47,7 @@ def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
 
 def run_without_drafts(lengths: list[int], reason: str) -> list[Event]:
     """A run whose drafters drafted nothing. The speculation lengths of its rounds cycle through
-    `lengths`, each with the same `reason`."""
+    `lengths`."""
     events = plain_twin(synthetic_run(2, run_id="r"))
     chosen = cycle(lengths)
     changed: list[Event] = []

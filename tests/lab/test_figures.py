@@ -63,7 +63,7 @@ def test_of_few_values_the_interval_is_from_the_lowest_to_the_highest(count: int
 
 
 def test_intervals_cover_the_true_value_about_as_often_as_nominal() -> None:
-    """Intervals are nominally of 95 %; a percentile bootstrap of 30 values covers a little less."""
+    """Nominally 95 %; a percentile bootstrap of 30 values covers a little less."""
     random = np.random.default_rng(5)
     covered = 0
     for _ in range(200):
@@ -74,7 +74,7 @@ def test_intervals_cover_the_true_value_about_as_often_as_nominal() -> None:
 
 
 def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
-    """Negative control: if each repeated value is a group of its own, the interval does narrow."""
+    """Negative control: the interval narrows if each repeated value is a group of its own."""
     values = np.random.default_rng(7).normal(size=12).tolist()
     once = estimate([[v] for v in values], mean)
     thrice = estimate([[v] * 3 for v in values], mean)
@@ -86,8 +86,8 @@ def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
 
 
 def test_groups_of_equal_and_unequal_size_give_the_same_interval() -> None:
-    """Groups of equal size take a fast path. Here a row of zeros makes the sizes unequal, which
-    needs the slow path; the zeros do not change ratios of sums."""
+    """Groups of equal size take a fast path. A row of zeros makes the sizes unequal; zeros do not
+    change ratios of sums."""
     rows = [[[1.0, 4.0]], [[6.0, 3.0]], [[2.0, 2.0]]]
     uneven = [[*rows[0], [0.0, 0.0]], *rows[1:]]
     fast, slow = estimate(rows, pooled_length), estimate(uneven, pooled_length)
@@ -96,7 +96,7 @@ def test_groups_of_equal_and_unequal_size_give_the_same_interval() -> None:
 
 
 def test_pooled_figures_count_rounds_not_prompts() -> None:
-    """9 tokens accepted in 3 rounds and 1 in 7 rounds give 2 tokens per pass, not the mean of 4 and
+    """9 tokens accepted in 3 rounds and 1 in 7 rounds: 2 tokens per pass, not the mean of 4 and
     1.14."""
     rows = np.array([[6.0, 2.0, 1.0, 1.0], [2.0, 2.0, 1.0, 1.0]])
     assert pooled_ratio(rows) == pytest.approx((1 + 8 / 4) / (1 + 2 / 2))

@@ -1,5 +1,5 @@
-"""A grid's result: figures with intervals, the best point, the points as good as the best, and the
-points that drafted identically."""
+"""A grid's figures with intervals, best point, equally good points, and points that drafted
+identically."""
 
 from dataclasses import replace
 
@@ -23,8 +23,7 @@ def steady(name: str, prompt: int, repeat: int) -> float:
 
 
 def noisy(name: str, prompt: int, repeat: int) -> float:
-    """Speeds whose ratios to plain decoding are 0.9, 1.0 and 1.1 times FACTORS for the three
-    prompts."""
+    """Ratios to plain decoding are 0.9, 1.0 and 1.1 times FACTORS for the three prompts."""
     return steady(name, prompt, repeat) * (1.0 if name.startswith("plain") else 0.9 + 0.1 * prompt)
 
 
@@ -128,8 +127,7 @@ def test_a_point_may_be_plain_decoding_itself() -> None:
 
 
 def test_each_temperature_has_a_best_point_of_its_own() -> None:
-    """Different temperatures give different texts, so a faster point at one temperature does not
-    replace the best point at another."""
+    """Texts of different temperatures differ: speeds are not compared across temperatures."""
     axes = [axis_from_text("temperature", "0, 0.8"), axis_from_text("speculation_length", "2, 4")]
     study = grid_study(axes)
     speeds = {"plain": 10.0, "temperature=0, ": 14.0, "temperature=0.8, ": 15.0}

@@ -1,6 +1,4 @@
-"""Another program locks the log while a study is measured. No cell is lost, and a study that has
-ended is not shown as running forever.
-"""
+"""Another program locks the log while a study is measured. No cell is lost, and the study ends."""
 
 import sqlite3
 import threading
@@ -19,7 +17,7 @@ from tests.lab.test_study_runs import Lab, study, until
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Holds the log's write lock, as another program may."""
+    """Holds the write lock."""
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("BEGIN IMMEDIATE")
         yield
@@ -73,7 +71,7 @@ def test_a_study_whose_end_cannot_be_written_has_ended_and_can_be_resumed(lab, m
     lab.conductor.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
     assert lab.conductor.wait(30)
     assert lab.conductor.progress().state == "completed" and len(lab.results()) == 8
-    # A write that finds the log locked for 20 ms is retried, so the state may be written later.
+    # A refused write is retried: the state may be written later.
     wait_until(lambda: lab.store.studies.study("s1")[0].state == "completed")
 
 
@@ -88,8 +86,8 @@ def test_stop_ends_the_waiting_for_the_log(lab: Lab) -> None:
 
 
 class LockedStore:
-    """A store that is locked until `free` is set. `written`: the states that were written. `gone`:
-    whether the studies were deleted."""
+    """Locked until `free` is set. `written`: the states that were written. `gone`: whether the
+    studies were deleted."""
 
     def __init__(self) -> None:
         self.free = threading.Event()

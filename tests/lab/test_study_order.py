@@ -1,5 +1,4 @@
-"""`conduct`, the generator of a study's events: the order of the cells, kept cells, interrupted
-cells, and the ways in which a study ends."""
+"""`conduct`, the generator of a study's events."""
 
 from collections.abc import Collection
 
@@ -14,7 +13,7 @@ CELLS = plan(["A", "B"], blocks(["x", "y"], 2))
 
 
 class StoredCells:
-    """A store, in memory, of kept cells and their results."""
+    """Kept cells and their results, in memory."""
 
     def __init__(self, *cells: Cell) -> None:
         self.results: dict[Cell, int] = dict.fromkeys(cells, -1)

@@ -1,5 +1,4 @@
-"""Studies on a fake worker and a real log: completed, stopped, resumed, and interrupted by a
-visitor's run."""
+"""Studies on a fake worker and a real log."""
 
 import threading
 from collections.abc import Iterator
@@ -61,7 +60,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def until(lab: Lab, done: int) -> None:
-    """Waits until `done` cells are kept."""
+    """Waits for `done` kept cells."""
     for _ in range(3000):
         if lab.conductor.progress().done >= done:
             return
@@ -125,7 +124,7 @@ def test_a_stopped_study_continues_after_its_kept_cells(tmp_path: Path) -> None:
 
 
 def test_a_resumed_study_reports_its_kept_cells_at_once(tmp_path: Path) -> None:
-    """A study also reports that it is warming up, which takes seconds with a large LLM."""
+    """A study also reports its warm-up."""
     lab = Lab(tmp_path / "log.db", slowdown=0.3)
     lab.conductor.begin(study())
     assert lab.conductor.progress().is_warming_up
@@ -160,7 +159,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     assert lab.conductor.wait(60)
     end = lab.conductor.progress()
     assert end.state == "completed" and end.done == 4 and end.lost >= 1
-    # The interrupted run belongs to no cell and is deleted; the visitor's run is completed.
+    # The interrupted run belongs to no cell; the visitor's run is completed.
     run_ids = {result.run_id for result in lab.results().values()}
     rows = {row.run_id: row.status for row in lab.store.runs(RunQuery()).rows}
     assert set(rows) == {*run_ids, visit.run_id}
@@ -220,7 +219,7 @@ def test_what_cannot_be_run_is_refused_before_a_study_is_stored(lab: Lab) -> Non
 
 
 def test_a_configuration_is_checked_at_its_own_temperature(lab: Lab) -> None:
-    """The study's temperature is 0, at which `mss` cannot run; the configuration's is 0.8."""
+    """The study's temperature is 0, at which `mss` cannot run."""
     sampled = SpeculationConfig(draft="sampled", verify="mss")
     lab.conductor.begin(
         study(configurations=(plain_configuration(), Configuration("warm", sampled, 0.8)))
@@ -263,7 +262,7 @@ def test_a_change_of_the_loaded_models_ends_the_study(tmp_path: Path) -> None:
 
 
 def test_a_short_run_during_a_cell_interrupts_it_too(tmp_path: Path) -> None:
-    """The other run begins and ends between two polls, so that only `num_begun` shows it."""
+    """The other run is between two polls: only `num_begun` shows it."""
     lab = Lab(tmp_path / "log.db", slowdown=0.3)
     counts = iter([0, 2])
     begun = lab.runs.num_begun

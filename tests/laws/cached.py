@@ -1,7 +1,7 @@
 """The bundled models after one prefix, with all logits computed only once.
 
 A `CachedModel` gives the logits after the prefix, and after the prefix plus any one token. It cuts
-a longer context after that one token, since tests compare only the first two tokens of a round.
+a longer context: tests compare only the first two tokens of a round.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ LIKELY = 1e-3
 
 
 class CachedModel(TableModel):
-    """A TableModel whose table holds a loaded model's logits after `prefix`."""
+    """Its table holds a loaded model's logits after `prefix`."""
 
     def __init__(self, model: HfModel, prefix: Sequence[int]) -> None:
         super().__init__(model.info.name, model.vocab_size, lambda context: (), 1024)

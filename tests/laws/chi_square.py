@@ -1,4 +1,4 @@
-"""Pearson's chi-square test of counts against exact probabilities, with small cells pooled."""
+"""Pearson's chi-square test of counts against exact probabilities; small cells are pooled."""
 
 import math
 from collections.abc import Hashable, Mapping
@@ -17,8 +17,8 @@ def survival(statistic: float, freedom: int) -> float:
 def pooled_chi_square(
     counts: Mapping[Hashable, int], probabilities: Mapping[Hashable, float]
 ) -> tuple[float, int]:
-    """Returns (p-value, number of cells). Outcomes that `probabilities` leaves out, and outcomes
-    that are expected fewer than five times, are pooled into one cell."""
+    """p-value and number of cells. Outcomes that are absent from `probabilities` or expected fewer
+    than five times are pooled."""
     total = sum(counts.values())
     large = {cell: p for cell, p in probabilities.items() if p * total >= MIN_EXPECTED}
     rest = 1.0 - math.fsum(large.values())
@@ -27,7 +27,7 @@ def pooled_chi_square(
     if rest * total >= MIN_EXPECTED:
         pairs.append((remaining, rest * total))
     elif pairs:
-        # The pooled outcomes are too few for a cell of their own: the last cell takes them.
+        # Too few for a cell of their own.
         count, expected = pairs.pop()
         pairs.append((count + remaining, expected + rest * total))
     statistic = math.fsum((count - expected) ** 2 / expected for count, expected in pairs)

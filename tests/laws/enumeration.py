@@ -1,8 +1,4 @@
-"""Noise for which all possible sequences of answers can be enumerated. It does not use the engine.
-
-`WalkNoise` takes its answers from a script and notes how many answers were possible each time.
-`every_walk` goes through all scripts.
-"""
+"""Noise whose sequences of answers can be enumerated."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +15,8 @@ class KeyAskedTwiceError(BaseException):
 
 
 class WalkNoise:
-    """A Noise that follows `script` and then always takes the first possible answer.
-
-    `branches` holds (index taken, number possible) for each answer; `probability` is the
-    probability of all answers so far.
+    """Follows `script`, then always takes the first possible answer. `branches`: (index taken,
+    number possible) for each answer; `probability`: of all answers so far.
     """
 
     def __init__(self, script: Sequence[int] = ()) -> None:
@@ -42,7 +36,7 @@ class WalkNoise:
         raise AssertionError(f"the target's noise at {position} is for `match` alone")
 
     def fork(self, script: Sequence[int] = ()) -> Self:
-        """A copy that continues with its own script, and refuses the keys asked so far."""
+        """A copy with its own script, which refuses the keys asked so far."""
         other = copy.copy(self)
         other.script, other.branches, other.probability = tuple(script), [], 1.0
         other.asked = set(self.asked)
@@ -66,7 +60,7 @@ def every_walk(
     kind: Callable[[Sequence[int]], WalkNoise] | None = None,
 ) -> Iterator[tuple[WalkNoise, Any]]:
     """Runs `run` once for each sequence of answers that begins with `prefix`. `kind` makes the
-    noise from a script; the default is WalkNoise."""
+    noise from a script."""
     script: tuple[int, ...] | None = tuple(prefix)
     while script is not None:
         noise = (kind or WalkNoise)(script)

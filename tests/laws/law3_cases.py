@@ -1,6 +1,6 @@
 """The cases of law 3: small tables, and configurations whose whole rounds can be enumerated.
 
-Each case is a partial of `case` that lacks only the verification rule, `verify=`.
+A test adds the verification rule, `verify=`.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ EXACT = 1e-12
 NOTICED = 0.01
 ENDS = (2,)
 SAMPLED_BY = ("temperature", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
-# Token 0 follows 2 and 1 follows 0 in the prompt, so prompt lookup has tokens to propose.
+# Prompt lookup has tokens to propose: 0 follows 2, and 1 follows 0.
 LOOKUP_PROMPT = (0, 1, 2, 0, 1, 0)
 
 
 def tables(count: int, seed: int = 0, vocab: int = 3, narrow: int = 0) -> list[TableModel]:
-    """The LLM's table, then the tables of `count` drafters. The drafters' heads lack the last
-    `narrow` tokens."""
+    """The LLM's table, then the drafters' tables. The drafters' heads lack the last `narrow`
+    tokens."""
     sizes = [vocab] + [vocab - narrow] * count
     return [
         TableModel(f"model-{i}", size, random_table(size, 10 * seed + 1 + i), num_embeddings=vocab)
@@ -34,7 +34,7 @@ def tables(count: int, seed: int = 0, vocab: int = 3, narrow: int = 0) -> list[T
 
 
 def counts_of(text: tuple[int, ...]) -> np.ndarray:
-    """The nonzero rows of a table with the counts of `text`, for the drafter `table`."""
+    """The nonzero rows of a table of the drafter `table`."""
     table = new_table(64)
     add_text(table, np.array(text, np.int64), 1)
     return table[table.any(1)]
@@ -43,9 +43,9 @@ def counts_of(text: tuple[int, ...]) -> np.ndarray:
 def case(
     count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields: Any
 ) -> EnumeratedCase:
-    """A case of `count` drafters with random tables. `fields` set fields of the tables, the case,
-    the sampling or the configuration. The field `counted` is the text from which the counts for the
-    drafter `table` are made."""
+    """`count` drafters with random tables. `fields` set fields of the tables, the case, the
+    sampling or the configuration. `counted`: the text from which the counts for the drafter `table`
+    are made."""
     llm, *ssms = tables(count, seed, fields.pop("vocab", 3), fields.pop("narrow", 0))
     of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
     if "counted" in fields:
@@ -60,8 +60,8 @@ def case(
 
 
 def deviation(enumerated: EnumeratedCase, rounds: int, count: int) -> float:
-    """Total variation distance between the distribution of the first `count` tokens of `rounds`
-    rounds and their distribution in plain sampling."""
+    """Total variation distance between the first `count` tokens of `rounds` rounds and plain
+    sampling."""
     joint = joint_of_rounds(enumerated, rounds, count)
     assert sum(joint.values()) == pytest.approx(1.0, abs=EXACT)
     return total_variation(joint, plain_joint(enumerated, count))
@@ -82,7 +82,7 @@ TWO_ROUNDS: Cases = {
     "prompt lookup alone": partial(
         case, 0, "sampled", (1, 1), drafters=("ngram",), prompt_ids=LOOKUP_PROMPT
     ),
-    # Two different tokens follow token 0 in the prompt, so lookup proposes two children.
+    # Two different tokens follow token 0 in the prompt.
     "prompt lookup with forks": partial(
         case, 0, "sampled", (2, 1), drafters=("ngram",), prompt_ids=(0, 1, 0, 2, 0)
     ),
@@ -129,8 +129,7 @@ ONE_ROUND: Cases = {
         case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
-# In these cases several proposals follow a proposal whose probability of acceptance is below 1.
-# There `traversal` differs from `mss`.
+# `traversal` differs from `mss`: several proposals follow a proposal that may be rejected.
 DEEP: Cases = {
     "two draws below a draw": partial(case, 1, "sampled_iid", (1, 2), 1),
     "three draws below a draw": partial(case, 1, "sampled_iid", (1, 3), 2),
@@ -158,7 +157,7 @@ DEEP: Cases = {
 TWICE, TWO = partial(case, 1, "sampled_iid"), partial(case, 2, "sampled_iid")
 DISTINCT, TWO_DISTINCT = partial(case, 1, "sampled"), partial(case, 2, "sampled")
 LOOKUP_FIRST: dict[str, Any] = {"drafters": ("ngram", "model-1"), "prompt_ids": LOOKUP_PROMPT}
-# For each trap of tests/laws/traps.py, the smallest cases that show it.
+# The smallest cases that show each trap of tests/laws/traps.py.
 SHOWN_BY: dict[str, list[Callable[..., EnumeratedCase]]] = {
     "duplicates_merged": [partial(TWICE, (2,), 3), partial(TWO, (1,), 3)],
     "one_hot_merged": [partial(DISTINCT, (1,), 1, **LOOKUP_FIRST)],
@@ -173,7 +172,7 @@ SHOWN_BY: dict[str, list[Callable[..., EnumeratedCase]]] = {
     "confident_drafter_first": [partial(TWO_DISTINCT, (1,), 2)],
     "uniform_over_nodes": [partial(TWICE, (3,), 1), partial(TWO, (1,), 2)],
 }
-# For each trap, a case of DEEP that shows it below a drawn token.
+# A case of DEEP that shows the trap below another proposal.
 SHOWN_BELOW = {
     "duplicates_merged": "two draws below a draw",
     "one_hot_merged": "prompt lookup before forks",

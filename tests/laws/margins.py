@@ -1,7 +1,7 @@
 """Two texts may differ only if the two tokens at their first difference nearly tie.
 
-The margin between these two tokens, from a float64 pass with teacher forcing, must be under 1e-4.
-Of the prompts that one `Divergences` checks, at most one may have texts that differ.
+The margin, from a float64 pass with teacher forcing, must be under 1e-4. One prompt of a
+`Divergences` may have texts that differ.
 """
 
 import copy
@@ -20,8 +20,6 @@ NEAR_TIE = 1e-4
 
 
 class Divergences:
-    """Collects the prompts whose text differed, and judges each difference."""
-
     def __init__(self, module: Any) -> None:
         self._module = module
         self.prompts: set[tuple[int, ...]] = set()
@@ -33,8 +31,8 @@ class Divergences:
         expected: Sequence[int],
         sampling: SamplingParams,
     ) -> None:
-        """Asserts that the texts are equal or first differ at a near tie, and that the texts of at
-        most one prompt differ."""
+        """Asserts that the texts are equal or first differ at a near tie, and that at most one
+        prompt's texts differ."""
         position = first_difference(got, expected)
         if position is None:
             return
@@ -54,9 +52,9 @@ class Divergences:
     def margin(
         self, context: Sequence[int], one: int, other: int, sampling: SamplingParams
     ) -> float:
-        """The difference between the two tokens' scores after a float64 pass: their logits if
-        greedy, else their processed logits plus noise; in both cases after the repetition penalty.
-        Processed and penalized logits are float32."""
+        """The difference between the scores after a float64 pass: logits if greedy, else processed
+        logits plus noise, both after the repetition penalty. Processed and penalized logits are
+        float32."""
         with torch.inference_mode():
             logits = _double(self._module)(input_ids=torch.tensor([list(context)])).logits[0, -1]
         scores = logits

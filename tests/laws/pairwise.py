@@ -1,8 +1,6 @@
 """Rows of settings in which every pair of values of two fields occurs at least once.
 
-The generator is greedy. Each row starts from a pair that is still missing. For each other field it
-then takes the value that covers the most missing pairs, or the first of several such values: list
-the cheapest value first. The same fields give the same rows.
+Of the values that cover the most missing pairs, the first is taken: list the cheapest value first.
 """
 
 import itertools
@@ -14,7 +12,7 @@ import pytest
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, ROUTINGS, WEIGHTS
 from core.config.mechanisms import SCHEDULES, combine_rule, draft_kind
 
-# Fields of laws 1 and 2 on the bundled models. Each law adds its own `draft` and `verify`.
+# Of laws 1 and 2 on the bundled models.
 TREES: dict[str, Sequence[Any]] = {
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
@@ -44,7 +42,7 @@ Row = dict[str, Any]
 FUSED = tuple(name for name in DRAFTS if draft_kind(name).fused)
 ONE_SSM = (("ngram",), ("suffix",), ("table",), ("first",), ("ssm-code", "ngram"))
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
-# Settings that never draft are separate rows, because with them other fields have no effect.
+# Separate rows: without drafts other fields have no effect.
 NEVER: tuple[Row, ...] = (
     {"drafters": (), "mode": "batched", "pipeline": "across", "combine": "union"},
     {"drafters": (), "mode": "mixed", "length": "goodput", "combine": "vote_tree"},
@@ -57,8 +55,7 @@ NEVER: tuple[Row, ...] = (
 def pairwise(
     fields: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool] = lambda row: True
 ) -> list[Row]:
-    """Rows that cover every allowed pair. `allowed` tells whether a row may occur, and is also
-    called with incomplete rows."""
+    """`allowed` tells whether a row may occur; also called with incomplete rows."""
     # With the widest fields first, fewer rows suffice.
     fields = dict(sorted(fields.items(), key=lambda field: -len(field[1])))
     missing = dict.fromkeys(_pairs(fields, allowed))
@@ -79,22 +76,22 @@ def parametrize_pairs(
     indirect: Sequence[str] = (),
     **fields: Sequence[Any],
 ) -> pytest.MarkDecorator:
-    """Parametrises a test with rows that cover every allowed pair of values of two fields.
-    `indirect`: fields that are fixtures."""
+    """Rows cover every allowed pair of values of two fields. `indirect`: fields that are
+    fixtures."""
     rows = [tuple(row[name] for name in fields) for row in pairwise(fields, allowed)]
     return pytest.mark.parametrize(tuple(fields), rows, indirect=list(indirect))
 
 
 def affordable(row: Row) -> bool:
-    """Excludes wide and long trees that are not cut, since they have hundreds of nodes. No pair is
-    excluded, because such a tree needs the values of three fields."""
+    """Excludes wide and long trees that are not cut: they have hundreds of nodes. No pair is
+    excluded."""
     uncut = row.get("max_tree_nodes") == "uncut"
     long = row.get("speculation_length", 0) >= 8
     return not (uncut and long and sum(row.get("expansion", ())) > 3)
 
 
 def of_effect(row: Row) -> bool:
-    """Excludes rows in which one value leaves another without effect, since they test nothing."""
+    """Excludes rows in which one value leaves another without effect."""
     pipeline, name, draft = row.get("pipeline", "off"), row.get("combine"), row.get("draft")
     combine = combine_rule(name or "union")
     without_effect = (
@@ -104,7 +101,7 @@ def of_effect(row: Row) -> bool:
         pipeline == "ahead" and not combine.ahead,
         combine.chains and draft == "best_first",
         bool(name) and not combine.weighted and row.get("weights") == "paper",
-        # Fused drafts are one tree: rules other than `union` have nothing to combine.
+        # Fused drafts are one tree: other rules have nothing to combine.
         combine.name != "union" and draft in FUSED,
         pipeline == "ahead" and draft in FUSED,
         row.get("weights") == "paper" and draft in FUSED,

@@ -1,4 +1,4 @@
-"""Helpers of the laws that run requests, and that generate tokens with transformers."""
+"""Runs of requests, and tokens by transformers."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,21 +24,19 @@ def bundled_engine() -> Engine:
 
 
 def prompts(count: int) -> tuple[str, ...]:
-    """`count` development prompts, taken evenly from all domains."""
+    """Development prompts, taken evenly from all domains."""
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     return tuple(texts[i * len(texts) // count] for i in range(count))
 
 
 def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
-    """`count` of the texts, starting at `index`: for settings that are tested one text at a
-    time."""
     return tuple(texts[(index + i) % len(texts)] for i in range(count))
 
 
 @contextmanager
 def scheduled(engine: Engine, name: str) -> Iterator[None]:
-    """In this context, schedule `name` plans the engine's requests. It starts without earlier
-    measurements, since on these models a schedule soon finds that drafts do not pay."""
+    """Schedule `name` plans the engine's requests, without earlier measurements: on these models a
+    schedule soon finds that drafts do not pay."""
     engine._schedules.pop(name, None)
     engine.schedule = name
     try:
@@ -48,8 +46,7 @@ def scheduled(engine: Engine, name: str) -> Iterator[None]:
 
 
 def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:
-    """The Outcome of each run in a stream of events, by run id, in the order of the runs' first
-    events."""
+    """By run id, in the order of the runs' first events."""
     runs: dict[str, Outcome] = {}
     for event in events:
         runs.setdefault(event.run_id, Outcome()).observe(event)
@@ -57,18 +54,16 @@ def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:
 
 
 def ids_of(engine: Engine, request: Request) -> list[int]:
-    """The new token ids of one request that runs alone."""
+    """The request runs alone."""
     return ids_of_many(engine, [request])[0]
 
 
 def ids_of_many(engine: Engine, requests: Sequence[Request]) -> list[list[int]]:
-    """The new token ids of each of several requests that run together, in the order of the runs'
-    first events."""
+    """The requests run together. Ids are in the order of the runs' first events."""
     return [run.token_ids for run in outcomes(engine.generate_many(requests)).values()]
 
 
 def rounds_and_end(events: Iterable[Event]) -> tuple[list[RoundCompleted], RunCompleted]:
-    """One run's rounds and its last event."""
     every = list(events)
     last = every[-1]
     assert isinstance(last, RunCompleted)
@@ -82,7 +77,7 @@ def transformers_ids(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[int]:
-    """The new token ids of transformers' greedy `generate`, which gets `options`."""
+    """transformers' greedy `generate` with `options`."""
     return transformers_ids_of_many(module, [prompt_ids], sampling, eos_ids, **options)[0]
 
 
@@ -94,8 +89,8 @@ def transformers_ids_of_many(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[list[int]]:
-    """`transformers_ids` for several prompts in one batch; shorter prompts are padded at the left.
-    Each text is cut after its first end token."""
+    """One batch; shorter prompts are padded at the left. Each text is cut after its first end
+    token."""
     padding = [max(map(len, prompts_ids)) - len(one) for one in prompts_ids]
     padded = zip(padding, prompts_ids, strict=True)
     ids = torch.tensor([[0] * count + [*one] for count, one in padded])
@@ -111,5 +106,4 @@ def transformers_ids_of_many(
 
 
 def module_of(models: LoadedModels) -> Any:
-    """The transformers module of the LLM."""
     return models.llm._module

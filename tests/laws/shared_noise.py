@@ -1,7 +1,6 @@
 """Noise keyed by position alone: the mistake that the engine's noise keys prevent.
 
-The verifier may decide about a position more than once: if a branch is rejected, the next round
-decides about its deeper positions again. With keys that contain only the position, these decisions
+If a branch is rejected, the next round decides about its deeper positions again. These decisions
 would share one uniform number.
 """
 
@@ -14,21 +13,20 @@ from core.trees.noise import Key
 from tests.laws.enumeration import WalkNoise
 
 Part = tuple[Any, float, float]
-"""(answer, start, end): uniform numbers from `start` to `end` give this answer."""
+"""(answer, start, end): uniform numbers from `start` to `end` give the answer."""
 
 
 def by_position(key: Key) -> Key:
-    """Reduces an engine key to (kind, decided position). The key's path begins after the root."""
+    """An engine key becomes (kind, decided position). The key's path begins after the root."""
     kind, root = key[0], key[1]
     path = key[3] if kind == "draft" else key[2]
-    # "accept" and "draft" keys contain the parent's path, "final" keys the last node's path.
+    # "accept" and "draft" keys have the parent's path, "final" keys the last node's path.
     return kind, root + len(path) + 1
 
 
 class SharedNoise(WalkNoise):
-    """A WalkNoise in which all decisions of one kind at one position read the same uniform number,
-    as in SeededNoise with keys from `by_position`. `_known` holds the interval that earlier answers
-    leave for each number."""
+    """All decisions of one kind at one position read the same uniform number. `_known`: the
+    interval that earlier answers leave for each number."""
 
     shared = staticmethod(by_position)
 
@@ -61,7 +59,7 @@ class SharedNoise(WalkNoise):
 
 
 class RepeatedNoise(SharedNoise):
-    """A WalkNoise in which a key that is asked again reads the same uniform number, as in the
-    engine. Keys repeat, because a draft made ahead for a round uses that round's keys."""
+    """A key that is asked again reads the same uniform number. Keys repeat: a draft made ahead for
+    a round uses that round's keys."""
 
     shared = staticmethod(lambda key: key)

@@ -1,8 +1,5 @@
-"""Laws 1 and 2 with the bundled SSMs on two nodes: greedy and under `match`, texts equal those of
-plain decoding.
-
-This holds for a request alone, and for several requests under three schedules while a node is
-killed and restarted."""
+"""Laws 1 and 2 with the bundled SSMs on two nodes, greedy and under `match`. Under three schedules
+a node is killed and restarted."""
 
 from dataclasses import replace
 from functools import cache
@@ -46,7 +43,6 @@ def test_a_request_alone_has_the_text_of_plain_decoding(
     for text in prompts(2):
         events = list(engine.generate(Request(text, sampling, config)))
         assert ids_of_events(events) == plain(bundled, text, sampling)
-        # All SSMs are on nodes, so their drafts came from nodes.
         for tokens in tokens_by_drafter(events):
             assert any(tokens[name] for name in bundled.models.ssms)
 

@@ -1,7 +1,7 @@
 """Law 1(b): the bundled models in float32 write what transformers' greedy `generate` writes.
 
-Every allowed pair of values of two fields is tested. Requests run alone, in a batch, and in a batch
-with requests that have other settings.
+Every allowed pair of values of two fields is tested, alone, in a batch, and in a batch with other
+settings.
 """
 
 import copy
@@ -63,7 +63,7 @@ def expected_ids(prompt: str) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _expected(bundled: Engine) -> None:
-    """Generates transformers' texts before the first test, so that no test's time includes them."""
+    """transformers' texts, before the first test."""
     for prompt in PROMPTS:
         expected_ids(prompt)
 
@@ -81,7 +81,7 @@ def texts_of(
 ) -> list[list[int]]:
     engine = bundled_engine()
     if mode == "mixed":
-        # Half of the batch runs under other settings: requests must not disturb each other.
+        # Requests with other settings must not disturb these.
         other = SpeculationConfig.preset("sequence")
         configs = [config if i % 2 else other for i in range(len(prompts_used))]
     else:
@@ -116,8 +116,7 @@ def test_presets_write_what_transformers_writes(divergences: Divergences, name: 
 def test_pipelined_presets_write_what_transformers_writes(
     divergences: Divergences, pipeline: str
 ) -> None:
-    """All presets run in one batch, so that every pipeline mode has other requests to overlap
-    with."""
+    """In one batch, every pipeline mode has other requests to overlap with."""
     own = [PROMPTS[(i + PIPELINES.index(pipeline)) % len(PROMPTS)] for i in range(len(PRESETS))]
     configs = [replace(SpeculationConfig.preset(name), pipeline=pipeline) for name in PRESETS]
     requests = [Request(p, SAMPLING, c) for p, c in zip(own, configs, strict=True)]

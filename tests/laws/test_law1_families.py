@@ -1,8 +1,8 @@
 """Law 1(a): in float64, tiny random models of every family write what transformers' greedy
 `generate` writes.
 
-No exception is allowed. The texts are longer than any model's sliding window. The drafters are
-sometimes right, so that tokens are accepted and rejected.
+No exception is allowed. Texts are longer than any model's sliding window. The drafters are
+sometimes right.
 """
 
 import itertools
@@ -50,10 +50,10 @@ FIELDS = {
     "pipeline": PIPELINES,
     "mode": ("batched", "mixed", "alone"),
 }
-# Families whose second SSM has no logits for the last token ids, which occur in the texts.
+# The second SSM has no logits for the last token ids, which occur in the texts.
 NARROW = ("llama", "gemma2", "gpt2", "gpt_neox")
 ROWS = pairwise(FIELDS, of_effect)
-# Each preset with two families, and every family with at least one preset.
+# Every preset with two families, every family with a preset.
 PAIRED = tuple(zip(itertools.cycle(FAMILIES), PRESETS * 2, strict=False))
 
 
@@ -84,7 +84,7 @@ def test_greedy_is_transformers_greedy(index: int) -> None:
         request = Request(TEXTS[one], SAMPLING, config)
         assert ids_of(engine_of(family), request) == expected_ids(family)[one]
         return
-    # In a mixed batch the middle request has other settings: requests must not disturb each other.
+    # Requests with other settings must not disturb these.
     other = SpeculationConfig.preset("sequence") if mode == "mixed" else config
     configs = (config, other, config)
     requests = [Request(text, SAMPLING, each) for text, each in zip(TEXTS, configs, strict=True)]
@@ -122,7 +122,7 @@ def test_the_cases_are_not_trivial(family: str) -> None:
     list(zip(itertools.cycle(["llama", "mistral", "gpt2"]), PRESETS, strict=False)),
 )
 def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None:
-    # A token that the model writes anyway serves as the end of text.
+    # A token that the model writes anyway.
     eos_ids = (expected_ids(family)[1][9],)
     models = engine_of(family).models
     ending_models = type(models)(models.llm, models.ssms, models.tokenizer, eos_ids)

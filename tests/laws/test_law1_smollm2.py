@@ -3,10 +3,8 @@
 In float32, every preset writes what transformers writes with the same model file. In float32 at
 temperature 0.8, and in bfloat16, presets write what plain decoding writes.
 
-There are two families of SSMs. One family is the four bundled SSMs. The other is SmolLM2 itself,
-whose drafts are accepted, and a random model, whose drafts are rejected. The nightly tests divide
-the prompts among the presets of both families. The slow tests run each preset of the second family
-on all prompts.
+The SSMs are the four bundled SSMs, or SmolLM2 itself, whose drafts are accepted, with a random
+model, whose drafts are rejected.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +33,7 @@ nightly = pytest.mark.nightly
 SAMPLING = SamplingParams(max_new_tokens=16)
 SAMPLED_PARAMS = SamplingParams(max_new_tokens=16, temperature=0.8, seed=5)
 NODES = 12  # fixed, since `auto` depends on measured times
-# SmolLM2's template without its default system message, which is half of a short chat.
+# Without the default system message, which is half of a short chat.
 CHAT_TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
 {% endfor %}<|im_start|>assistant
@@ -47,7 +45,7 @@ FAMILIES = ("SmolLM2 and a random model", "bundled")
 
 @pytest.fixture(scope="module")
 def random_ssm(smollm2_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small random model with SmolLM2's tokenizer."""
+    """With SmolLM2's tokenizer."""
     folder, models = tmp_path_factory.mktemp("ssm") / "random", smollm2_engine.models
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
     config = LlamaConfig(
@@ -59,14 +57,13 @@ def random_ssm(smollm2_engine: Engine, tmp_path_factory: pytest.TempPathFactory)
 
 
 def load(dtype: str, ssms: Sequence[Path] = ()) -> LoadedModels:
-    """SmolLM2 with these SSMs."""
     models = load_models(SMOLLM2, [*map(str, ssms)], dtype)
     models.tokenizer.chat_template = CHAT_TEMPLATE
     return models
 
 
 def with_itself(models: LoadedModels, random_ssm: Path) -> LoadedModels:
-    """The LLM with the LLM itself and the random model as SSMs."""
+    """The SSMs are the LLM itself and the random model."""
     random, _ = load_ssms([str(random_ssm)], models.llm.info.dtype)
     return replace(models, ssms={"itself": models.llm, **random})
 
@@ -79,8 +76,8 @@ def engine(smollm2_engine: Engine, random_ssm: Path) -> Engine:
 
 @pytest.fixture(scope="module")
 def smollm2_engine() -> Iterator[Engine]:
-    """SmolLM2 in float32 with the bundled SSMs and counts. No engine times SmolLM2's passes, which
-    takes seconds: texts do not depend on their times."""
+    """SmolLM2 in float32 with the bundled SSMs and counts. Its passes are not timed, which takes
+    seconds: texts do not depend on times."""
     smollm2()
     engine = Engine(load("float32", bundled_ssms(SMOLLM2)))
     assert len(engine.models.ssms) == 4 and engine.models.counts is not None
@@ -92,7 +89,7 @@ def smollm2_engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def reference_model() -> Any:
-    """The module as transformers loads it; a GGUF file is read without SpecScope's cache."""
+    """A GGUF file is read without SpecScope's cache."""
     source = smollm2()
     options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": source.local}
     if not is_gguf(source.name):
@@ -100,8 +97,8 @@ def reference_model() -> Any:
     file = Path(source.name)
     options["gguf_file"] = file.name
     with pytest.MonkeyPatch.context() as patch:
-        # transformers makes the same calls again: GGUFReader for the configuration and for the
-        # weights, get_tensor_name_map for each of the model's modules.
+        # transformers repeats these calls for the configuration, the weights, and each of the
+        # modules.
         for name in ("GGUFReader", "get_tensor_name_map"):
             patch.setattr(gguf, name, cache(getattr(gguf, name)))
         return AutoModelForCausalLM.from_pretrained(file.parent, **options).eval()
@@ -126,8 +123,7 @@ def prompt_ids(engine: Engine, prompt: str) -> tuple[int, ...]:
 def expected_ids(
     reference_model: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
 ) -> dict[tuple[int, ...], list[int]]:
-    """For each prompt's ids, the ids that transformers writes. Ten prompts of similar length form a
-    batch, so that each pass reads the weights once for ten texts."""
+    """By the prompts' ids, in batches of ten prompts."""
     ordered, texts = sorted(prompts, key=len), dict[tuple[int, ...], list[int]]()
     for first in range(0, len(ordered), 10):
         batch = ordered[first : first + 10]
@@ -137,14 +133,14 @@ def expected_ids(
 
 
 def share(preset: str, family: str) -> list[str]:
-    """The part of PROMPTS on which a preset is tested with one family of SSMs."""
+    """The part of PROMPTS for a preset and a family of SSMs."""
     pairs = [(name, ssms) for ssms in FAMILIES for name in DRAFTING_PRESETS]
     return PROMPTS[pairs.index((preset, family)) :: len(pairs)]
 
 
 def check(engine: Engine, reference_model: Any, config: SpeculationConfig, prompts: Any) -> None:
-    """Compares texts with transformers' texts. Requests that draft run one at a time; requests of
-    plain decoding run in one batch."""
+    """Compares with transformers' texts. Requests that draft run one at a time; plain decoding runs
+    in one batch."""
     every = tuple(prompt_ids(engine, prompt) for prompt in PROMPTS)
     expected = expected_ids(reference_model, every, tuple(engine.models.eos_ids))
     requests = [request(prompt, config) for prompt in prompts]
@@ -157,8 +153,8 @@ def check(engine: Engine, reference_model: Any, config: SpeculationConfig, promp
 
 
 def check_match(engine: Engine, config: SpeculationConfig, prompts: Any) -> None:
-    """Compares texts with plain decoding's texts at the same temperature and seed. Requests that
-    draft run one at a time; requests of plain decoding run in one batch."""
+    """Compares with plain decoding's texts at the same temperature and seed. Requests that draft
+    run one at a time."""
     plain = ids_of_many(engine, [request(prompt, PLAIN, SAMPLED_PARAMS) for prompt in prompts])
     for prompt, expected in zip(prompts, plain, strict=True):
         assert ids_of(engine, request(prompt, config, SAMPLED_PARAMS)) == expected, prompt
@@ -231,7 +227,7 @@ def test_match_with_the_bundled_ssms_writes_what_plain_decoding_writes(
     smollm2_engine: Engine, preset: str
 ) -> None:
     config, part = config_of(preset, SAMPLED_PARAMS.temperature), DRAFTING_PRESETS.index(preset)
-    # Only `match` uses the same draws as plain decoding, and so writes the same tokens.
+    # `match` uses the same draws as plain decoding, and writes the same tokens.
     assert config.resolve(SAMPLED_PARAMS.temperature).verify == "match"
     check_match(smollm2_engine, config, PROMPTS[part :: 2 * len(DRAFTING_PRESETS)])
 

@@ -1,7 +1,6 @@
 """Law 2: at any temperature, `match` writes the token ids of plain decoding with the same seed.
 
-Tested for every combine rule, every kind of draft and several sampling parameters, alone and in
-batches.
+Every combine rule, every kind of draft and several sampling parameters, alone and in batches.
 """
 
 import dataclasses
@@ -55,8 +54,7 @@ FIELDS = {
 
 
 def is_allowed(row: Row) -> bool:
-    """Leaves out sampled drafts with `verify=auto`, which then chooses `mss`. Law 3 covers
-    `mss`."""
+    """Leaves out sampled drafts with `verify=auto`, which is `mss`: law 3 covers `mss`."""
     drawn = row.get("verify") == "auto" and "sampled" in row.get("draft", "")
     return affordable(row) and of_effect(row) and not drawn
 
@@ -67,7 +65,7 @@ ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 
 @cache
 def plain(index: int) -> list[list[int]]:
-    """The texts of plain decoding, all prompts in one batch."""
+    """All prompts in one batch."""
     requests = [Request(prompt, SAMPLINGS[index], PLAIN) for prompt in PROMPTS]
     return ids_of_many(bundled_engine(), requests)
 
@@ -80,7 +78,7 @@ def texts_of(
     if mode == "alone":
         return [ids_of(engine, request) for request in requests]
     if mode == "mixed":
-        # Requests with other seeds and rules in the batch must not disturb these.
+        # Requests with other seeds and rules must not disturb these.
         other = Request(PROMPTS[0], SamplingParams(16, temperature=1.2, seed=99), PLAIN)
         return ids_of_many(engine, [other, *requests, other])[1:-1]
     return ids_of_many(engine, requests)
@@ -116,7 +114,6 @@ def test_top_k_of_one_is_greedy() -> None:
 
 
 def test_coupled_drafts_are_accepted_more_often_than_topk() -> None:
-    """Coupled drafts are accepted more often than the same number of most probable tokens."""
     accepted = {}
     for draft in ("coupled", "topk"):
         shape: dict[str, Any] = {"expansion": (3,), "speculation_length": 2}

@@ -1,7 +1,7 @@
 """Law 3 for drafts made ahead: they leave the distribution of whole rounds unchanged.
 
 A draft made ahead continues a guess of the round's outcome, and is used if the guess comes true.
-The tests enumerate two rounds.
+Two rounds are enumerated.
 """
 
 import itertools
@@ -22,8 +22,7 @@ from tests.laws.whole_rounds import EnumeratedCase, joint_of_walks, plain_joint,
 
 
 class FirstRoundLane(PunctualLane):
-    """Drafts ahead only in the first of two rounds, since drafts for a third round would only add
-    branches to the enumeration."""
+    """Drafts ahead in the first of two rounds; drafts for a third round would only add branches."""
 
     def __init__(self, checks: int) -> None:
         super().__init__(checks)
@@ -56,7 +55,7 @@ def deviation(enumerated: EnumeratedCase) -> float:
     )
 
 
-# This case has two draws and two coins per round, and four times the branches of other cases.
+# Many branches: nightly.
 LONG = "a chain, traversal"
 
 
@@ -92,7 +91,7 @@ def test_guesses_come_true_in_these_cases() -> None:
 
 
 def test_control_a_draft_changed_by_its_drawn_token_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    """If the first token of a draft made ahead is token 1, token 0 replaces it."""
+    """Token 0 replaces a first token 1 of a draft made ahead."""
     growth_ahead = SsmDrafter._growth_ahead
 
     def changed(drafter: SsmDrafter, ask: Any) -> Growth | None:

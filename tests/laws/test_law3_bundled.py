@@ -1,9 +1,7 @@
-"""Law 3 on the bundled models: the first two tokens of many rounds have plain sampling's joint
-distribution.
+"""Law 3 on the bundled models: the joint distribution of the first two tokens is plain sampling's.
 
 Logits are cached; the noise is drawn anew for every round. The chi-square test has a false alarm
-rate of 1e-6. In the control, a token that is proposed twice is tried only once: the chi-square test
-must notice this.
+rate of 1e-6. In the control, a token that is proposed twice is tried only once.
 """
 
 import time
@@ -45,7 +43,7 @@ DRAFTS = (
 
 
 class Rounds:
-    """Rounds of the production engine after one prefix."""
+    """After one prefix."""
 
     def __init__(self, prompt: str) -> None:
         models = bundled_engine().models
@@ -62,8 +60,8 @@ class Rounds:
     def pair(
         self, seed: int, sampling: SamplingParams, config: SpeculationConfig
     ) -> tuple[int, ...]:
-        """The first two tokens of a round. If a round gives only one token and the text goes on,
-        plain sampling adds the second token."""
+        """The first two tokens of a round. Plain sampling adds the second token of a shorter round,
+        unless the text ends."""
         request = Request(self.prompt, sampling_with(sampling, seed), config)
         sequence = self.engine.prepare(request)
         live = self.engine.admit(sequence)
@@ -83,8 +81,8 @@ class Rounds:
         return to_probabilities(process_logits(logits[None], sampling))[0]
 
     def joint(self, sampling: SamplingParams, smallest: float) -> dict[tuple[int, ...], float]:
-        """Plain sampling's probability of each pair of tokens, and of each end-of-text token alone,
-        if the probability is at least `smallest`."""
+        """Plain sampling's probability of pairs of tokens, and of single end-of-text tokens, if at
+        least `smallest`."""
         cells: dict[tuple[int, ...], float] = {}
         first = self.target(sampling, ())
         for one in (first >= smallest).nonzero().flatten().tolist():
@@ -154,14 +152,14 @@ def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pyt
     config = replace(DRAFTS[1], expansion=(10, 1), verify=rule)
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:
-        # If the next tokens are nearly certain and all SSMs propose them, the trap changes little,
-        # and noticing the trap takes as many rounds as the test above runs.
+        # If the next tokens are nearly certain and all SSMs propose them, the trap changes little:
+        # more rounds are needed.
         counts = (5_000, 20_000)
         assert any(p_value(rounds, SAMPLINGS[1], config, n) < FALSE_ALARM for n in counts)
 
 
 def test_survival_agrees_with_published_tables() -> None:
-    # The 5 % and 0.1 % points of published tables.
+    # From published tables.
     assert survival(3.841459, 1) == pytest.approx(0.05, rel=1e-5)
     assert survival(18.307038, 10) == pytest.approx(0.05, rel=1e-5)
     assert survival(29.588298, 10) == pytest.approx(0.001, rel=1e-5)

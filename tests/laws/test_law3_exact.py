@@ -1,9 +1,8 @@
-"""Law 3: `mss` and `traversal` keep the LLM's distribution exactly. The tests enumerate every
-outcome of whole rounds.
+"""Law 3: `mss` and `traversal` keep the LLM's distribution exactly. Every outcome of whole rounds
+is enumerated.
 
 The production engine (draft, combine, verify, commit) runs with enumerated noise on tables of a few
-tokens. The joint distribution of the first tokens must equal that of plain sampling. law3_cases has
-the cases.
+tokens. The joint distribution of the first tokens must equal that of plain sampling.
 """
 
 import pytest

@@ -1,9 +1,8 @@
-"""With fused drafts, texts under `match` have exactly plain decoding's distribution. The tests
-enumerate every outcome of a noise that takes few values.
+"""With fused drafts, texts under `match` have exactly plain decoding's distribution. The noise
+takes few values; every outcome is enumerated.
 
 No single SSM's q is the distribution of a fused token. If fused tokens are drawn and then verified
-with the winner's q, the LLM's distribution is not kept. The trap `fused_with_the_winners_q` shows
-the same without fused drafts.
+with the winner's q, the LLM's distribution is not kept.
 """
 
 from collections import defaultdict
@@ -28,7 +27,7 @@ from tests.laws.enumeration import WalkNoise, every_walk
 from tests.laws.law3_cases import EXACT, NOTICED, deviation, tables
 from tests.laws.whole_rounds import EnumeratedCase, total_variation
 
-# Each noise favours a different token, so that the texts differ.
+# Each noise favours a different token: the texts differ.
 NOISES = ((2.5, 0.0, 0.3), (0.2, 2.5, 0.0), (0.0, 0.4, 2.5))
 TOKENS = 3
 SAMPLING = SamplingParams(TOKENS, temperature=1.0, seed=0)
@@ -36,7 +35,7 @@ FUSED = SpeculationConfig(draft="fused", speculation_length=2, max_tree_nodes=6)
 
 
 class FewGumbels(WalkNoise):
-    """The LLM's noise at a position is one of NOISES, each equally likely."""
+    """One of NOISES at each position, all equally likely."""
 
     def __init__(self, script: tuple[int, ...] = ()) -> None:
         super().__init__(script)
@@ -50,7 +49,7 @@ class FewGumbels(WalkNoise):
 
 
 def joint(enumerated: EnumeratedCase) -> tuple[dict[tuple[int, ...], float], set[int]]:
-    """The probability of each text, and the numbers of tokens that rounds committed."""
+    """The probability of each text, and the numbers of tokens of rounds."""
     results: dict[tuple[int, ...], float] = defaultdict(float)
     lengths: set[int] = set()
     for noise, end in every_walk(lambda walk: enumerated.rounds(walk, TOKENS), kind=FewGumbels):
@@ -85,8 +84,7 @@ def test_control_another_noise_for_the_llm_is_noticed(
 
 
 def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Draws the proposals of fused drafting at random. Under `match` the LLM's noise chooses
-    them."""
+    """Proposals of fused drafting, drawn at random."""
     proposals = []
     for one, width in zip(frontiers, widths, strict=True):
         assert isinstance(one.noise, WalkNoise)
@@ -100,8 +98,7 @@ def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
 def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a single SSM, which always wins, the text still has plain sampling's distribution; with
-    two SSMs it does not."""
+    """With a single SSM, which always wins, the distribution is kept; with two SSMs it is not."""
     draft_of, trunks = FusedSsm.draft, []
 
     def with_q(member: FusedSsm, kept: list[int]) -> Draft:
@@ -117,7 +114,7 @@ def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
         return drafts
 
     def winner_of(drafts: Iterable[Draft]) -> int:
-        # A draft holds the trunk's token and the SSM's own token; the winner's are one node.
+        # One node if the SSM won: the trunk's token is its own token.
         return next(draft.origins[0] for draft in drafts if len(draft) == 1)
 
     def winners_alone(name: str, drafts: Mapping[int, Draft], *_: object) -> CombinedTree:

@@ -1,6 +1,6 @@
 """Law 3 in cases that matter only for `traversal`: several proposals below a proposal that may be
 rejected, and two rounds that decide about the same positions. On average `traversal` accepts at
-least as many tokens as `mss`. Every figure is computed by enumeration.
+least as many tokens as `mss`. Figures are enumerated.
 """
 
 from importlib import import_module
@@ -26,7 +26,7 @@ from tests.laws.traps import TRAPS
 from tests.laws.whole_rounds import expected_accepted, joint_of_walks, plain_joint
 from tests.laws.whole_rounds import total_variation as distance
 
-# The package has a function of the same name, which hides the module.
+# A function of the package has the same name and hides the module.
 MODULE = import_module("core.trees.verify.traversal")
 rest = MODULE._rest
 Rest = tuple[float, torch.Tensor]
@@ -65,7 +65,7 @@ def test_control_every_trap_below_a_draw_is_noticed(name: str, monkeypatch: pyte
 
 
 def not_updated_without_mass(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
-    """If the remaining mass S is 0, neither M (`left`) nor pa (`chance`) is updated."""
+    """If the remaining mass is 0, neither M (`left`) nor pa (`chance`) is updated."""
     updated = rest(chance, left, offer)
     return updated if updated[0] > 0.0 else (chance, left)
 
@@ -109,8 +109,7 @@ def test_control_a_wrong_update_after_a_rejection_is_noticed(wrong, monkeypatch)
 
 
 def test_control_keys_by_position_alone_are_noticed() -> None:
-    """After `traversal` rejects a branch, the next round draws at the same positions again. After
-    `mss` it does not."""
+    """After `traversal` rejects a branch, the next round draws at the same positions again."""
     results = {}
     for rule in ("traversal", "mss"):
         enumerated = case(1, "sampled_iid", (1, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify=rule)

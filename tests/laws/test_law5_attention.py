@@ -1,8 +1,8 @@
 """Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
 
-Changing a token that a node does not attend to leaves the node's logits equal. Changing a token
-that the node attends to changes the logits (the control). Tested with full attention, with one
-window for all layers, and with layers of both kinds in one model.
+Another token at a position that a node does not attend to leaves the node's logits equal; at a
+position that the node attends to, the logits change (the control). Tested with full attention, with
+one window for all layers, and with both kinds of layers.
 """
 
 from functools import cache
@@ -21,8 +21,7 @@ from tests.laws.trees import LAW, ancestors, parents
 
 PREFIX = tuple((11 * i) % 59 + 2 for i in range(WINDOW + 5))
 UNCHANGED_BELOW, CHANGED_ABOVE = 1e-9, 1e-7
-# Norms compute in float32 whatever the model's dtype, so passes of different widths round
-# differently.
+# Norms compute in float32 in every dtype: passes of different widths round differently.
 ROUNDING = 1e-5
 
 
@@ -35,7 +34,7 @@ def model(family: str) -> HfModel:
 def tree_logits(
     family: str, prefix: tuple[int, ...], token_ids: list[int], parents: list[int]
 ) -> torch.Tensor:
-    """Logits after every node of a tree that is fed after `prefix`, float32 (nodes, V)."""
+    """Logits after every node of a tree after `prefix`, float32 (nodes, V)."""
     lm = model(family)
     row = lm.open_row()
     try:
@@ -104,7 +103,7 @@ def test_dropped_nodes_and_other_rows_do_not_change_the_logits(
         for row, prefix in zip(rows, (PREFIX, PREFIX[:4]), strict=True):
             lm.forward([chain(row, prefix, last_only=True)])
             lm.commit(row, range(len(prefix)))
-        # Nodes that were fed and dropped again leave their keys in the slots.
+        # Dropped nodes leave their keys in the slots.
         lm.forward([Feed(rows[0], tokens(len(others)), others)])
         lm.commit(rows[0], [])
         feeds = [Feed(rows[0], tokens(len(tree)), tree), Feed(rows[1], tokens(len(others)), others)]

@@ -17,7 +17,7 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.usefixtures("bundled")
 CLOSE = 1e-4
-# No budget is `auto`, since an `auto` budget depends on the machine's load.
+# An `auto` budget depends on the machine's load.
 CONFIGS = {
     "topk": SpeculationConfig(expansion=(2, 2, 1), speculation_length=4, max_tree_nodes="uncut"),
     "coupled": SpeculationConfig(draft="coupled", expansion=(3, 1), max_tree_nodes=24),
@@ -37,7 +37,7 @@ CONFIGS = {
     "with lookups": SpeculationConfig(
         drafters=("suffix", "table", "all"), expansion=(2, 1), max_tree_nodes="uncut"
     ),
-    # With fused drafts, each SSM has read the fused chain (the trunk) and a branch of its own.
+    # Each SSM has read the fused chain (the trunk) and a branch of its own.
     "fused": SpeculationConfig(draft="fused", expansion=(1,) * 4, max_tree_nodes=12),
     # An SSM that was not routed reads the missed tokens when it is routed again.
     "routed": SpeculationConfig(
@@ -55,7 +55,7 @@ def tiny_engine(family: str) -> Engine:
 
 
 def kv_of(model: HfModel, row: int) -> torch.Tensor:
-    """Keys and values of a row's committed slots, of all layers, as a flat tensor."""
+    """A flat tensor, of all layers."""
     length = model.length(row)
     place = model.place(row)
     stored = [part[place, :, :length] for layer in model.arena._layers for part in layer]
@@ -63,8 +63,7 @@ def kv_of(model: HfModel, row: int) -> torch.Tensor:
 
 
 def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
-    """The largest difference between a row's cache and the cache of a fresh prefill, relative to
-    the largest entry."""
+    """The largest difference from the cache of a fresh prefill, relative to the largest entry."""
     length = model.length(row)
     fresh = model.open_row()
     try:
@@ -78,8 +77,7 @@ def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
 
 
 def check(engine: Engine, live: ActiveRequest) -> int:
-    """Checks every row of a request. Returns how many drafters have a draft ready for the next
-    round."""
+    """Checks a request's rows. Returns the number of drafters with a draft for the next round."""
     ready = 0
     tokens = live.sequence.tokens
     assert engine.models.llm.length(live.row) == len(tokens) - 1, "all but the root"
@@ -90,7 +88,7 @@ def check(engine: Engine, live: ActiveRequest) -> int:
             model = engine.models.ssms[name]
             state = engine._drafting.ssm_pool.ssms[name]._states[live.sequence.run_id]
             row = state.row
-            # If a guess came true, the root and the nodes after it have already been fed.
+            # The root and the nodes after it have been fed if a guess came true.
             assert model.pending(row) == len(state.pending) == 0 or state.ready is not None
             assert model.length(row) < len(tokens) + (state.ready is not None)
             assert deviation(model, row, tokens) <= CLOSE
@@ -99,7 +97,7 @@ def check(engine: Engine, live: ActiveRequest) -> int:
 
 
 def run_checked(engine: Engine, requests: list[Request], max_rounds: int) -> list[ActiveRequest]:
-    """Runs rounds of all requests together and checks every row after each round."""
+    """All requests run together; every row is checked after each round."""
     ready = 0
     lives = [engine.admit(engine.prepare(request)) for request in requests]
     lane, engine._draft_thread = engine._draft_thread, PunctualLane()
@@ -138,7 +136,7 @@ def test_caches_of_the_bundled_models_are_those_of_a_prefill(name: str) -> None:
 def test_caches_of_every_family_are_those_of_a_prefill(
     family: str, monkeypatch: pytest.MonkeyPatch
 ):
-    # Random models are never certain: allow more guesses, also improbable guesses.
+    # Random models are never certain.
     monkeypatch.setattr("core.drafters.base.MIN_OUTCOME_PROBABILITY", 0.0)
     monkeypatch.setattr("core.drafters.ahead.OUTCOMES", 60)
     texts = ("w3 w9 w27 w17 w51 w25 w11 w33 w2 w6", "w5 w25")

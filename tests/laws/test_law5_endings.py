@@ -1,7 +1,7 @@
 """Law 5: how many tokens a round gives, and where a text ends.
 
 A round gives 1 to depth + 1 tokens. An end-of-text token, a stop string, the limit and the context
-end the text at the same token whatever the trees look like.
+end the text at the same token, whatever the trees.
 """
 
 import pytest
@@ -22,8 +22,8 @@ SHAPES = ((1,), (2, 2), (3, 1, 1), (1, 1, 3, 1, 1))
 
 
 def story_table(sure: float = 0.97, confused_at: int = -1) -> TableModel:
-    """A table in which STORY's next token has the probability `sure`. At position `confused_at` of
-    STORY, another token has this probability."""
+    """STORY's next token has the probability `sure`; at position `confused_at`, another token has
+    it."""
 
     def table(context: tuple[int, ...]) -> list[float]:
         index = len(context) % len(STORY)
@@ -115,7 +115,6 @@ def check_last_round(events: list[Event], eos: int) -> None:
 
 
 def test_an_end_of_text_may_be_drafted_or_the_llms_own() -> None:
-    """In some cases the end is an accepted draft token, in others the LLM's own token."""
     kinds = set()
     for index in range(8):
         llm = story_table(sure=1 - 1e-9)

@@ -2,7 +2,7 @@
 
 Merging a draft with itself adds no path from the root. A path's number of proposals is the sum over
 the drafts. The order of the drafts changes only the order of lists. `best_first` keeps the
-ancestors of every node that it keeps.
+ancestors of its nodes.
 """
 
 from collections import Counter
@@ -104,8 +104,7 @@ def test_a_tree_is_parents_first_with_true_depths(draft: Draft) -> None:
 
 
 def grow(seed: int, shape: tuple[int, ...], budget: int) -> tuple[Draft, BestFirst]:
-    """Grows a `best_first` draft over a random table of five tokens; returns the draft and its
-    growth."""
+    """A `best_first` draft over a random table of five tokens."""
     model = TableModel("table", 5, random_table(5, seed))
     sequence = sequence_of((0, 1, 2), SpeculationConfig(draft="best_first"))
     growth = BestFirst(DraftRequest(sequence, 0, "best_first", shape, budget), Calibration())

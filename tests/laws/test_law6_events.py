@@ -67,9 +67,8 @@ CUT_OFF = {
     "failed": lambda sequence: run_failed(sequence, RuntimeError("the device went away")),
 }
 
-# Columns that are not part of an event. Some repeat values for searching, sorting and counting;
-# some are about the run's owner, process, notes, baseline and regret. A round's `thinned` is read
-# only in a thinned run, and has its own control.
+# Not part of an event. Some repeat values for searching, sorting and counting; some are about the
+# run's owner, process, notes, baseline and regret. A round's `thinned` has its own control.
 REPEATED = {
     "runs": {
         *("output", "owner", "host", "pid", "process_start", "num_lost_events", "note"),
@@ -81,7 +80,7 @@ REPEATED = {
     "drafts": {"num_tokens", "num_nodes", "num_scored", "sum_scores"},
     "tokens": {"source", "position"},
 }
-# A fixed budget, so that trees have several nodes on every machine.
+# Trees have several nodes on every machine.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
 NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded", "nodes", "ranks")
 ORDER = ("ordinal", "round", "node", "position")
@@ -97,7 +96,7 @@ def events_of(name: str) -> tuple[Event, ...]:
     if name in CUT_OFF:
         return tuple(cut_off(CUT_OFF[name]))
     if name == "ahead":
-        # This run has hits, misses and switches. In a real run they would depend on measured times.
+        # In a real run, hits, misses and switches would depend on measured times.
         return tuple(synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="auto")))
     if name == "scheduled":
         return schedule_run()
@@ -116,7 +115,7 @@ def events_of(name: str) -> tuple[Event, ...]:
 
 
 def offload_run() -> tuple[Event, ...]:
-    """A run as if its LLM's layers had been streamed."""
+    """As if the LLM's layers had been streamed."""
     info = OffloadInfo("disk", 2, 1_000_000, 3_000_000, 12_000_000, 200.0)
     loads = (Span("layers", "load", 1.0, 2.5), Span("layers", "load", 2.5, 4.0))
     return tuple(
@@ -130,7 +129,7 @@ def offload_run() -> tuple[Event, ...]:
 
 
 def over_nodes() -> tuple[Event, ...]:
-    """A run whose SSMs are on two nodes. One node is killed after the third round."""
+    """SSMs on two nodes, one of which is killed after the third round."""
     models = bundled_engine().models
     first, *others = models.ssms
     engine, transport = engine_over(models, [[first], others])
@@ -144,7 +143,7 @@ def over_nodes() -> tuple[Event, ...]:
 
 
 def over_ranks() -> tuple[Event, ...]:
-    """A run as if its LLM had been divided among two processes."""
+    """As if the LLM had been divided among two processes."""
     info = RanksInfo("tp", (7_000_000, 7_000_004))
     traffic = tuple(RankTraffic(rank, 33, 40_960, 3.5 + rank) for rank in range(2))
     return tuple(
@@ -158,7 +157,7 @@ def over_ranks() -> tuple[Event, ...]:
 
 
 def schedule_run() -> tuple[Event, ...]:
-    """The run of the first of two requests that share a node budget."""
+    """The first of two requests that share a node budget."""
     engine = bundled_engine()
     requests = [Request(p, SamplingParams(24), SpeculationConfig(**NODES)) for p in prompts(2)]
     before, engine.schedule = engine.schedule, "shared"
@@ -170,7 +169,7 @@ def schedule_run() -> tuple[Event, ...]:
 
 
 def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
-    """A run that is cut off after its third round; `end` makes its last event."""
+    """Cut off after the third round; `end` makes the last event."""
     sampling = SamplingParams(max_new_tokens=32)
     engine = bundled_engine()
     sequence = engine.prepare(Request(prompts(8)[5], sampling, SpeculationConfig(**NODES)))
@@ -186,7 +185,7 @@ def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
 
 
 def record(path: Path, events: tuple[Event, ...]) -> list[Event]:
-    """The events, recorded in a new database and read back."""
+    """Recorded in a new database and read back."""
     with RunStore(log_at(path)) as store:
         for event in events:
             store.record(event, "visitor")
@@ -196,7 +195,7 @@ def record(path: Path, events: tuple[Event, ...]) -> list[Event]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for databases that tests only read: each run is recorded once."""
+    """For databases that tests only read."""
     return tmp_path_factory.mktemp("runs")
 
 
@@ -230,12 +229,12 @@ def test_a_replay_of_real_runs_gives_the_live_view(name: str, folder: Path) -> N
 
 
 def other_value(value: Any, column: str) -> Any:
-    """A different value of the same kind that the column may hold."""
+    """Another value of the same kind."""
     if column.endswith("_json"):
         return json.dumps(other(json.loads(value)))
     if isinstance(value, str):
         return {"completed": "cancelled"}.get(value, value + "x")
-    # The row with the largest value becomes the first: a change of order must be noticed too.
+    # The row with the largest value becomes the first: a change of order must be noticed.
     if column in ORDER:
         return -value - 7
     return 1 - value if column in FLAGS else value + 1
@@ -255,8 +254,7 @@ def columns(path: Path, table: str) -> list[str]:
 
 
 def change_one(path: Path, table: str, column: str) -> bool:
-    """Changes the column in one row where the column is not empty. Returns False if there is no
-    such row."""
+    """Changes the column in one row. Returns False if the column is empty in all rows."""
     with closing(sqlite3.connect(path)) as connection, connection:
         result = connection.execute(
             f"SELECT * FROM {table} WHERE {column} != '' ORDER BY {column} DESC LIMIT 1"
@@ -282,8 +280,8 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def databases(folder: Path) -> dict[Path, tuple[Event, ...]]:
-    """Maps each database, of one run, to the run's events. The run of the last database has a note,
-    a measured speed-up and a regret, and its trees are thinned."""
+    """The events of each database's run. The last run has a note, a measured speed-up and a regret,
+    and its trees are thinned."""
     paths = {database(folder, name): events_of(name) for name in NAMES}
     thin = folder / "thin.db"
     newest, events = events_of("coupled"), events_of("union")

@@ -1,8 +1,8 @@
 """Law 4: in bfloat16 every emitted token is within the measured rounding gap of the arg max.
 
-The test measures the gap: twice the 99.9th percentile of the differences between the logits of
-passes of one token and of passes of 12 tokens. With `-m gpu` the test of torch's passes runs on
-CUDA, and so do laws 1 and 2 in float32.
+The gap is measured: twice the 99.9th percentile of the differences between logits of passes of one
+token and of passes of 12 tokens. With `-m gpu` the test of torch's passes runs on CUDA, and so do
+laws 1 and 2 in float32.
 """
 
 import dataclasses
@@ -47,8 +47,7 @@ def ids_of(engine: Engine, prompt: str, preset: str, temperature: float = 0.0) -
 def stepped_logits(
     model: HfModel, prompt_ids: list[int], token_ids: list[int], step: int
 ) -> torch.Tensor:
-    """Logits after every token that follows the prompt, fed `step` at a time: float32
-    (tokens, V)."""
+    """After every token that follows the prompt, fed `step` at a time: float32 (tokens, V)."""
     row = model.open_row()
     model.forward([chain(row, prompt_ids, last_only=True)])
     model.commit(row, range(len(prompt_ids)))
@@ -62,7 +61,7 @@ def stepped_logits(
 
 
 def engine_on(device: str) -> Engine:
-    """The bundled models in bfloat16, with the costs of verification already measured."""
+    """In bfloat16, with measured costs of verification."""
     engine = Engine(load_models(dtype="bfloat16", device=device))
     assert engine.costs.verify
     return engine
@@ -70,7 +69,7 @@ def engine_on(device: str) -> Engine:
 
 @pytest.fixture(params=DEVICES)
 def torch_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """An engine whose passes are torch's own calls, not compiled."""
+    """Passes are torch's own calls, not compiled."""
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     return engine_on(request.param)
 
@@ -88,7 +87,7 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
         assert gap > 0, "a pass of 12 tokens should round differently from 12 passes of one token"
     assert float(margin.max()) <= gap
     assert float((margin > 0).float().mean()) <= 0.01
-    # Negative control: a token that the LLM ranks low is outside the gap.
+    # Negative control: a token of low rank is outside the gap.
     assert float(last.max() - last.median()) > gap
 
 
@@ -105,8 +104,7 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
 def test_every_token_of_a_compiled_bfloat16_pass_is_the_argmax(
     native_engine: Engine, schedule: str, preset: str, changes: dict[str, Any]
 ) -> None:
-    """The compiled pass rounds a token the same way whatever else is in the pass, so there is no
-    gap."""
+    """A token is rounded in the same way, whatever else is in the pass."""
     gap, margin, _ = measure(native_engine, 1.0, schedule, preset, **changes)
     assert gap == 0, "not one logit differs"
     assert float(margin.max()) == 0
@@ -119,9 +117,9 @@ def measure(
     preset: str = "specinfer",
     **changes: Any,
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
-    """Returns three values: the rounding gap (twice the `quantile` of the differences), the
-    distance of each emitted token's logit from the largest logit, and the last prompt's last
-    logits. Under a schedule other than `each`, all prompts run together."""
+    """The rounding gap (twice the `quantile` of the differences), the distance of each emitted
+    token's logit from the largest logit, and the last prompt's last logits. Under another schedule
+    than `each`, all prompts run together."""
     models, differences, margins = engine.models, [], []
     requests = [request(prompt, preset, **changes) for prompt in prompts(4)]
     engine.schedule = schedule

@@ -1,5 +1,4 @@
-"""The laws' tools: rows cover every pair, walks are enumerated once each, and WalkNoise refuses a
-key that is asked twice."""
+"""The laws' tools: pairwise rows, walks, and noise."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,8 +50,7 @@ WITHOUT_EFFECT: tuple[Row, ...] = (
 
 @pytest.mark.parametrize("law", [law1, law2], ids=["law 1", "law 2"])
 def test_every_allowed_pair_is_covered_by_rows_in_which_it_has_an_effect(law: Any) -> None:
-    """Every allowed pair occurs. All rows except those of NEVER draft, and all values in these rows
-    have an effect."""
+    """All rows except those of NEVER draft, and all values in these rows have an effect."""
     assert missing_pairs(law.PAIRS, law.FIELDS, law.is_allowed) == set()
     assert not any(map(of_effect, WITHOUT_EFFECT))
     rows = law.ROWS
@@ -94,8 +92,8 @@ def test_by_position_gives_the_position_of_the_decided_token() -> None:
 
 
 def test_shared_noise_restricts_later_answers() -> None:
-    """All answers read one uniform number u: the coins are u < 0.25 and u < 0.5, and token 0 is
-    chosen if u < 0.25."""
+    """All answers read one uniform number u: the coins are u < 0.25 and u < 0.5; token 0 is u <
+    0.25."""
 
     def run(noise: WalkNoise) -> tuple[bool, bool, int]:
         accepted, later = noise.coin(0.25, ("accept", 4, ((0, 0),), 0)), ("accept", 5, (), 0)

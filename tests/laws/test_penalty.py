@@ -1,5 +1,5 @@
-"""The laws with `repetition_penalty`. Whichever drafters draft, the text is transformers' text with
-the same penalty. p at a node depends only on the text and on the path to the node.
+"""The laws with `repetition_penalty`. The text is transformers' text with the same penalty. p at a
+node depends only on the text and on the path to the node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ def engine() -> Engine:
 
 @pytest.fixture(scope="module")
 def expected(engine: Engine) -> list[list[int]]:
-    """What transformers writes after each of TEXTS."""
     models = engine.models
     return [
         transformers_ids(
@@ -78,7 +77,7 @@ def test_a_batch_may_mix_penalties(engine: Engine) -> None:
 def test_penalized_drafts_are_accepted_more_often(
     temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drafts made without the penalty propose repeated tokens that the LLM then does not choose."""
+    """Drafts without the penalty propose repeated tokens that the LLM does not choose."""
     sampling = SamplingParams(64, temperature, seed=5, repetition_penalty=1.3)
     request = Request("Once upon a time", sampling, SpeculationConfig.preset("specinfer"))
 

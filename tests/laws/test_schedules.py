@@ -1,5 +1,4 @@
-"""Laws 1 and 2 under every schedule: requests with different presets, lengths and start times
-run together."""
+"""Laws 1 and 2 under every schedule: different presets, lengths and start times run together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -30,8 +29,7 @@ def engine(bundled: Engine) -> Iterator[Engine]:
 
 
 def requests(temperature: float, tokens: int = 12) -> list[Request]:
-    """One request for each preset whose verification rule writes plain decoding's tokens. The
-    requests have different lengths."""
+    """Presets whose verification rule writes plain decoding's tokens. Lengths differ."""
     results = []
     for index, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
         config = SpeculationConfig.preset(name, temperature)
@@ -49,8 +47,7 @@ def alone(engine: Engine, request: Request) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _written_alone(bundled: Engine) -> None:
-    """Generates plain decoding's texts before the first test, so that no test's time includes
-    them."""
+    """Plain decoding's texts, before the first test."""
     for temperature in (0.0, 0.8):
         for request in requests(temperature):
             alone(bundled, request)
@@ -73,8 +70,8 @@ def test_texts_are_those_of_plain_decoding(
 
 @pytest.mark.parametrize("schedule", PLANNED)
 def test_requests_may_join_and_leave(engine: Engine, schedule: str) -> None:
-    """There are more requests than places, so each request that ends lets another one join. One
-    request is cancelled after its third round, and one before it joins."""
+    """More requests than places. One request is cancelled after its third round, one before it
+    joins."""
     request_list = requests(0.0) + requests(0.8)
     request_list += [
         Request(PROMPTS[1], SamplingParams(14, temperature, seed=3), config)
@@ -111,7 +108,7 @@ def test_credit_and_fused_drafts_have_the_text_of_plain_decoding(
 
 @pytest.fixture
 def new_engine(bundled: Engine) -> Engine:
-    """A new engine, which has not yet measured that drafts do not pay with these models."""
+    """It has not yet measured that drafts do not pay with these models."""
     return Engine(bundled.models)
 
 
@@ -138,9 +135,9 @@ def test_shared_leaves_nodes_out(new_engine: Engine) -> None:
 def test_shared_leaves_no_drawn_node_out_where_the_rule_reads_q(
     new_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests with `mss`, `traversal` and `match` share a batch. Dropping a node after its token
-    was drawn would bias the texts of `mss` and `traversal`. The budget is one node for all
-    requests, so `match` loses nearly all of its nodes."""
+    """`mss`, `traversal` and `match` share a batch. Dropping a node after its token was drawn would
+    bias the texts of `mss` and `traversal`. The budget is one node: `match` loses nearly all of its
+    nodes."""
     monkeypatch.setattr(Shared, "budget", lambda *_: 1)
     new_engine.schedule = "shared"
     rules = ("match", "mss", "match", "traversal")
@@ -173,7 +170,7 @@ LOAD = BatchLoad(4, 1.0, 0.1, 0.1, 2.0)
 
 
 class PricedSchedule:
-    """A Scheduler that plans one pass for all requests and gives LOAD as the pass's price."""
+    """Plans one pass for all requests; LOAD is the pass's price."""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         return Plan(tuple(range(len(live))), (FREE,) * len(live), LOAD)
@@ -192,7 +189,7 @@ def test_the_schedule_each_forgets_the_price_of_the_batch(engine: Engine) -> Non
     live = [engine.admit(engine.prepare(request)) for request in expected]
     for one in live:
         list(engine.prefill(one))
-    # The real scheduler gives a price only after measured rounds, and none if drafts do not pay.
+    # The real scheduler gives a price after measured rounds, and none if drafts do not pay.
     engine._schedule._scheduler = PricedSchedule()
     list(engine.round(live))
     assert all(one.load is LOAD for one in live)

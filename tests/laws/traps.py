@@ -1,7 +1,6 @@
 """Traps: small changes of the engine's rules that make them lossy.
 
-Each trap is a function that installs the trap with pytest's monkeypatch. All traps look plausible,
-but change the distribution of the text. Law 3 must notice every trap.
+Each trap is installed with pytest's monkeypatch. Law 3 must notice every trap.
 """
 
 from collections import Counter
@@ -42,7 +41,7 @@ def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Ru
 
 
 def _dropping(lose: Callable[[Draft], set[int]]) -> Rule:
-    """A union of drafts without the nodes in `lose(draft)` and their descendants."""
+    """Drops the nodes in `lose(draft)` and their descendants."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         return combine(
@@ -97,8 +96,7 @@ def likelier_of_two_kept(patch: Patch) -> None:
 
 
 def vote_with_the_winners_q(patch: Patch) -> None:
-    """Only a draft whose first token most drafters drew is verified, as if it were the only
-    draft."""
+    """The draft whose first token most drafters drew is verified alone."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         votes = Counter(draft.token_ids[0] for draft in drafts.values())
@@ -109,8 +107,7 @@ def vote_with_the_winners_q(patch: Patch) -> None:
 
 
 def fused_with_the_winners_q(patch: Patch) -> None:
-    """Only the draft whose first token has the highest score is verified, as if it were the only
-    draft."""
+    """The draft whose first token has the highest score is verified alone."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         winner = max(drafts, key=lambda index: drafts[index].scores[0])
@@ -127,12 +124,12 @@ def _top_k_with_q(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[
 
 
 def top_k_with_the_real_q(patch: Patch) -> None:
-    """The most probable tokens are proposed and then verified as if they had been drawn."""
+    """The most probable tokens are verified as if they had been drawn."""
     patch.setattr(growth, "proposer", lambda kind, *, greedy: _top_k_with_q)
 
 
 def without_replacement_with_the_full_q(patch: Patch) -> None:
-    """Every draw without replacement is tried with the q of the first draw."""
+    """Draws without replacement are tried with the q of the first draw."""
     distribution = offers._distribution
     patch.setattr(
         offers, "_distribution", lambda case, proposal, earlier: distribution(case, proposal, [])
@@ -149,17 +146,15 @@ def _ordering(patch: Patch, key: Callable[[VerifyInput, Proposal, int], object])
 
 
 def by_token_id(patch: Patch) -> None:
-    """Proposals are tried in the order of their token ids."""
     _ordering(patch, lambda case, proposal, child: case.tree.token_ids[child])
 
 
 def by_descending_q(patch: Patch) -> None:
-    """Proposals are tried in descending order of q."""
     _ordering(patch, lambda case, proposal, child: -proposal.q)
 
 
 def confident_drafter_first(patch: Patch) -> None:
-    """Proposals of the drafter whose best proposal has the highest score are tried first."""
+    """By each drafter's highest score."""
     ordered = offers._order_proposals
 
     def by_highest_score(case: VerifyInput, children: Sequence[int]) -> Order:
@@ -174,7 +169,7 @@ def confident_drafter_first(patch: Patch) -> None:
 
 
 def uniform_over_nodes(patch: Patch) -> None:
-    """The next child to try is drawn uniformly among nodes, not among proposals."""
+    """Drawn uniformly among nodes, not among proposals."""
     ordered = offers._order_proposals
 
     def drawn(case: VerifyInput, children: Sequence[int]) -> Order:
@@ -190,7 +185,7 @@ def uniform_over_nodes(patch: Patch) -> None:
 
 
 class PositionlessKeys:
-    """Noise whose keys leave out the root's position, so that keys of two rounds can be equal."""
+    """Keys leave out the root's position: keys of two rounds can be equal."""
 
     def __init__(self, noise: Noise) -> None:
         self._noise = noise

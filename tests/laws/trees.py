@@ -10,19 +10,19 @@ from core.trees.draft import Draft
 from core.trees.tree import ROOT, depths_of
 
 LAW = settings(derandomize=True, max_examples=40)
-"""The same examples in every run, however slow the machine."""
+"""The same examples in every run."""
 
 
 @st.composite
 def parents(draw: st.DrawFn, max_size: int = 12) -> list[int]:
-    """The parent of each node of a random tree; parents come before their children."""
+    """Parents come before their children."""
     size = draw(st.integers(1, max_size))
     return [draw(st.integers(ROOT, i - 1)) for i in range(size)]
 
 
 @st.composite
 def drafts(draw: st.DrawFn, vocab: int = 3, max_size: int = 8) -> Draft:
-    """A draft with valid rows. Tokens may repeat under one parent, as in independent draws."""
+    """Tokens may repeat under one parent, as in independent draws."""
     result = draw(parents(max_size))
     token_ids = draw(
         st.lists(st.integers(0, vocab - 1), min_size=len(result), max_size=len(result))
@@ -39,7 +39,7 @@ def drafts(draw: st.DrawFn, vocab: int = 3, max_size: int = 8) -> Draft:
 
 
 def ancestors(parents: Sequence[int], node: int) -> set[int]:
-    """The node and its ancestors, without the root."""
+    """The node too, but not the root."""
     results = set()
     while node != ROOT:
         results.add(node)
@@ -48,7 +48,6 @@ def ancestors(parents: Sequence[int], node: int) -> set[int]:
 
 
 def paths(token_ids: Sequence[int], parents: Sequence[int]) -> list[tuple[int, ...]]:
-    """The tokens from the root to each node."""
     results: list[tuple[int, ...]] = []
     for token_id, parent in zip(token_ids, parents, strict=True):
         above = () if parent == ROOT else results[parent]

@@ -1,8 +1,8 @@
 """Every outcome of whole rounds of the engine, with its exact probability.
 
-For two rounds, the outcomes of the first round are enumerated first. Outcomes with the same text
-and the same tokens in the models' rows are one state, and the second round is enumerated once from
-each state. In the last round each possible draft is made once and verified in every possible way.
+For two rounds, outcomes of the first round with the same text and the same tokens in the models'
+rows are one state. The second round is enumerated once from each state. In the last round each
+possible draft is verified in every possible way.
 """
 
 import copy
@@ -25,13 +25,13 @@ from tests.fakes import TableModel, loaded_tables, sequence_of
 from tests.laws.enumeration import WalkNoise, every_walk
 
 END = -1
-"""Padding after the end of a text, since a joint distribution has a fixed number of tokens."""
+"""Padding after the end of a text: a joint distribution has a fixed number of tokens."""
 
 
 @dataclass(frozen=True)
 class _Way:
-    """One outcome of verifying a round's drafts: its probability given the drafts, all new tokens
-    of the text after it, and the number of drafted tokens that it accepted."""
+    """An outcome of verification. `probability`: given the drafts; `tokens`: all new tokens of the
+    text; `accepted`: the number of accepted drafted tokens."""
 
     probability: float
     tokens: tuple[int, ...]
@@ -39,11 +39,8 @@ class _Way:
 
 
 class _Thorough(Engine):
-    """An engine that verifies the drafts of a `last` round in every possible way. The round itself
-    continues with the first outcome.
-
-    One draft and one pass of the LLM therefore serve all outcomes of verification.
-    """
+    """Verifies the drafts of a `last` round in every possible way. The round continues with the
+    first outcome."""
 
     last = False
     ways: tuple[_Way, ...] = ()
@@ -73,7 +70,7 @@ class _Thorough(Engine):
 
 
 def _new_tokens(state: RoundState, verdict: Verdict) -> tuple[int, ...]:
-    """The tokens after the prompt if this verdict were committed."""
+    """The new tokens if this verdict were committed."""
     sequence = copy.copy(state.request.sequence)
     sequence.tokens = list(sequence.tokens)
     own = () if verdict.own_token_id is None else (verdict.own_token_id,)
@@ -83,8 +80,6 @@ def _new_tokens(state: RoundState, verdict: Verdict) -> tuple[int, ...]:
 
 @dataclass
 class EnumeratedCase:
-    """Tables, a configuration and a prompt, whose rounds can be enumerated."""
-
     llm: TableModel
     ssms: Sequence[TableModel]
     speculation: SpeculationConfig
@@ -100,8 +95,8 @@ class EnumeratedCase:
         self.engine = _Thorough(tables)
 
     def rounds(self, noise: Noise, count: int, *, ways: bool = False) -> "_End":
-        """Runs `count` whole rounds of the engine, or fewer if the text ends. `ways`: whether to
-        verify the last round in every possible way."""
+        """Runs `count` whole rounds, or fewer if the text ends. `ways`: whether to verify the last
+        round in every possible way."""
         live = self.engine.admit(self._sequence(noise))
         try:
             for _ in self.engine.prefill(live):
@@ -140,11 +135,9 @@ class EnumeratedCase:
 
 @dataclass(frozen=True)
 class _End:
-    """The situation after some rounds.
-
-    `tokens`: the new tokens; `finished`: whether the text has ended; `kept`: the tokens in each
-    model's open rows; `lengths`: the number of tokens of each round; `ways`: the outcomes of the
-    last round. Equal `state`s have equal futures.
+    """`tokens`: the new tokens; `kept`: the tokens in each model's open rows; `lengths`: the number
+    of tokens of each round; `ways`: the outcomes of the last round. Equal `state`s have equal
+    futures.
     """
 
     tokens: tuple[int, ...]
@@ -162,10 +155,8 @@ Joint = Mapping[tuple[int, ...], float]
 
 
 def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
-    """The joint distribution of the first `count` new tokens after `rounds` (1 or 2) rounds.
-
-    If the rounds emit fewer tokens, plain sampling adds the rest.
-    """
+    """The joint distribution of the first `count` new tokens after 1 or 2 rounds. Plain sampling
+    adds missing tokens."""
     if rounds == 1:
         return joint_of_walks(case, 1, count, WalkNoise)
     states: dict[Any, tuple[float, WalkNoise, _End]] = {}
@@ -188,8 +179,7 @@ def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
 def joint_of_walks(
     case: EnumeratedCase, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
 ) -> Joint:
-    """The distribution of `joint_of_rounds`, but each walk goes through all rounds. This is needed
-    if `kind` makes a noise with a state."""
+    """Each walk goes through all rounds: needed if `kind` makes a noise with a state."""
     emitted: dict[tuple[int, ...], float] = defaultdict(float)
     for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
         for way in end.ways:
@@ -198,7 +188,7 @@ def joint_of_walks(
 
 
 def expected_accepted(case: EnumeratedCase) -> float:
-    """The expected number of drafted tokens that the first round accepts."""
+    """In the first round."""
     return sum(
         noise.probability * way.probability * way.accepted
         for noise, end in every_walk(lambda noise: case.rounds(noise, 1, ways=True))
@@ -207,7 +197,7 @@ def expected_accepted(case: EnumeratedCase) -> float:
 
 
 def plain_joint(case: EnumeratedCase, count: int) -> Joint:
-    """The joint distribution of the first `count` tokens of plain sampling."""
+    """Of the first `count` tokens of plain sampling."""
     return _completed(case, {(): 1.0}, count)
 
 

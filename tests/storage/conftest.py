@@ -1,4 +1,4 @@
-"""Fixtures: a store in a new folder, and functions that wait for the thread that writes it."""
+"""Fixtures: a store in a new folder, and functions that wait for its thread."""
 
 import sqlite3
 import time
@@ -40,7 +40,7 @@ def keep() -> Callable[[RunStore, Iterable[Event]], None]:
 
 @pytest.fixture
 def wait_for() -> Callable[..., None]:
-    """Waits until a condition holds, at most `timeout` seconds."""
+    """At most `timeout` seconds."""
 
     def wait(condition: Callable[[], bool], timeout: float = 10.0) -> None:
         end = time.monotonic() + timeout
@@ -53,7 +53,7 @@ def wait_for() -> Callable[..., None]:
 
 @pytest.fixture
 def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
-    """Runs SQL on the file without the store; returns the rows."""
+    """Runs SQL on the file without the store."""
 
     def execute(query: str, *values: Any) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(path)) as connection, connection:
@@ -64,6 +64,6 @@ def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shortens the waits for a locked file."""
+    """For a locked file."""
     monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
     monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)

@@ -1,6 +1,6 @@
 """Coherent events with arbitrary values, for hypothesis.
 
-Each strategy is built once. The run, number and round of an event are set after the event is drawn.
+An event's run, number and round are set after the event is drawn.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ from core.events import (
     Verified,
 )
 
-# With surrogates, since file names and error messages may contain them.
+# File names and error messages may contain surrogates.
 texts = st.text(st.characters(exclude_categories=()), max_size=12)
 names = st.sampled_from(("ssm-a", "ssm-b", "ngram", "models/\udce9", ""))
 floats = st.floats(allow_nan=False)
@@ -53,7 +53,7 @@ Strategy = st.SearchStrategy[Any]
 
 
 def many(values: Strategy, size: int | None = None) -> Strategy:
-    """A tuple of `size` values, or of up to four values if `size` is None."""
+    """`size` None: up to four values."""
     low, high = (0, 4) if size is None else (size, size)
     return st.lists(values, min_size=low, max_size=high).map(tuple)
 
@@ -71,7 +71,7 @@ TRIPS = st.builds(
     NodeTrip, texts, st.sampled_from(("in_time", "ahead", "late", "absent")), floats, floats,
     floats, small, small, floats, floats, floats,
 )  # fmt: skip
-# Without surrogates, which SQLite cannot decode when it reads these names from JSON.
+# SQLite cannot decode surrogates when it reads these names from JSON.
 SCHEDULE_NAMES = st.sampled_from(("each", "cosine", "shared", ""))
 SCHEDULED = st.none() | st.builds(
     Scheduled, SCHEDULE_NAMES, small, small, small, LIMITS, LIMITS, small, small, small, small,
@@ -82,7 +82,7 @@ WEIGHTS = st.dictionaries(texts, floats, max_size=3)
 
 @cache
 def drafts(size: int) -> Strategy:
-    """A drafter's draft of `size` nodes."""
+    """A draft of `size` nodes."""
     return st.builds(
         DraftRecord, drafter=names, token_ids=many(tokens, size), texts=many(texts, size),
         parents=many(st.integers(-1, 9), size), depths=many(small, size), scores=many(floats, size),
@@ -164,7 +164,7 @@ ENDS = st.one_of(
 
 @st.composite
 def round_events(draw: st.DrawFn, run_id: str, number: int, seq: int) -> list[Any]:
-    """The four events of one round, numbered from `seq`."""
+    """Numbered from `seq`."""
     size, new = draw(st.integers(0, 5)), draw(st.integers(0, 4))
     kinds = (DRAFTED, combinations(size), verdicts(size), commits(new))
     drawn = [replace(draw(kind), round=number) for kind in kinds]
@@ -177,8 +177,7 @@ def renumber(events: list[Any], run_id: str, seq: int = 0) -> list[Any]:
 
 @st.composite
 def runs(draw: st.DrawFn, run_id: str = "run") -> list[Any]:
-    """A run of up to three rounds. Either its last event may be missing, or up to three events
-    before the last event."""
+    """Up to three rounds. The last event may be missing, or up to three events before it."""
     events: list[Any] = [draw(STARTS)]
     for number in range(draw(st.integers(0, 3))):
         events += draw(round_events(run_id, number, len(events)))

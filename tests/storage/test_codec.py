@@ -1,4 +1,4 @@
-"""Encoding of events as rows, without a database: texts, refused rounds, incomplete runs."""
+"""Events as rows, without a database."""
 
 import dataclasses
 from typing import Any

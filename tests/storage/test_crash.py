@@ -25,7 +25,7 @@ ROUNDS = 500
 PACE_S = 0.02  # between two rounds
 SAFE_AFTER_S = 0.25  # after this time a recorded round is on disk
 
-# The processes read events from a file, since making events would load torch.
+# Making events would load torch.
 READ = """
 import json, sys, time
 from pathlib import Path
@@ -72,7 +72,7 @@ store.close()
 
 
 def write_events(path: Path, events: Sequence[Event]) -> str:
-    """Writes the events to a file in the database's folder. Returns the file's path."""
+    """The file is in the database's folder."""
     file = path.with_name("events.jsonl")
     lines = (json.dumps(event_to_plain(event)) + "\n" for event in events)
     file.write_text("".join(lines), encoding="utf-8")
@@ -81,7 +81,7 @@ def write_events(path: Path, events: Sequence[Event]) -> str:
 
 @contextmanager
 def recorder(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that records a run. It is killed when the context ends."""
+    """Killed when the context ends."""
     events = synthetic_run(ROUNDS, end="cut", run_id=run_id)
     command = [sys.executable, "-c", RECORDER, str(path), write_events(path, events)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -163,8 +163,7 @@ def test_a_run_of_another_host_is_interrupted_when_its_last_round_is_old(path: P
         lines_until(process, 30)
 
     def status(seconds_ago: float) -> str:
-        """The status of the run, as if another host had recorded the run and its last round had
-        ended `seconds_ago`."""
+        """As if another host had recorded the run and its last round had ended `seconds_ago`."""
         with closing(connect(path, timeout=5)) as connection, connection:
             last = connection.execute("SELECT max(completed_at_ms) FROM rounds").fetchone()[0]
             start = connection.execute("SELECT start_at_ms FROM runs").fetchone()[0]
@@ -240,7 +239,7 @@ def test_a_run_that_another_store_deletes_while_it_is_recorded_stays_deleted(
 @pytest.mark.nightly
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
 def test_a_full_disk_pauses_the_log_and_loses_nothing(path: Path) -> None:
-    """Writes beyond a file size limit fail as on a full disk; setting the limit needs no root."""
+    """A file size limit acts like a full disk, and needs no root."""
     command = [sys.executable, "-c", FULL_DISK, str(path), write_events(path, synthetic_run(60))]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert process.returncode == 0, process.stderr

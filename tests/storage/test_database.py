@@ -1,5 +1,4 @@
-"""Opening the log's file: it is created, migrated, or refused with a reason and the user's
-options."""
+"""Opening the log's file: it is created, migrated, or refused."""
 
 import math
 import os
@@ -131,8 +130,7 @@ def test_unusual_file_names_are_accepted(tmp_path: Path, keep: Any, name: str) -
 
 
 def refusal(path: Path) -> str:
-    """The message of the StoreError, which names the path and the two ways to choose another
-    path."""
+    """The error names the path and the two ways to choose another path."""
     with pytest.raises(StoreError) as caught:
         RunStore(path)
     message = str(caught.value)
@@ -172,7 +170,7 @@ def test_a_folder_and_a_path_below_a_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_default_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """`os.access` is replaced, so that the test holds for root too."""
+    """`os.access` is replaced: the test holds for root too."""
     monkeypatch.delenv("SPECSCOPE_DB", raising=False)
     monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path)
     monkeypatch.setattr(os, "access", lambda path, mode: False)

@@ -278,8 +278,7 @@ def test_control_characters_and_surrogates_are_escaped(text: str) -> None:
 
 
 def check_lanes(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Slices by thread name. Asserts that no two slices of one thread overlap, as Perfetto
-    requires."""
+    """Slices by thread name. Perfetto requires that slices of one thread do not overlap."""
     threads = {}
     for entry in trace["traceEvents"]:
         assert entry["ph"] in ("M", "X", "C", "i")
@@ -375,7 +374,7 @@ def test_a_scheduled_rounds_grants_are_in_table_and_trace() -> None:
         for event in synthetic_run(2)
     ]
     unscheduled, scheduled = rows_of(events)
-    # Columns have the names of the event's fields; two of them have the prefix `schedule_`.
+    # Two columns have the prefix `schedule_`.
     renamed = {"decision": "schedule_decision", "reason": "schedule_reason"}
     heads = {field: renamed.get(field, field) for field in dataclasses.asdict(part)}
     results = {field: scheduled[head] for field, head in heads.items()}

@@ -1,4 +1,4 @@
-"""Events that the log cannot keep are counted, and their run is marked; other runs are complete."""
+"""Events that the log cannot keep are counted, and their run is marked."""
 
 import dataclasses
 from typing import Any

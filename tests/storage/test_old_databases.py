@@ -1,9 +1,7 @@
-"""A log written by an earlier version is migrated when it is opened, and its runs are read back.
+"""Logs of earlier versions are migrated, and their runs are read back.
 
-Each file is named after the last migration of the version that wrote it. `m004` has made-up runs.
-`m018` (commit b55f4353) has two runs of the bundled models under schedule `shared`, each with two
-of five SSMs routed. One run has `credit` routing and `fused_credit` drafts; the other has `cosine`
-routing and `fused` drafts at T = 0.8.
+Each file is named after its last migration. `m004` has made-up runs. `m018` (commit b55f4353) has
+two runs of the bundled models under schedule `shared`, with routing and fused drafts.
 """
 
 import gzip
@@ -34,7 +32,7 @@ def old(path: Path, version: str) -> Path:
 
 
 def events_of_version(version: str) -> list[list[Any]]:
-    """The recorded events in today's classes. Fields that were added later have their defaults."""
+    """In today's classes. Fields that were added later have their defaults."""
     runs = json.loads(gzip.decompress((OLDER / f"{version}.json.gz").read_bytes()))
     return [[event_from_plain(values) for values in run] for run in runs]
 
@@ -71,7 +69,7 @@ def test_routing_fusion_and_schedule_replay(old: Path, version: str, sql: Any) -
         trees = [event for event in run if isinstance(event, Combined)]
         assert all(len(tree.origins) == len(tree.parents) for tree in trees)
         assert any(tree.origins for tree in trees)
-        # Before m019, tokens that an SSM was only fed were counted as drafted by this SSM.
+        # Before m019, tokens that an SSM was only fed were counted as drafted.
         drafts = [draft for event in run if isinstance(event, Drafted) for draft in event.drafts]
         num_drafted = sum(draft.ranks.count(0) for draft in drafts)
         assert sql(drafted, run[0].run_id)[0][0] == num_drafted < with_fed[run[0].run_id]

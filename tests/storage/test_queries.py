@@ -1,4 +1,4 @@
-"""Lists of runs: pages, orders, filters, search; and deletion."""
+"""Lists of runs, and deletion."""
 
 import dataclasses
 import threading
@@ -152,7 +152,7 @@ def test_search_finds_words_of_prompt_and_output(store: RunStore, keep: Any) -> 
 def test_a_word_is_found_as_it_is_spelled(
     store: RunStore, keep: Any, text: str, results: list[int]
 ) -> None:
-    """The search index has only letters and digits: alone, it would find C for the query C++."""
+    """The search index has only letters and digits: it would find C for the query C++."""
     prompts = ("I learn C++ and foo_bar", "C# 3.5, foo bar über-all", "C: Don't. 3 or 5")
     for number, prompt in enumerate(prompts, 1):
         keep(store, with_prompt(number, prompt))
@@ -172,7 +172,7 @@ def test_hostile_queries_are_data(full_store: RunStore) -> None:
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
-# Signs and letters of the operators of SQLite's query language.
+# Of SQLite's query language.
 SIGNS = st.text(st.sampled_from("\"'*()^:+-{}ANDORNTE fox\0"), max_size=20)
 
 

@@ -1,5 +1,4 @@
-"""Retention: runs are thinned in portions, while other programs write, and automatically. Thinning
-and deletion free space."""
+"""Retention: runs are thinned in portions, while other programs write, and automatically."""
 
 import sqlite3
 import time
@@ -44,7 +43,7 @@ def test_others_write_between_portions(store: RunStore, keep: Any, monkeypatch: 
     for seed in range(3):
         keep(store, synthetic_run(20, seed=seed))
     writes = 0
-    # Without a timeout, a write raises if another connection has an open write transaction.
+    # Without a timeout, a write raises if another transaction is open.
     with closing(sqlite3.connect(store.path, timeout=0, isolation_level=None)) as other:
 
         def thin_and_write(connection: sqlite3.Connection, keep_: int) -> int | None:
@@ -141,8 +140,7 @@ def test_thin_and_delete_free_space(store, keep, wait_for, monkeypatch):
 
 
 def twelve_runs(store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Records twelve runs in a log that keeps at most 8 free pages. Returns the log's number of
-    pages."""
+    """The log keeps at most 8 free pages. Returns the log's number of pages."""
     monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
     for number in range(12):
         keep(store, synthetic_run(60, run_id=f"synthetic-{number}"))

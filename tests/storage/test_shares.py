@@ -1,5 +1,5 @@
-"""SSMs that drafted in one pass: their spans are read back unchanged, and every sum counts the
-pass's time once."""
+"""SSMs that drafted in one pass: their spans are read back unchanged, and sums count the pass's
+time once."""
 
 import csv
 import gzip
@@ -38,12 +38,12 @@ def separate_run() -> list[Event]:
 
 @cache
 def shared_run() -> list[Event]:
-    """`separate_run`, changed so that in each round all SSMs draft in one pass."""
+    """All SSMs of a round draft in one pass."""
     return share_passes(separate_run())
 
 
 def drafting(events: list[Event]) -> list[Span]:
-    """The spans of SSMs, except prefills."""
+    """Of SSMs, without prefills."""
     spans = [span for event in rounds_of(events) for span in event.spans]
     return [span for span in spans if span.lane in DRAFTERS and span.name != "prefill"]
 
@@ -97,7 +97,7 @@ def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
     assert stats.draft_ms == pytest.approx(fold_all(separate_run()).draft_ms)
     check(store.path, "synthetic-4", stats)
     board = view(store.path, "ssm_scoreboard", "synthetic-4")
-    # In the scoreboard a drafter's time includes its prefill.
+    # A drafter's time includes its prefill.
     lanes = sum(s.ms for e in rounds_of(shared_run()) for s in e.spans if s.lane in DRAFTERS)
     assert sum(row["draft_ms"] for row in board) == pytest.approx(lanes)
     prompts = lanes - sum(span.ms for span in drafting(shared_run()))

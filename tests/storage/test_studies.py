@@ -120,7 +120,7 @@ def test_a_study_that_another_host_has_resumed_meanwhile_goes_on(
         assert store.studies.claim("a")
 
     def resumed_elsewhere(row: sqlite3.Row) -> bool:
-        """As if a process with the same id and start, of another host, resumed the study now."""
+        """As if another host's process with the same id and start resumed the study now."""
         sql("UPDATE studies SET host = 'another', seen_at = ?", time.time())
         return True
 

@@ -1,5 +1,4 @@
-"""Thinning: apart from trees, the page shows the same values of a thinned run as of the complete
-run."""
+"""Thinning: apart from trees, the page shows the same values of a thinned run."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ NUMBERS = count()
 
 
 def page_values(view: View) -> dict[str, Any]:
-    """The values that the page shows of a finished run, except its trees."""
+    """What the page shows of a finished run, except its trees."""
     return {
         "tokens": view.tokens,
         "text": view.text,
@@ -48,7 +47,7 @@ def page_values(view: View) -> dict[str, Any]:
 
 
 def check_coherent(events: tuple[Event, ...]) -> None:
-    """Asserts that every tree is one accepted path, and that its nodes were drafted."""
+    """Every tree is one accepted path, whose nodes were drafted."""
     assert [event.seq for event in events] == list(range(len(events)))
     drafts: Drafted | None = None
     tree: Combined | None = None
@@ -80,14 +79,13 @@ def check_tree(tree: Combined, drafted: Drafted | None) -> None:
 
 
 def checked_nodes(draft: Any) -> range:
-    """The indices of a draft's nodes. Asserts that parents precede their children."""
+    """Indices of the nodes. Parents precede their children."""
     assert all(parent < i for i, parent in enumerate(draft.parents))
     return range(len(draft.token_ids))
 
 
 def is_possible(row: dict[str, Any]) -> bool:
-    """Whether a run with these values is possible. Without drafters, only `trees` is possible,
-    since nothing is combined or drafted ahead."""
+    """Without drafters, only `trees` is possible: nothing is combined or drafted ahead."""
     return bool(row.get("drafters", DRAFTERS)) or row.get("shape", "trees") == "trees"
 
 
@@ -98,7 +96,6 @@ def is_possible(row: dict[str, Any]) -> bool:
 def test_a_thinned_run_has_the_figures_of_the_complete_run(
     store, keep, shape, end, drafters, hostile
 ):
-    """Tested on synthetic runs of all MECHANISMS."""
     mechanisms = MECHANISMS[shape]
     run = synthetic_run(
         40, seed=3, drafters=drafters, end=end, hostile=hostile, mechanisms=mechanisms
@@ -162,8 +159,7 @@ def thin_ids(store: RunStore) -> list[str]:
 def test_a_run_whose_figures_are_counted_from_its_trees_is_not_thinned(
     path: Path, keep: Any, sql: Any
 ):
-    """There are three such kinds of runs: runs in progress, interrupted runs, and runs of which the
-    log lost events."""
+    """Runs in progress, interrupted runs, and runs of which the log lost events."""
     cut = synthetic_run(8, seed=1, end="cut")
     with RunStore(path) as store:
         keep(store, cut)

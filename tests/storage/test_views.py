@@ -15,7 +15,7 @@ from core.metrics import StatsFold
 from storage import RunStore
 from tests.synthetic import DRAFTERS, ENDINGS, Mechanisms, synthetic_run
 
-# Fields of RunStats that are not columns of run_summary.
+# Not columns of run_summary.
 NOT_IN_SUMMARY = {"acceptance_histogram", "acceptance_rate_per_position"}
 
 
@@ -34,8 +34,7 @@ def fold_all(events: list[Event]) -> RunStats:
 
 
 def overlapping(events: list[Event], seed: int) -> list[Event]:
-    """The run `events` with spans that overlap at random, like spans of several threads. In round 3
-    one drafter has another prefill."""
+    """Spans overlap at random. In round 3 one drafter has another prefill."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:
@@ -101,7 +100,7 @@ def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
-    """Overlap and saved time together may exceed the time of the run."""
+    """Overlap and saved time together may exceed the run's time."""
     across = Mechanisms(pipeline="across")
     events = overlapping(synthetic_run(12, seed=seed, mechanisms=across), seed)
     with_savings = [
@@ -140,7 +139,7 @@ def test_the_scoreboard_counts_each_drafters_nodes(
 ) -> None:
     events = synthetic_run(40, seed=2, mechanisms=mechanisms)
     keep(store, events)
-    # In a fused draft, tokens of other ranks than 0 were only fed to the drafter.
+    # In a fused draft, tokens of other ranks than 0 were only fed.
     drafted_ranks = (0,) if mechanisms else range(100)
     drafted, rounds, nodes, accepted, alone, busy = (Counter[str]() for _ in range(6))
     tree: Combined | None = None
@@ -178,8 +177,7 @@ def test_the_scoreboard_counts_each_drafters_nodes(
 
 
 def test_two_proposals_of_one_drafter_count_as_one_node(store: RunStore, keep: Any) -> None:
-    """This happens when `sampled_iid` draws a token twice. If the node is accepted, it counts as a
-    node of this drafter alone."""
+    """`sampled_iid` may draw a token twice. An accepted node is a node of this drafter alone."""
     events: list[Event] = list(synthetic_run(1, drafters=("ssm-code",)))
     tree = events[2]
     twice = tuple(proposals * 2 for proposals in tree.proposals)

@@ -1,4 +1,4 @@
-"""Helpers that lock the log's file, and that check that `record` does not wait."""
+"""Locks of the log's file, and checks that `record` does not wait."""
 
 import sqlite3
 import time
@@ -14,7 +14,6 @@ QUICK_S = 0.5  # enough on a busy machine; a wait for the disk takes a second or
 
 @contextmanager
 def hold_write_lock(path: Path) -> Iterator[None]:
-    """Holds the file's write lock, as another program may."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield

@@ -1,5 +1,4 @@
-"""SYNTHETIC runs: the engine's own event streams over tables instead of models, with invented texts
-and times. Each run says that it is synthetic."""
+"""SYNTHETIC runs: the engine's own event streams over tables, with invented texts and times."""
 
 from tests.synthetic.run import DRAFTERS, ENDINGS, SyntheticFailure, synthetic_run
 from tests.synthetic.text import HOSTILE_TEXTS

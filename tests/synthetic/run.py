@@ -1,7 +1,7 @@
-"""SYNTHETIC runs: the events that the engine emits with tables as models, at invented times.
+"""SYNTHETIC runs: the engine's events with tables as models, at invented times.
 
-Every run says that it is synthetic: its prompt begins with SYNTHETIC, its LLM is named
-synthetic-llm, and its warnings name this package. The same arguments give the same events.
+A run's prompt begins with SYNTHETIC, its LLM is named synthetic-llm, and its warnings name this
+package. The same arguments give the same events.
 """
 
 import itertools
@@ -66,7 +66,7 @@ def synthetic_run(
     mechanisms: Mechanisms | None = None,
     stop: tuple[str, ...] = (),
 ) -> list[Event]:
-    """The events of one SYNTHETIC run of `rounds` rounds, or fewer if a `stop` string ends it.
+    """The events of `rounds` rounds, or fewer if a `stop` string ends the run.
 
     `end` is one of ENDINGS: `cut` has no last event, as after a crash. `hostile` puts markup,
     template syntax, control and bidi characters and very long tokens into every kind of text. A
@@ -103,8 +103,8 @@ def plain_twin(
 ) -> list[Event]:
     """A run of plain decoding that writes a SYNTHETIC run's tokens, one per round.
 
-    Token number `change` is another token. `margin`: the logarithm of the ratio between the
-    probabilities of each token and of the second most probable token.
+    Token number `change` is another token. `margin`: the logarithm of a token's probability over
+    the second most probable token's.
     """
     started = events[0]
     size, first = started.models[0].vocab_size, len(started.prompt_token_ids)
@@ -135,9 +135,8 @@ def plain_twin(
 
 
 class Tape:
-    """The events of one request, decoded only as far as they are read. `policy` replaces the
-    request's length policy. `loses`: the round in which the last SSM fails, and the error's
-    message."""
+    """The events of one request, decoded on demand. `policy` replaces the request's length policy.
+    `loses`: the round in which the last SSM fails, and the error's message."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class Tape:
         self._lock = threading.Lock()
 
     def events(self, rounds: int) -> list[Event]:
-        """RunStarted and the events of `rounds` rounds, or of fewer rounds if the text ends."""
+        """RunStarted and `rounds` rounds, or fewer if the text ends."""
         expected = 1 + 4 * rounds
         with self._lock:
             missing = max(0, expected - len(self._events))
@@ -183,7 +182,7 @@ class Tape:
 def _tape(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Tape:
-    """One tape for any number of rounds: a short run is the beginning of a longer one."""
+    """One tape for any number of rounds: a short run begins a longer one."""
     language = Language(seed, hostile)
     models = _models(hostile, language.llm, {n: language.ssm(i) for i, n in enumerate(drafters)})
     request = _request(seed, drafters, hostile, uses, stop)
@@ -193,11 +192,8 @@ def _tape(
 
 
 class ScriptedLength:
-    """A LengthPolicy that makes every seventh round plain.
-
-    If the policy `kind` chooses lengths itself, choices have invented estimates, since real
-    estimates depend on the clock.
-    """
+    """Makes every seventh round plain. If the policy `kind` chooses lengths itself, choices have
+    invented estimates: real estimates depend on the clock."""
 
     def __init__(self, length: int, kind: str) -> None:
         self._length, self._has_estimates = length, not length_policy(kind).set_by_user
@@ -217,7 +213,7 @@ class ScriptedLength:
 
 
 def _estimates(number: int) -> tuple[Estimate, ...]:
-    """Estimates of drafting 0 to 8 steps. The best number of steps changes from round to round."""
+    """For 0 to 8 steps of drafting. The best number of steps changes from round to round."""
     best = 3 + number % 3
     return tuple(
         Estimate(s, 3 * s, 1 + 2.5 * (1 - 0.6**s), 6 + 0.5 * s + 0.3 * abs(s - best))
@@ -226,7 +222,7 @@ def _estimates(number: int) -> tuple[Estimate, ...]:
 
 
 class FailingModel(TableModel):
-    """A table whose passes fail if `failure`, the error's message, is set."""
+    """Passes fail if `failure`, the error's message, is set."""
 
     failure = ""
 
@@ -237,7 +233,7 @@ class FailingModel(TableModel):
 
 
 def model_infos(drafters: Sequence[str] = DRAFTERS, hostile: bool = False) -> tuple[ModelInfo, ...]:
-    """ModelInfos of an invented LLM, then of an invented SSM for each of `drafters`."""
+    """An invented LLM, then an invented SSM for each of `drafters`."""
     shared = ("None", len(vocabulary(hostile)), CONTEXT, "float32", "cpu")
     ssms = (ModelInfo(name, "ssm", 1_000, *shared) for name in drafters)
     return ModelInfo("synthetic-llm", "llm", 31_000, *shared), *ssms
@@ -245,7 +241,6 @@ def model_infos(drafters: Sequence[str] = DRAFTERS, hostile: bool = False) -> tu
 
 def _models(hostile: bool, llm: Logits, ssms: Mapping[str, Logits]) -> LoadedModels:
     large, *small = model_infos(tuple(ssms), hostile)
-    # Prompt lookup needs no model.
     tables = {one.name: FailingModel(one, ssms[one.name]) for one in small if one.name != NGRAM}
     return LoadedModels(TableModel(large, llm), {**tables}, tokenizer(hostile), (0,))
 
@@ -264,8 +259,7 @@ def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConf
 def _request(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Request:
-    """A request with a token limit that no run reaches. It is not pipelined, since `on_a_clock`
-    adds invented pipelining."""
+    """No run reaches the token limit. Not pipelined: `on_a_clock` adds invented pipelining."""
     prompt = (
         f"SYNTHETIC prompt {seed}: Once upon a time — a fox" + " ".join(HOSTILE_TEXTS) * hostile
     )
@@ -274,8 +268,7 @@ def _request(
 
 
 def _label(event: Event, seed: int, pipeline: str, limit: int) -> RunStarted:
-    """RunStarted with this pipeline and token limit, an invented date and versions, and a warning
-    that the run is synthetic."""
+    """RunStarted with a warning, an invented date and invented versions."""
     config, asked = (_claim(plain, pipeline, limit) for plain in (event.config, event.asked))
     asked["sampling"]["seed"] = None
     return replace(
@@ -303,8 +296,7 @@ def _hostile_text(hostile: bool) -> str:
 def _end_event(
     events: Sequence[Event], hostile: bool, end: str, failure: str = ""
 ) -> Iterator[Event]:
-    """Yields the last event, with the statistics of `events` and the text that is still held back.
-    Yields nothing for `cut`."""
+    """The last event, with the statistics of `events` and the rest of the text; none for `cut`."""
     started = events[0]
     text, fold = Detokenizer(tokenizer(hostile), started.prompt_token_ids), StatsFold()
     for event in events:

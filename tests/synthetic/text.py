@@ -1,7 +1,7 @@
-"""The vocabulary of SYNTHETIC runs, its tokenizer, and the logits of the LLM and of SSMs.
+"""The vocabulary of SYNTHETIC runs, its tokenizer, and logits.
 
-Tokens are words, pieces of characters above ASCII and, with `hostile`, hostile texts; every other
-text is spelt in bytes. The next token depends on the seed, the position and the last token.
+Tokens are words, pieces of characters above ASCII and, with `hostile`, hostile texts; other text is
+spelt in bytes. The next token depends on the seed, the position and the last token.
 """
 
 from collections.abc import Callable
@@ -50,8 +50,7 @@ SSM_SCORES = (7.5, 6.5, 5.8, 5.0)
 
 @cache
 def vocabulary(hostile: bool) -> tuple[bytes, ...]:
-    """The bytes of each token id. Each of CHARACTERS is two tokens, which alone are not valid
-    UTF-8."""
+    """Bytes by token id. CHARACTERS take two tokens, which alone are not valid UTF-8."""
     prompt = (f" {word}" for word in PROMPT.split())  # no generated text has them
     words = [END, START, *map(str.encode, (*WORDS, *prompt))]
     for character in CHARACTERS:
@@ -62,7 +61,7 @@ def vocabulary(hostile: bool) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((*words, *single_bytes)))
 
 
-# Maps the first token of each of CHARACTERS to its second token, which always follows.
+# From the first to the second token of CHARACTERS.
 TRAILS = MappingProxyType(
     {
         vocabulary(False).index(encoded[:1]): vocabulary(False).index(encoded[1:])
@@ -73,7 +72,6 @@ TRAILS = MappingProxyType(
 
 @cache
 def tokenizer(hostile: bool) -> Any:
-    """Spells any text in this vocabulary, in as few tokens as it can."""
     scores = [
         ("".join(map(_letter, token)), -1.0 if len(token) > 1 else -2.0)
         for token in vocabulary(hostile)
@@ -86,15 +84,14 @@ def tokenizer(hostile: bool) -> Any:
 
 
 def _letter(byte: int) -> str:
-    """The character that stands for a byte in byte-level tokenizers: the byte's own character if it
-    is printable."""
+    """A byte in byte-level tokenizers: its own character if printable."""
     hidden = [*range(33), *range(127, 161), 173]
     return chr(256 + hidden.index(byte)) if byte in hidden else chr(byte)
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """Chooses, by seed, the tokens that are likely after a context."""
+    """Chooses the likely tokens after a context, by seed."""
 
     seed: int
     hostile: bool
@@ -104,8 +101,8 @@ class Language:
         return _likeliest(self.seed, self.hostile, len(context), context[-1])
 
     def guesses(self, number: int, context: Context) -> tuple[int, ...]:
-        """The tokens of `likeliest`, in the order of SSM number `number`. All SSMs have the same
-        tokens, so that they often agree on a wrong token."""
+        """The tokens of `likeliest`, in the order of SSM number `number`. SSMs often agree on a
+        wrong token."""
         own, *rivals = self.likeliest(context)
         draw = hash((self.seed, number, len(context), context[-1]))
         if draw % 100 < SKILLS[number % len(SKILLS)]:
@@ -116,11 +113,11 @@ class Language:
         return tuple(wrong)
 
     def llm(self, context: Context) -> torch.Tensor:
-        """The LLM's logits (V,) after a context."""
+        """Logits (V,) after a context."""
         return self._row(self.likeliest(context), LLM_SCORES, context)
 
     def ssm(self, number: int) -> Callable[[Context], torch.Tensor]:
-        """The function from a context to the logits of SSM number `number`."""
+        """From a context to the logits of SSM number `number`."""
         return lambda context: self._row(self.guesses(number, context), SSM_SCORES, context)
 
     def _row(

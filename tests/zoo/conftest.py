@@ -1,5 +1,4 @@
-"""Fixtures: a small prepared folder, training runs on it, and a tiny chat LLM. The tests of this
-folder are marked as nightly."""
+"""Fixtures: a small prepared folder, training runs on it, and a tiny chat LLM."""
 
 import io
 import shutil
@@ -31,16 +30,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While SSMs are trained, they are measured on two prompts of each domain, with 18 tokens each,
-    the fewest that are allowed."""
+    """Fewer measurements of SSMs during their training; 18 tokens are the fewest that are
+    allowed."""
     monkeypatch.setattr("zoo.distil._PROMPTS", 2)
     monkeypatch.setattr("zoo.distil._MEASURED_TOKENS", 18)
 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that `prepare` wrote from Python's standard library. Tests must not change the
-    folder."""
+    """A folder that `prepare` wrote from Python's standard library. Tests must not change it."""
     out = tmp_path_factory.mktemp("prepared")
     prepare(SMALL, Inputs(), out)
     return out
@@ -48,15 +46,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(prepared: Path, tmp_path: Path) -> TokenStore:
-    """The prepared tokens in a copy of the folder, in which a test may train."""
+    """A copy, in which a test may train."""
     return open_tokens(shutil.copytree(prepared, tmp_path / "family"))
 
 
 @pytest.fixture
 def ticking_run(store: TokenStore) -> Callable[..., TrainingRun]:
-    """Makes a training run of `preset` with `num_steps` steps of the first model.
-
-    The steps of another model are in proportion to its budget share.
+    """Makes a training run of `preset` with `num_steps` steps of the first model. Other models'
+    steps are in proportion to their budget shares.
     """
 
     def make(preset: Preset, num_steps: int, **changes: object) -> TrainingRun:
@@ -70,5 +67,5 @@ def ticking_run(store: TokenStore) -> Callable[..., TrainingRun]:
 
 @pytest.fixture
 def models(tmp_path: Path) -> LoadedModels:
-    """The tiny chat LLM of `llm_folder`, without SSMs."""
+    """The tiny chat LLM, without SSMs."""
     return load_models(str(llm_folder(tmp_path / "llm")), [], "float32", "cpu")

@@ -1,7 +1,6 @@
 """Commands of the zoo in a process that is killed by SIGKILL.
 
-The processes are forked from a process that has already imported the zoo, so that a start takes
-less CPU time. tests/zoo/test_cli.py starts a command as users do.
+The processes are forked from a process that has imported the zoo: a start takes less CPU time.
 """
 
 import multiprocessing
@@ -20,14 +19,14 @@ PRELOADED = ["tests.core.models.rank_imports", "zoo.__main__"]
 
 
 def kill_before(name: str, *arguments: object) -> None:
-    """Runs a command and kills it before it renames a written file or folder to a path that matches
-    the pattern `name`."""
+    """Kills a command before it renames a file or folder to a path that matches the pattern
+    `name`."""
     with _running(name, *arguments) as process:
         process.join(120)
 
 
 def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
-    """Runs a command and kills it once `ready()` is true. Fails if the command ends before that."""
+    """Kills a command once `ready()` is true. Fails if the command ends before that."""
     with _running("", *arguments) as process:
         deadline = time.monotonic() + 120
         while not ready() and process.is_alive() and time.monotonic() < deadline:
@@ -39,8 +38,7 @@ def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
 
 @contextmanager
 def _running(pattern: str, *arguments: object) -> Iterator[ForkServerProcess]:
-    """A process that runs a command (see `_run`). The block must wait until SIGKILL has ended
-    it."""
+    """Runs a command (see `_run`). The block must wait for the end by SIGKILL."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     with TemporaryDirectory() as folder:
@@ -58,7 +56,7 @@ def _running(pattern: str, *arguments: object) -> Iterator[ForkServerProcess]:
 
 def _run(pattern: str, arguments: list[str], output: Path) -> None:
     """Runs a command in this forked process, which kills itself before it renames a file or folder
-    to a path that matches `pattern`, unless the pattern is empty."""
+    to a path that matches `pattern`. An empty pattern kills nothing."""
     for stream in (1, 2):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     import torch

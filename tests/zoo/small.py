@@ -1,5 +1,4 @@
-"""A preset that is prepared in a second, its models and trainers, and a clock that advances by one
-second per reading."""
+"""A preset that is prepared in a second, its models and trainers, and a clock."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,19 +13,19 @@ SMALL: Preset = replace(PRESETS["smoke"], own_corpus_bytes=200_000, tokenizer_by
 
 
 def new_trainer(recipe: ModelRecipe, store: TokenStore) -> Trainer:
-    """A trainer of a new model, before its first step."""
+    """Before its first step."""
     model = initial_model(recipe, SMALL, store, 0)
     order = DataOrder(store.train, recipe.mixture, 0)
     return Trainer.of(recipe, SMALL.schedule, model, order)
 
 
 class Killed(BaseException):
-    """Simulates that this process is killed: `except Exception` does not catch it."""
+    """Simulates the end of the process: `except Exception` does not catch it."""
 
 
 def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> Path:
-    """Saves a new model of `SMALL.models[which]` and the prepared tokenizer in a folder
-    `given/NAME` within the store's folder, and returns that folder."""
+    """Saves a new model of `SMALL.models[which]` with the prepared tokenizer in the store's
+    folder."""
     folder = store.folder / "given" / name
     new_model(SMALL.models[which], SMALL, store.manifest.vocab_size, seed).save_pretrained(folder)
     for file in store.tokenizer_folder.iterdir():
@@ -35,8 +34,8 @@ def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> 
 
 
 class TickingClock:
-    """A clock that advances by one second per reading. Training reads it once per step, so a budget
-    of N seconds is N steps."""
+    """Advances by one second per reading. Training reads the clock once per step: N seconds are N
+    steps."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,5 +1,5 @@
 """The bundled models load with stock transformers and share one tokenizer. In its domain an SSM
-predicts better than the other SSMs, and the LLM predicts better than every SSM.
+predicts better than the other SSMs, and the LLM better than every SSM.
 """
 
 import json
@@ -20,13 +20,13 @@ from zoo.tokenizer import first_differing_id, open_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
 PARAMETERS = {"llm": 13_902_080} | dict.fromkeys(SSMS, 926_336)
-# Bounds in bytes: all files but SmolLM2's; one file; SmolLM2's SSMs; the embedding that they share.
+# In bytes: all files but SmolLM2's; one file; SmolLM2's SSMs; their shared embedding.
 LARGEST_FAMILY, LARGEST_FILE, SMOLLM2, EMBEDDING = 48_000_000, 12_000_000, 100_000_000, 26_000_000
 
 
 @cache
 def model(name: str) -> Any:
-    """The bundled model of that name, in float32."""
+    """In float32."""
     return AutoModelForCausalLM.from_pretrained(BUNDLED / name, dtype=torch.float32)
 
 
@@ -48,7 +48,7 @@ def test_the_family_is_small_enough_to_be_cloned() -> None:
 
 @pytest.mark.parametrize("name", ["ssm-chat", "ssm-code", "ssm-facts", "ssm-text"])
 def test_ssms_of_smollm2_load_with_stock_transformers(name: str) -> None:
-    """The SSMs share one embedding file, which the weight index of each SSM names."""
+    """The SSMs share one embedding file."""
     folder = BUNDLED / "smollm2" / name
     stored = AutoModelForCausalLM.from_pretrained(folder)
     assert stored.dtype == torch.bfloat16 and stored.num_parameters() == 15_796_480
@@ -91,8 +91,7 @@ def test_generate_writes_from_a_prompt(name: str) -> None:
 
 
 def prompts_of(domain: str) -> list[str]:
-    """The development prompts of a domain. Domain `docs` has none, so the first 4000 characters of
-    the guide are used."""
+    """Domain `docs` has no prompts: the first 4000 characters of the guide are used."""
     if domain == "docs":
         return [(ROOT / "docs" / "guide.md").read_text(encoding="utf-8")[:4000]]
     lines = (ROOT / "bench" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
@@ -100,7 +99,7 @@ def prompts_of(domain: str) -> list[str]:
 
 
 def loss_on(name: str, domain: str) -> float:
-    """The model's mean loss in nats per token over the texts of one domain."""
+    """Mean loss in nats per token."""
     tokenizer = open_tokenizer(BUNDLED / name)
     nats, num_tokens = 0.0, 0
     for text in prompts_of(domain):

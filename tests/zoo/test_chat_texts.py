@@ -1,5 +1,5 @@
-"""A chat LLM's own questions and answers, written in batches. Greedy texts equal the texts that
-transformers' `generate` writes."""
+"""A chat LLM's own questions and answers, in batches. Greedy texts equal transformers'
+`generate`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ def module_of(models: LoadedModels, tmp_path: Path) -> Any:
 def test_a_batch_is_written_as_transformers_writes_each_text(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefill: int
 ) -> None:
-    """The texts are greedy, have prompts of different lengths, and need more KV slots than are
-    allocated first. A text ends where the model writes the end token."""
+    """Prompts have different lengths, and more KV slots are needed than are allocated first."""
     monkeypatch.setattr(batch_generation, "PREFILL_TEXTS", prefill)
     texts = BatchGenerator(models).generate(PROMPTS, [0.0] * 3, BatchLimits(80))
     module, expected = module_of(models, tmp_path), []
@@ -119,8 +118,7 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
 
 
 def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
-    """The LLM continues the beginning of a user turn in the template. A turn is kept only if it
-    ends and has at least four characters."""
+    """A user turn is kept only if it ends and has at least four characters."""
     turns = BatchGenerator(models).generate(
         [[1]] * 40, [1.0] * 40, BatchLimits(12, ENDED_QUESTIONS)
     )
@@ -134,8 +132,8 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
 def test_half_of_the_questions_are_the_llms_own(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a batch are the LLM's questions, except questions that are too long. The other half
-    are the given questions, repeated. All questions are put into the template."""
+    """The LLM's questions without questions that are too long, then the given questions,
+    repeated."""
     llm_questions = ["w20"] * 4 + ["w20 " * 6]
     monkeypatch.setattr(Questions, "own_questions", lambda *_: list(llm_questions))
     batches_of_questions = questions(models)

@@ -22,17 +22,17 @@ others = ("gradio", "plotly", "sqlite_utils", "ui", "storage", "bench")
 sys.modules.update(dict.fromkeys(others))
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""`python -m zoo` in a process that cannot import page, store, benchmarks or their packages."""
+"""The process cannot import page, store, benchmarks or their packages."""
 
 
 def zoo(*arguments: object) -> int:
-    """Runs a command in this process; returns its exit status."""
+    """Returns the exit status."""
     return command.main([str(each) for each in arguments])
 
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A family of preset `smoke`, made by the commands `prepare` and `train`."""
+    """Made by the commands `prepare` and `train`."""
     out = tmp_path_factory.mktemp("smoke") / "family"
     assert zoo("prepare", "--preset", "smoke", "--out", out) == 0
     assert zoo("train", "--preset", "smoke", "--out", out, "--minutes", "0.1") == 0
@@ -43,8 +43,7 @@ def test_smoke_needs_no_corpora_and_its_loss_falls(family: Path) -> None:
     written = json.loads((family / "training.json").read_text("utf-8"))
     for name, trained in written["models"].items():
         assert trained["num_steps"] > 0, name
-        # A uniform distribution over 512 tokens has a loss of 6.2 nats; 5.7 is reached even on a
-        # busy machine.
+        # A uniform distribution over 512 tokens has a loss of 6.2 nats.
         assert trained["held_out"]["code"]["loss"] < 5.7, name
 
 
@@ -76,7 +75,7 @@ def test_evaluate_reports_models_of_one_name_by_path(family: Path) -> None:
 
 
 def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path: Path) -> None:
-    """The training needs neither page nor store."""
+    """Needs neither page nor store."""
     out = tmp_path / "killed"
     out.mkdir()
     for name in ("manifest.json", "tokens", "tokenizer"):
@@ -94,7 +93,7 @@ def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path:
         assert training.wait() == -signal.SIGKILL
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
-    # Minutes of which the killed model's share is half a second more than it has spent.
+    # The killed model's share is half a second more than it has spent.
     share = PRESETS["smoke"].models[0].budget_share
     assert zoo(*arguments, (killed["spent"] + 0.5) / 60 / share) == 0
     resumed = torch.load(checkpoint, weights_only=True)

@@ -21,7 +21,7 @@ PROMPT = "Once there was a line of a prompt that is certainly longer than sixty 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """A tree of Python files, some of them tests. Its folder lies in a folder called `tests`."""
+    """Its folder lies in a folder called `tests`."""
     root = tmp_path / "tests" / "lib"
     for name in (
         "one.py", "package/two.py", "package/test_three.py", "testing/eight.py", "note.txt",
@@ -34,7 +34,7 @@ def library(tmp_path: Path) -> Path:
 
 
 def corpora(folder: Path, **files: str) -> Path:
-    """Writes a folder of corpora; the argument `stories__a="..."` is the text of stories/a.txt."""
+    """The argument `stories__a="..."` is the text of stories/a.txt."""
     for name, text in files.items():
         path = folder / f"{name.replace('__', '/')}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ VOCABULARY, LENGTH = 12, 8
 
 
 class Cyclic(torch.nn.Module):
-    """The token after t is t + 1 with probability 3/4 and t + 2 with probability 1/4."""
+    """After t comes t + 1 with probability 3/4, t + 2 with probability 1/4."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def test_the_llms_probable_tokens_are_counted(tmp_path: Path) -> None:
     (row,) = rows[(rows[:, 15] == 1) & (rows[:, 0] == 5)]
     weights = {int(i): int(w) >> 2 for i, w in zip(row[:7], row[7:14], strict=True) if w}
     assert set(weights) == {5, 6}
-    # bfloat16 may move a probability by a hundredth.
+    # Probabilities of bfloat16 differ by a hundredth.
     assert weights[5] / (weights[5] + weights[6]) == pytest.approx(0.75, abs=0.02)
     assert (weights[5] + weights[6]) % ONCE <= 2 or (weights[5] + weights[6]) % ONCE >= ONCE - 2
 

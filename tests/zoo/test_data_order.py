@@ -6,7 +6,7 @@ import pytest
 from core.errors import ConfigError
 from zoo.data_order import DataOrder
 
-# Tokens are numbered, so that the first token of a window identifies the window.
+# The first token of a window identifies the window.
 TOKENS = {"a": np.arange(1003, dtype=np.uint16), "b": np.arange(2000, 2500, dtype=np.uint16)}
 
 

@@ -1,4 +1,4 @@
-"""Training of SSMs: an SSM learns its LLM's distribution, or a pool of SSMs learns to cover it."""
+"""Training of SSMs: an SSM learns its LLM's distribution, or a pool learns to cover it."""
 
 import io
 import json
@@ -47,8 +47,7 @@ NAMES = ("llm", "ssm-code", "ssm-docs")
 
 @pytest.fixture(scope="module")
 def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared folder with an LLM, texts of that LLM, and two SSMs. Tests use copies of the
-    folder."""
+    """A prepared folder with an LLM, its texts, and two SSMs. Tests use copies."""
     folder = shutil.copytree(prepared, tmp_path_factory.mktemp("taught") / "family")
     store = open_tokens(folder)
     llm, *_ = (saved_model(store, which, which, name) for which, name in enumerate(NAMES))
@@ -61,8 +60,7 @@ def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
-    """A copy of `taught`: its tokens, its LLM's folder, and the folders of its two SSMs. Training
-    starts from these SSMs."""
+    """A copy of `taught`: its tokens, its LLM's folder, and the folders of its SSMs."""
     store = open_tokens(shutil.copytree(taught, tmp_path / "family"))
     llm, *ssms = (store.folder / "given" / name for name in NAMES)
     return store, llm, ssms
@@ -70,8 +68,7 @@ def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
 
 @pytest.fixture
 def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
-    """Makes the family's students, and a Teaching with time for `num_steps` steps of each
-    student."""
+    """The family's students, and a Teaching with time for `num_steps` steps of each student."""
 
     def make(num_steps: int, **changes: Any) -> tuple[list[Student], Teaching]:
         store, llm, ssms = family
@@ -87,7 +84,7 @@ def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
 
 
 class HalfNegated(torch.nn.Module):
-    """Returns a model's logits for the first text, and negated logits for the other texts."""
+    """Negated logits, except for the first text."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -152,7 +149,7 @@ def test_positions_that_an_earlier_ssm_predicts_have_little_weight(store: TokenS
     assert 0.4 < weights.mean() < 0.7 and abs(expected - each.mean()) > 5e-5
     loss = Distillation(teacher, (other,))
     assert loss(model, windows).mean.item() == pytest.approx(expected.item(), rel=1e-5)
-    # If an earlier SSM predicts every position, all weights are equal.
+    # An earlier SSM that predicts every position makes all weights equal.
     equal_weights = Distillation(teacher, (teacher,))(model, windows).mean.item()
     assert equal_weights == pytest.approx(each.mean().item(), rel=1e-5)
 
@@ -263,8 +260,6 @@ def test_an_interrupted_measurement_of_the_curve_is_repeated(teach: Callable[...
 
 
 def test_stored_results_of_finished_ssms_are_not_computed_again(teach: Callable[..., Any]) -> None:
-    """So a kill while the last SSM is trained loses no more than a kill while the first is
-    trained."""
     result, teaching = teach(3)
     pool = [(one.recipe, one.start) for one in result]
     with pytest.MonkeyPatch.context() as patched:
@@ -287,7 +282,7 @@ def test_stored_results_of_finished_ssms_are_not_computed_again(teach: Callable[
 def test_distilling_from_cached_distributions_increases_the_overlap(
     teach: Callable[..., Any],
 ) -> None:
-    """All training windows have the length of the windows whose distributions are cached."""
+    """Training windows have the length of the cached windows."""
     (student, _), teaching = teach(60)
     teaching = replace(teaching, remembered=480, corpus_tokens=20_000)
     schedule, usual = teaching.of_one_length().preset.schedule, teaching.run.preset.schedule
@@ -345,7 +340,7 @@ def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
     saved = [weights_id(kept / recipe.name) for recipe, _ in pool]
     starts = [weights_id(folder) for _, folder in pool]
     assert saved[0] != starts[0] and saved[1:] == starts[1:], "the complete pool is saved"
-    # A checkpoint is identified by the weights of the earlier SSMs, not by their names.
+    # The weights of the earlier SSMs identify a checkpoint, not their names.
     assert [one.further["behind"] for one in tuned] == [[], saved[:1]]
 
 
@@ -411,8 +406,7 @@ def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[s
 
 @pytest.mark.parametrize(("way", "run"), [("distil", "distilled"), ("boost", "boosted")])
 def test_killed_tuning_continues_from_its_checkpoint(way: str, run: str, family: Any) -> None:
-    """The killed run trains the first SSM, either alone (`distil`) or as the first of a pool
-    (`boost`)."""
+    """The killed run trains the first SSM, alone (`distil`) or of a pool (`boost`)."""
     store, llm, ssms = family
     tuned = ssms if way == "boost" else ssms[:1]
     arguments = [way, "--out", str(store.folder), "--llm", str(llm)]

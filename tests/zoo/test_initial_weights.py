@@ -1,4 +1,4 @@
-"""A model begins with random weights or with a folder's weights. Added layers keep the logits."""
+"""Random weights or a folder's weights. Added layers keep the logits."""
 
 import shutil
 from collections.abc import Callable
@@ -34,7 +34,7 @@ IDS = torch.randint(512, (2, 40), generator=torch.Generator().manual_seed(0))
 
 
 def fresh() -> Any:
-    """A model of two layers with large random matrices, so that every layer changes the logits."""
+    """Two layers with large random matrices: every layer changes the logits."""
     model = new_model(LLM, SMALL, 512, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -70,7 +70,7 @@ def test_a_new_layer_with_an_output_changes_the_logits() -> None:
 
 
 def test_a_deeper_models_logits_are_the_same_token_by_token() -> None:
-    """The deeper model's KV cache has an entry for each layer."""
+    """The KV cache has an entry for each layer."""
     model = fresh()
     deep = deepen(model, 5).eval()
     at_once, parts = logits(deep), []
@@ -116,8 +116,7 @@ def test_training_starts_from_a_folder(ticking_run: MakeRun) -> None:
     shutil.rmtree(run.store.folder / "runs")
     deep = train_family(run, {"llm": InitialWeights(moved)})["llm"]
     assert len(open_model(folder).model.layers) == 5
-    # The deep model has made one step, at the lowest learning rate, from the shallow model's
-    # weights.
+    # One step from the shallow model's weights.
     assert deep.held_out["code"].loss == pytest.approx(trained.held_out["code"].loss, abs=0.1)
     again = ticking_run(replace(SMALL, models=(DEEP,)), 2, store=run.store)
     with pytest.raises(ConfigError, match="a checkpoint of the same start"):

@@ -21,7 +21,7 @@ WINDOWS = torch.randint(0, 64, (5, 17), generator=torch.Generator().manual_seed(
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part has at most 40 positions, and so at most two windows of 17."""
+    """At most 40 positions: two windows of 17."""
     monkeypatch.setattr("zoo.parallel_gradients.POSITIONS_PER_PART", 40)
 
 
@@ -30,8 +30,8 @@ def fresh(seed: int) -> nn.Module:
 
 
 def lighter_last_window(model: nn.Module, windows: Tensor) -> Total:
-    """Makes parts of equal size differ in weight. The cost and weight of a part with the last
-    window are scaled down, to a tenth if the part has no other window."""
+    """Makes parts of equal size differ in weight. A part with the last window is scaled down, to a
+    tenth if the part has no other window."""
     total = next_token(model, windows)
     is_last = (windows == WINDOWS[-1]).all(-1)
     scale = 1.0 - 0.9 * is_last.float().mean()
@@ -41,7 +41,7 @@ def lighter_last_window(model: nn.Module, windows: Tensor) -> Total:
 def loss_and_gradients(
     workers: int, loss: Loss = next_token, *, in_parts: bool = True
 ) -> tuple[float, list[Tensor]]:
-    """The loss and the gradients of the model `fresh(0)` on the batch WINDOWS."""
+    """Of the model `fresh(0)` on the batch WINDOWS."""
     model = fresh(0)
     parallel = ParallelGradients(workers, in_parts=in_parts)
     mean = parallel.set_gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))
@@ -58,7 +58,7 @@ def loss_and_gradients(
 )
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_gradients_of_parts_add_up_to_those_of_the_batch(workers: int, loss: Loss) -> None:
-    """The parts of five windows differ in size and in the weight of their positions."""
+    """Parts differ in size and in the weight of their positions."""
     expected_loss, expected = loss_and_gradients(1, loss, in_parts=False)
     loss_in_parts, gradients = loss_and_gradients(workers, loss)
     assert loss_in_parts == pytest.approx(expected_loss, rel=1e-5)
@@ -68,7 +68,7 @@ def test_gradients_of_parts_add_up_to_those_of_the_batch(workers: int, loss: Los
 
 def test_a_part_counts_by_the_weight_of_its_positions() -> None:
     costs = [lighter_last_window(fresh(0), part) for part in WINDOWS.tensor_split(4)]
-    # 85 positions need three parts of at most 40, so each of the two workers has two parts.
+    # 85 positions need three parts of at most 40: each worker has two parts.
     expected = sum(c.cost.item() for c in costs) / sum(c.weight.item() for c in costs)
     assert loss_and_gradients(2, lighter_last_window)[0] == pytest.approx(expected, rel=1e-5)
     assert abs(expected - sum(c.mean.item() for c in costs) / 4) > 1e-4

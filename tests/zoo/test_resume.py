@@ -34,19 +34,17 @@ LLM, SSM = ROOT / "bundled" / "llm", ROOT / "bundled" / "ssm-dialogue"
 
 
 def zoo(*arguments: object) -> None:
-    """Runs a command in this process, without a kill."""
     assert command.main([str(each) for each in arguments]) == 0
 
 
 def files(folder: Path) -> dict[str, str]:
-    """The SHA-256 hash of every file under a folder; the key is the file's path within the
-    folder."""
+    """SHA-256 by the file's path within the folder."""
     results = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): sha256_of(path) for path in results}
 
 
 def write_times(folder: Path, pattern: str) -> dict[Path, int]:
-    """When each file of the folder that matches `pattern` was last written, in ns."""
+    """In ns."""
     return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
 
 
@@ -56,12 +54,12 @@ def read(path: Path) -> Any:
 
 @pytest.fixture
 def model(store: TokenStore) -> Path:
-    """The folder of a new model, within the store's folder."""
+    """The folder is within the store's folder."""
     return saved_model(store, 0, seed=1)
 
 
 def record_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
-    """A list that gets the arguments of each later call of `module.name`."""
+    """The list gets the arguments of each later call of `module.name`."""
     plain: Callable[..., Any] = getattr(module, name)
     calls: list[object] = []
 
@@ -75,7 +73,7 @@ def record_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> lis
 
 @pytest.fixture(scope="module")
 def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that an uninterrupted `prepare` writes."""
+    """Written by an uninterrupted `prepare`."""
     out = tmp_path_factory.mktemp("uninterrupted")
     zoo("prepare", "--preset", "smoke", "--out", out)
     return out
@@ -83,7 +81,7 @@ def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seeded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `prepare` writes with another seed. Tests use copies of it."""
+    """Written by `prepare` with another seed. Tests use copies."""
     out = tmp_path_factory.mktemp("seeded")
     zoo("prepare", "--preset", "smoke", "--out", out, "--seed", 1)
     return out
@@ -156,7 +154,7 @@ def test_an_incomplete_folder_that_a_kill_left_is_no_model(model: Path, store: T
 def test_a_replaced_folder_is_renamed_before_its_files_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So no incomplete folder is left if the process is killed while the files are removed."""
+    """No incomplete folder is left if the process is killed while files are removed."""
 
     def write(folder: Path) -> None:
         (folder / "a").write_text("1")

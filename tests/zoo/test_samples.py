@@ -1,4 +1,4 @@
-"""Samples continue prompts of each domain; code is parsed as far as it is complete."""
+"""Samples continue prompts of each domain; code is parsed up to its last complete part."""
 
 import json
 from pathlib import Path

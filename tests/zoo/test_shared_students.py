@@ -33,8 +33,7 @@ from zoo.shared_students import (
 
 
 def random_tokens(count: int = 64, kinds: int = 2, seed: int = 0) -> TrainingTokens:
-    """`count` random tokens in two texts, with `kinds` kinds in turn. Every third token has no
-    target."""
+    """Two texts, with `kinds` kinds in turn. Every third token has no target."""
     noise = torch.Generator().manual_seed(seed)
     top_probs = torch.rand(count, TOP, generator=noise).sort(-1, descending=True).values
     top_probs = (top_probs / top_probs.sum(-1, keepdim=True)).half()
@@ -50,8 +49,7 @@ def random_tokens(count: int = 64, kinds: int = 2, seed: int = 0) -> TrainingTok
 
 
 def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loss is computed in chunks, some targets are outside the head's vocabulary, and the
-    gradient is scaled."""
+    """Chunks, targets outside the head's vocabulary, and a scaled gradient."""
     monkeypatch.setattr("zoo.shared_students.CHUNK", 10)
     tokens, noise = random_tokens(), torch.Generator().manual_seed(1)
     hidden = torch.randn(64, 16, generator=noise, requires_grad=True)
@@ -69,7 +67,7 @@ def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.Mon
 
 def test_new_embeddings_are_the_llms_principal_components() -> None:
     noise = torch.Generator().manual_seed(0)
-    # The rank is below the students' width, so all inner products are kept up to a common factor.
+    # The rank is below the students' width: inner products are kept up to a common factor.
     wide = torch.randn(VOCAB, 20, generator=noise) @ torch.randn(20, 48, generator=noise)
     embedding = new_students(SHAPE, 2, wide, 0).embedding
     products, wide_products = embedding @ embedding.t(), wide @ wide.t()
@@ -80,8 +78,7 @@ def test_new_embeddings_are_the_llms_principal_components() -> None:
 
 
 def test_a_kinds_weight_is_that_of_its_tokens_losses() -> None:
-    """If the targets of one kind change, only students whose weight for that kind is above 0 have
-    another loss."""
+    """With other targets of one kind, the loss changes only where the kind's weight is above 0."""
     tokens = random_tokens()
     others = tokens.top_ids.where(tokens.kinds[:, None] == 0, tokens.top_ids.flip(1))
     losses = [
@@ -114,8 +111,8 @@ def test_too_few_tokens_are_refused() -> None:
 
 
 def test_folders_open_with_the_students_logits(models: LoadedModels, tmp_path: Path) -> None:
-    """`load_models` opens the folders with the small head, and transformers opens them with logits
-    for all tokens. The embedding is stored once."""
+    """`load_models` opens the small head, transformers has logits for all tokens. The embedding is
+    stored once."""
     stacked = students()
     write_family(tmp_path / "out", ["ssm-a", "ssm-b"], stacked, models, {"steps": 1})
     folders = [tmp_path / "out" / name for name in ("ssm-a", "ssm-b")]

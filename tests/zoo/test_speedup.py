@@ -23,14 +23,14 @@ SSM = ROOT / "bundled" / "ssm-dialogue"
 
 
 def round_times(*accepted: int, step: float = 0.1, llm: float = 1.0) -> RoundTimes:
-    """One round for each argument `accepted`, the number of tokens accepted in the round. `step`
-    and `llm`: milliseconds of a draft step and of an LLM pass."""
+    """One round for each of `accepted`, the accepted tokens of a round. `step` and `llm`:
+    milliseconds of a draft step and of an LLM pass."""
     rounds = [RoundMs(llm, 0.2, step * (LONGEST - 1), 0.3, number) for number in accepted]
     return RoundTimes(rounds)
 
 
 def best_length(drafts: RoundTimes, t: float) -> tuple[int, float]:
-    """The best length and its gain with an LLM whose pass over n nodes takes 1 + (t - 1) n ms."""
+    """With an LLM whose pass over n nodes takes 1 + (t - 1) n ms."""
     costs = {n: 1.0 + (t - 1.0) * n for n in range(LONGEST + 1)}
     engine: Any = SimpleNamespace(costs=SimpleNamespace(verify=VerifyCosts(costs, 64)))
     return speedup._best_length(engine, round_times(0, 0, step=0.0), drafts)
@@ -47,7 +47,7 @@ def test_expected_tokens_of_a_shorter_chain_are_those_accepted_by_then() -> None
 def test_the_length_is_long_where_drafts_are_good_and_cheap() -> None:
     cheap_length, gain = best_length(round_times(8, 8, 7), t=1.0)
     # A round brings 8.67 tokens in 2.2 ms: 1.0 for the LLM pass, 0.2 and 7 x 0.1 for the draft
-    # steps, 0.3 for the rest. The LLM alone takes 1.3 ms for a token.
+    # steps, 0.3 for the rest.
     assert cheap_length == 8 and gain == pytest.approx((1 + 23 / 3) * 1.3 / 2.2)
     costly_length, _ = best_length(round_times(8, 8, 7), t=3.0)
     assert costly_length < cheap_length
@@ -92,8 +92,7 @@ def test_a_ratio_is_taken_within_a_prompt_and_its_interval_over_prompts() -> Non
 
 
 def test_the_llm_accepts_all_of_its_own_drafts() -> None:
-    """The LLM as its own SSM has an acceptance of 1. An SSM whose domain is not the prompt's has a
-    lower acceptance."""
+    """An SSM of another domain has a lower acceptance."""
     engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
     workload = Workload(["class Stack:\n    def push"], 28, repeats=1)
     itself, ssm, together = measure_speedups(engine, workload, lambda _: None)

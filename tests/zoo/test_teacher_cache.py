@@ -25,12 +25,12 @@ MIXTURE = (("a", 0.5), ("b", 0.5))
 
 @pytest.fixture(autouse=True)
 def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without autocast the cache can be compared with the teacher exactly."""
+    """Without autocast the cache and the teacher are equal."""
     monkeypatch.setattr(teacher_cache, "autocast", lambda _: nullcontext())
 
 
 def model(seed: int) -> Any:
-    """A model with large embeddings, so that no two tokens are equally probable."""
+    """Large embeddings: no two tokens are equally probable."""
     result = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
     with torch.no_grad():
         result.get_input_embeddings().weight.mul_(10)
@@ -38,7 +38,7 @@ def model(seed: int) -> Any:
 
 
 class Counted(nn.Module):
-    """A teacher that counts the texts it reads."""
+    """Counts the texts it reads."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

@@ -31,8 +31,7 @@ MakeRun = Callable[..., TrainingRun]
 
 
 def killing_clock(after: int) -> Callable[[], float]:
-    """A clock that advances by one second per reading and raises Killed at reading number
-    `after`."""
+    """Advances by one second per reading; raises Killed at reading number `after`."""
     readings = iter(range(1, after))
 
     def read() -> float:
@@ -44,12 +43,11 @@ def killing_clock(after: int) -> Callable[[], float]:
 
 
 def saved_state(store: TokenStore) -> dict[str, Any]:
-    """The contents of the SSM's checkpoint."""
     return torch.load(store.folder / "runs" / SSM.name / "checkpoint.pt", weights_only=True)
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """The leaves of a nested state in one dict, whose keys are the leaves' paths."""
+    """Leaves of a nested state, by path."""
     if isinstance(value, dict):
         items = value.items()
     elif isinstance(value, (list, tuple)):
@@ -60,7 +58,7 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Asserts that both have the same leaves, bit for bit."""
+    """The same leaves, bit for bit."""
     first, second = flat(one), flat(other)
     assert first.keys() == second.keys()
     for key, value in first.items():
@@ -127,7 +125,7 @@ def test_a_run_without_its_checkpoint_begins_its_curve_anew(
 
 
 def test_an_interrupted_evaluation_is_made_when_the_run_is_resumed(ticking_run, store):
-    """The evaluation is interrupted twice."""
+    """Interrupted twice."""
     seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
     curve = LearningCurve(store.folder / "runs" / SSM.name / "curve.jsonl")
     train_model(SSM, ticking_run(seldom, 40))
@@ -266,7 +264,7 @@ def test_a_new_model_does_not_change_the_global_random_state(store: TokenStore) 
 
 
 class Terminal(io.StringIO):
-    """A stream that reports to be a terminal, on which lines can be rewritten."""
+    """A terminal, on which lines can be rewritten."""
 
     def isatty(self) -> bool:
         return True
