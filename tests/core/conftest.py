@@ -1,5 +1,4 @@
-"""Fixtures: a gated model, an engine over it, a worker, and a list of the calls of the compiled
-drafting function. The worker must leave no thread and no open row."""
+"""Fixtures for the tests of the core."""
 
 import threading
 from collections.abc import Iterator

@@ -46,8 +46,8 @@ def _memory_of(one: object) -> tuple[int, int]:
 
 
 def _objects() -> Iterator[object]:
-    """All objects of this process, including objects that `gc.get_objects` does not list: arrays,
-    and tuples and dicts that hold only untracked objects."""
+    """Tracked objects, and untracked objects that they reach directly or through untracked tuples
+    and dicts."""
     objects: list[object] = gc.get_objects()
     yield from objects
     while objects:

@@ -1,4 +1,4 @@
-"""Unusual or faulty model folders: each works as in transformers, or is refused in one line."""
+"""Unusual and faulty model folders."""
 
 import json
 from pathlib import Path
