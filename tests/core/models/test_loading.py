@@ -42,8 +42,7 @@ def test_names_of_drafters_are_distinguished(whole: Path, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def family() -> LoadedModels:
-    """The default models, loaded once for all tests, since loading takes seconds on a slow
-    machine."""
+    """The default models, loaded once: loading takes seconds on a slow machine."""
     return load_models()
 
 
