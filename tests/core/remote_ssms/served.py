@@ -125,7 +125,7 @@ def _address_of(process: subprocess.Popen[str]) -> str:
 def node_process(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Starts one node as `start_node` does. Once it listens, yields the process and its address."""
+    """One node from `start_node`. Once it listens, yields its process and its address."""
     process = start_node(address, *ssms, within=within, key_file=key_file)
     with opened_nodes(process) as (opened,):
         yield process, opened
@@ -133,8 +133,8 @@ def node_process(
 
 @dataclass(frozen=True)
 class Namespace:
-    """A network namespace, which acts as another machine. `link`: the local end of the link to it;
-    `host`: its address."""
+    """A network namespace for another machine. `link`: the local end of the link to the namespace;
+    `host`: the namespace's address."""
 
     name: str
     link: str
@@ -183,5 +183,5 @@ def _ip(*arguments: str) -> None:
 
 
 def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
-    # The deadline is long, since the machine may be busy. Other tests are about late answers.
+    # The deadline is long, since the machine may be busy.
     return RemotePool(ZmqTransport(addresses, keys), addresses, HASH, vocab, 10.0)
