@@ -36,7 +36,7 @@ def worker(engine: Engine, llm: GatedModel) -> Iterator[Worker]:
 
 @pytest.fixture
 def native_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each call of the compiled drafting function, the number of drafts that the call makes."""
+    """The number of drafts of each call of the compiled drafting function."""
     from core.drafters.native_drafting import native_drafts
 
     counts: list[int] = []

@@ -92,8 +92,8 @@ def test_each_set_of_drafters_has_its_own_switch() -> None:
 @dataclass(frozen=True)
 class SwitchStats:
     """`on`: the share of rounds with the switch on. `flips`: changes of the switch's decision per
-    thousand rounds. `lost`: the mean over all rounds of the round's time relative to the switch
-    off, minus 1."""
+    thousand rounds. `lost`: the time of all rounds relative to their time with the switch off,
+    minus 1."""
 
     on: float
     flips: float

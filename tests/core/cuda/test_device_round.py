@@ -45,7 +45,7 @@ def events(loaded: LoadedModels, requests: Sequence[Request], *, on_device: bool
         return list(engine.generate_many(requests))
 
 
-# Runs step by step do not depend on earlier runs of the same models.
+# Rounds that run step by step do not depend on earlier runs of the models.
 reference_models = cache(models)
 
 

@@ -49,7 +49,7 @@ FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
 
 
 class ServesNothing(NativeDrafting):
-    """Drafts nothing, so that the pool drafts over feeds."""
+    """Drafts nothing: the pool drafts over feeds."""
 
     def draft(self, asked: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         return {}
@@ -313,7 +313,7 @@ class EndsAtImprobable(Endless):
 
 
 class GivesLimits(EndsAtImprobable):
-    """The rule of EndsAtImprobable, given as limits."""
+    """The limits of the rule of EndsAtImprobable."""
 
     def limits(self, drafter: str) -> StopLimits | None:
         if drafter == "two":
@@ -329,7 +329,7 @@ def test_a_length_policy_ends_a_draft_as_it_grows(
     sampling = WARM if kind == "coupled" else COLD
     results = run_rounds(two_pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in results}) > 3 and 0 in {len(draft) for draft in results}
-    # `two` has nothing to draft; for the other SSMs the kernel needs the rule as limits.
+    # `two` has nothing to draft; for the other SSMs the kernel needs limits.
     assert native_rounds[0] == (set(NAMES) if isinstance(stop, GivesLimits) else {"two"})
     assert native_calls == ([4] * len(FOLLOWING) if isinstance(stop, GivesLimits) else [])
 

@@ -90,7 +90,7 @@ def test_of_a_long_prompt_only_the_end_is_reported(observations, monkeypatch):
     words = " ".join(f"w{i}" for i in ids)
     request = Request(words, SamplingParams(1), SpeculationConfig(combine="vote"))
     list(Engine(loaded_tables(llm, ssms)).generate(request))
-    # For one token nothing is drafted, and no drafter is opened.
+    # A request for one token drafts nothing and opens no drafter.
     assert not observations
     request = Request(request.prompt, SamplingParams(2), request.speculation)
     tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]
@@ -136,7 +136,7 @@ def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]
 def rounds_with_texts(
     events: Sequence[Event], prompt: Sequence[int]
 ) -> Iterator[tuple[RoundCompleted, list[int]]]:
-    """Each round, with the text (prompt and new tokens) at the start of the round."""
+    """Each round, with the text at the start of the round."""
     text = list(prompt)
     for event in events:
         if isinstance(event, RoundCompleted):
@@ -233,7 +233,7 @@ def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observat
 
 
 def test_tokens_without_logits_have_unknown_likelihoods() -> None:
-    """Positions 0 and 1 are already scored. The logits predict positions 3 and 4, none predicts
+    """Positions 0 and 1 are already scored. The logits predict positions 3 and 4. No logits predict
     position 2."""
     state = SsmState(0, Calibration(), scored_until=2)
     logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])

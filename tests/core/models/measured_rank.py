@@ -30,8 +30,8 @@ def held_bytes() -> int:
 
 
 def _memory_of(one: object) -> tuple[int, int]:
-    """The address range (end exclusive) of a CPU tensor's storage or of an array's base; (0, 0) for
-    other objects."""
+    """The address range of a CPU tensor's storage or of an array's base; its end is exclusive. (0,
+    0) for other objects."""
     if issubclass(type(one), torch.Tensor):
         assert isinstance(one, torch.Tensor)
         if one.device.type != "cpu" or one.layout != torch.strided:
@@ -72,4 +72,4 @@ def main(folder: Path) -> int:
 
 if __name__ == "__main__":
     code = main(Path(sys.argv[1]))
-    os._exit(code)  # as in core/models/ranks/__main__.py
+    os._exit(code)  # like core/models/ranks/__main__.py

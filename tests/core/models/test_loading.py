@@ -163,7 +163,7 @@ def hub_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value.format(tmp_path))
-        importlib.reload(constants)  # as at the start of a process
+        importlib.reload(constants)  # the start of a process does this
 
     yield set_variables
     monkeypatch.undo()

@@ -145,7 +145,7 @@ class Namespace:
         return ["ip", "netns", "exec", self.name]
 
     def set_link(self, state: str) -> None:
-        """`state`: `down` (as if the cable were pulled) or `up`."""
+        """`state`: `down` or `up`."""
         _ip("link", "set", self.link, state)
 
 
@@ -175,7 +175,7 @@ def namespace(number: int = 1) -> Iterator[Namespace]:
         result.set_link("up")
         yield result
     finally:
-        _ip("netns", "del", result.name)  # this also removes the link
+        _ip("netns", "del", result.name)  # the link is removed some time later
 
 
 def _ip(*arguments: str) -> None:

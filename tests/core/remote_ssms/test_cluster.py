@@ -105,7 +105,7 @@ class Cluster:
         self.machine = start_ray(f"--address={ADDRESS}", "--num-cpus=1", resources)
 
     def raylet(self) -> int:
-        """The process id of the simulated machine's raylet. The workers end with their raylet."""
+        """The process id of the simulated machine's raylet."""
         assert self.machine is not None
         for status in Path("/proc").glob("[0-9]*/stat"):
             name, _, rest = status.read_text().partition("(")[2].rpartition(")")

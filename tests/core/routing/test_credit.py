@@ -259,7 +259,7 @@ def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
 
 @pytest.mark.parametrize("factor", [1.3, 1.4, 1.5])
 def test_times_near_a_bound_cause_few_switches(factor: float) -> None:
-    """`a` predicts better than `b`, but is slower than `b` by about as much."""
+    """`a` predicts better than `b`, but is slower."""
     likelihoods = {"a": [math.log(0.8)] * WINDOW, "b": [math.log(0.62)] * WINDOW}
     rng = random.Random(1)
 

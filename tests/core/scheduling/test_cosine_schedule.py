@@ -318,7 +318,7 @@ def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
 @pytest.mark.parametrize("short", [0, 1])
 @pytest.mark.parametrize("place", range(PATIENCE))
 def test_a_round_with_a_short_draft_ends_drafting_no_sooner(short: int, place: int) -> None:
-    """Such rounds occur with `goodput`, which changes the draft length from round to round."""
+    """With `goodput`, the draft length changes from round to round."""
     requested_limits = [
         SpeculationLimit(short, 2) if i % PATIENCE == place else REQUESTED for i in range(40)
     ]

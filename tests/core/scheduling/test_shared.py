@@ -83,8 +83,8 @@ TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 class Machine:
     """A simulated batch. A draft takes `draft_ms` and has 4 nodes, of which `accepted` are
     accepted. With `turns`, SSMs draft for one half of the requests while the other half is
-    verified. `open_ms`: the time in which SSMs read one prompt before the first drafts, and before
-    drafts after FIRST_WAIT rounds without drafts."""
+    verified. `open_ms`: the time in which SSMs read one prompt, in the first round with drafts and
+    after FIRST_WAIT rounds without drafts."""
 
     def __init__(
         self,

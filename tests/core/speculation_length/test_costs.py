@@ -1,4 +1,4 @@
-"""The parts that learn costs and acceptance, each on traces with known results."""
+"""Costs and back-offs on traces with known results."""
 
 import math
 

@@ -47,7 +47,8 @@ def test_sixteen_verifications_close_a_point() -> None:
     [
         # falling: a step up each time
         ((6.0, 5.0, 4.0, 3.0), [5, 6, 7, 8]),
-        # rising: two down; then least squares over (4, 3.0) (5, 3.5) (3, 2.0): still rising
+        # rising: two down; then least squares over (length, ms per token): (4, 3.0) (5, 3.5) (3,
+        # 2.0)
         ((6.0, 7.0, 4.0), [5, 3, 1]),
         # level: no change
         ((6.0, 6.0, 6.0), [5, 5, 5]),

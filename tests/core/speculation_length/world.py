@@ -61,7 +61,7 @@ class Result:
 class World:
     """`verify(n)`: milliseconds of a pass over n nodes; `overhead`: milliseconds of a round outside
     passes; `pace(round)` multiplies every cost; `noise`: the standard deviation of a timing's
-    logarithm. If `noise` is not 0, one timing in 50 is also five times as long."""
+    logarithm. If `noise` is not 0, on average one timing in 50 is five times as long."""
 
     drafters: tuple[Simulated, ...]
     verify: Callable[[int], float]
