@@ -1,5 +1,4 @@
-"""Fixtures: a gated model, an engine over it, a worker, and a list of the calls of the compiled
-drafting function. The worker must leave no thread and no open row."""
+"""Fixtures for the tests of the core."""
 
 import threading
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ def worker(engine: Engine, llm: GatedModel) -> Iterator[Worker]:
 
 @pytest.fixture
 def native_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each call of the compiled drafting function, the number of drafts that the call makes."""
+    """The number of drafts of each call of the compiled drafting function."""
     from core.drafters.native_drafting import native_drafts
 
     counts: list[int] = []

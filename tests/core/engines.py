@@ -77,7 +77,6 @@ def outcome_of(engine: Engine, request: Request) -> Outcome:
 
 
 def admit_all(engine: Engine, requests: Iterable[Request]) -> list[ActiveRequest]:
-    """Admits the requests and reads their prompts."""
     live = [engine.admit(engine.prepare(each)) for each in requests]
     for one in live:
         list(engine.prefill(one))

@@ -18,8 +18,8 @@ TIMEOUT_S = 60.0
 
 
 class GatedModel(TableModel):
-    """A TableModel whose passes wait at `gate` while `open` is unset. `failure` (once), `fails_at`
-    and `narrow_at` (once) make passes fail."""
+    """A TableModel whose passes wait at `gate` while `open` is unset. `failure` and `narrow_at` act
+    once."""
 
     def __init__(self) -> None:
         super().__init__("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), CONTEXT)

@@ -1,4 +1,4 @@
-"""Drafting ahead within one request: the text is unchanged; events report which guesses hit."""
+"""Drafting ahead within one request."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -99,9 +99,8 @@ def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
 
 @pytest.mark.parametrize("draft", ["coupled", "topk"])
 def test_under_match_the_drawn_token_is_guessed(draft: str) -> None:
-    """An SSM that is the LLM itself also has the LLM's noise, and guesses the token that is drawn.
-    From the distribution alone, about six guesses in ten would be right. A right guess is no hit if
-    the text has no room for another draft."""
+    """An SSM that is the LLM itself also has the LLM's noise. A right guess is no hit if the text
+    has no room for another draft."""
     hits: list[bool] = []
     for seed in range(3):
         sampling = SamplingParams(40, temperature=0.8, seed=seed)
@@ -192,7 +191,7 @@ def test_a_drafter_that_fails_while_drafting_ahead_does_not_change_the_text(limi
 
 
 def test_auto_notes_its_decision() -> None:
-    # The run is long enough for the longest trial (24 rounds), which noisy round times need.
+    # The run is long enough for the longest trial of 24 rounds.
     engine = engine_of(*tables(context=512))
     events = run(engine, SamplingParams(400, seed=1), pipeline="auto")
     notes = [note for event in rounds_of(events) for note in event.notes]

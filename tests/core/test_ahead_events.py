@@ -1,6 +1,4 @@
-"""Events of drafting ahead. A hit is a draft that was used. Every millisecond of work ahead is
-saved (hidden by the LLM's pass), waited for, or wasted.
-"""
+"""Events of drafting ahead. A hit is a draft that was used."""
 
 import itertools
 from collections import defaultdict
@@ -34,8 +32,7 @@ WARM = SamplingParams(40, temperature=0.8, seed=1)
 
 
 class Hiding(TableModel):
-    """An LLM that runs the jobs of drafting ahead within its pass, so that the pass hides all of
-    their time."""
+    """An LLM that runs the jobs of drafting ahead within its pass: the pass hides their time."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1, sharpness=2.5), 64)
@@ -171,7 +168,7 @@ def test_of_a_shortened_draft_only_the_used_part_is_saved(monkeypatch: pytest.Mo
 
 
 def test_work_ahead_is_reported_when_the_mode_changes_to_across(monkeypatch):
-    """`auto` may change from `ahead` to `across` as soon as another request joins."""
+    """`auto` may change from `ahead` to `across` if another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
     def modes_of(live: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:

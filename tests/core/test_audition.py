@@ -1,5 +1,4 @@
-"""Before the first round, `goodput` observes which SSM predicts the prompt best; that SSM
-drafts."""
+"""Auditions: which SSM predicts a text best."""
 
 import dataclasses
 import math
@@ -81,7 +80,6 @@ def test_a_prompt_that_is_too_short_has_no_audition() -> None:
 def test_there_is_no_audition_if_nothing_can_be_drafted(
     fields: dict[str, Any], tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This also holds in later rounds, and if a router wants an audition in every round."""
     auditions = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
     monkeypatch.setattr(CreditRouter, "wants_audition", True)
     engine = engine_of(*tables(3))

@@ -1,5 +1,4 @@
-"""No combine rule verifies more nodes than the budget allows. The recorded length of a policy that
-chooses lengths is the drafted length."""
+"""Node budgets, and the lengths that events record."""
 
 from functools import cache
 from itertools import pairwise

@@ -1,5 +1,4 @@
-"""Conversations in a terminal: each prompt holds all turns so far, and errors do not end the
-conversation."""
+"""Conversations in a terminal."""
 
 import io
 import sys

@@ -1,5 +1,4 @@
-"""Configuration: lossless pairs of `draft` and `verify`, presets, fields that are read from text,
-and requests that become JSON and back."""
+"""Configurations and requests: lossless settings, presets, fields from text, JSON."""
 
 import dataclasses
 import json
@@ -110,7 +109,7 @@ def test_presets_have_these_settings() -> None:
     assert minions == SpeculationConfig(
         expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
     )
-    # No other choice was faster: docs/results.md, "What was tried for `best`".
+    # docs/results.md tells what was tried for `best`.
     assert SpeculationConfig.preset("best") == SpeculationConfig(
         drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2)
     )

@@ -1,4 +1,4 @@
-"""Every refusal of a configuration names the field, its value and the allowed values."""
+"""Refusals of a configuration name the field, its value and the allowed values."""
 
 import ast
 import dataclasses
@@ -160,8 +160,7 @@ def test_lists_become_tuples_and_values_are_frozen() -> None:
 
 
 def handwritten_refusals(path: Path) -> Iterator[str]:
-    """Calls of error classes of `core.errors` whose message has a hand-written `field is value:
-    allowed`. The method `of` of these classes should make such messages."""
+    """Calls of error classes whose message has a hand-written `field is value: allowed`."""
     for node in ast.walk(tree_of(path)):
         is_error = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if not is_error or not hasattr(core.errors, node.func.id) or not node.args:

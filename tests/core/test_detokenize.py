@@ -1,6 +1,5 @@
-"""Text token by token: the joined deltas equal the text of `decode`, with one exception. If an
-invalid byte makes `decode` replace earlier characters, the characters that were already shown stay.
-No character is ever split."""
+"""Text token by token. The joined deltas equal the text of `decode`, unless an invalid byte makes
+`decode` replace characters that were already shown."""
 
 from __future__ import annotations
 
@@ -162,8 +161,7 @@ def test_random_ids_of_a_metaspace_tokenizer_give_the_expected_text(
 
 
 def test_a_character_that_was_shown_stays_shown() -> None:
-    """Because of one invalid byte, `decode` replaces a whole run of byte tokens. Only in this case
-    do the deltas differ from `decode`, since shown text is not taken back."""
+    """Because of one invalid byte, `decode` replaces a whole run of byte tokens."""
     tokenizer = metaspace()
     new = [*byte_tokens("🙂"), 3 + 0x80]
     assert continuation(tokenizer, [260], new) == REPLACEMENT * 5
@@ -216,7 +214,6 @@ def test_texts_of_single_tokens_include_special_tokens() -> None:
 
 @pytest.mark.parametrize("make", [byte_level, metaspace])
 def test_invalid_bytes_are_shown_without_delay(make: Callable[[], Any]) -> None:
-    """At most an incomplete character (three bytes) is held back, and few ids are kept."""
     tokenizer = make()
     prompt = tokenizer("ab")["input_ids"]
     stray = next(i for i in range(len(tokenizer)) if REPLACEMENT in decode(tokenizer, [*prompt, i]))

@@ -21,7 +21,7 @@ PROMPT = "w3 w1 w4"
 
 
 class FailsAtPass(TableModel):
-    """Fails at pass number `failing_pass` (counted from 0) and at each later pass."""
+    """Fails at pass number `failing_pass`, counted from 0, and at each later pass."""
 
     def __init__(self, seed: int, failing_pass: int, error: type[Exception]) -> None:
         super().__init__(f"ssm-{seed}", VOCAB, random_table(VOCAB, seed), 96)

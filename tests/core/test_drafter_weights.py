@@ -59,8 +59,7 @@ def test_only_winners_change_and_their_requests_are_averaged() -> None:
 @pytest.mark.parametrize(("share", "gains"), [(0.143, False), (0.149, True)])
 def test_the_mean_follows_recent_wins(share: float, gains: bool) -> None:
     """Ten wins with share 1 follow 200 wins with share 0. With rate 1 / 64, the mean is 1 - (63 /
-    64)^10 = 0.146. Over all wins, the mean would be 0.05; with rate 1 / 16, the mean would be
-    0.48."""
+    64)^10 = 0.146."""
     weights = paper()
     for _ in range(200):
         weights.observe_wins([("a", 0.0)])
@@ -125,9 +124,7 @@ Report = tuple[dict[str, list[float]], int]
 
 
 def weights_after(*reports: Report) -> dict[str, float]:
-    """The weights after these reports; a report is (likelihoods by drafter, length of the text). At
-    its first report, a drafter has read the whole text; later reports continue from its last
-    position."""
+    """The weights after these reports; a report is (likelihoods by drafter, length of the text)."""
     weights, history = full(), LikelihoodHistory()
     for probabilities, length in reports:
         for name, result in probabilities.items():

@@ -176,7 +176,7 @@ def test_many_runs_are_distinguished_and_do_not_disturb_each_other() -> None:
 
 
 def content(event: Event) -> dict[str, object]:
-    """The event's fields without run id, times, KV capacity and the request as it was given."""
+    """The event's fields without `run_id`, `asked`, `kv_capacity`, times and statistics."""
     plain = dataclasses.asdict(event)
     clocked = ("at_ms", "created_utc", "spans", "stats", "between_ms")
     for name in ("run_id", "kv_capacity", "asked", *clocked):

@@ -44,7 +44,7 @@ def test_a_second_call_at_the_same_time_is_refused() -> None:
 
 
 def test_a_request_that_is_not_admitted_leaves_no_row_and_no_thread() -> None:
-    """`goodput` begins by timing passes of the LLM, and these passes may fail."""
+    """`goodput` begins by timing passes of the LLM."""
     llm, ssms = tables()
     engine = engine_of(llm, ssms)
     forward, llm.forward = llm.forward, lambda feeds: memory_is_out()  # type: ignore[method-assign]
@@ -185,7 +185,7 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(count: int) 
 def test_of_a_prompt_that_cannot_fit_only_the_beginning_is_tokenized(
     word: str, chat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokenizer splits a text into words, so a token may have any length."""
+    """A token may have any length: the tokenizer splits a text into words."""
     engine = engine_of(*tables())
     tokenizer = engine.models.tokenizer
     tokenizer.chat_template = "{{ messages[0].content }}"
@@ -277,7 +277,7 @@ def test_control_tokens_in_a_chat_message_are_reported(
     message: str, chat: bool, reported: tuple[str, ...]
 ) -> None:
     """The model cannot distinguish control tokens in a chat message from the template's control
-    tokens. In a prompt without a template, the user intends them."""
+    tokens."""
     engine = engine_of(*tables())
     tokenizer = word_tokenizer(8)
     tokenizer.add_tokens(["w3", "w6"], special_tokens=True)
@@ -324,7 +324,6 @@ def test_a_prompt_that_the_pass_cannot_read_ends_only_its_request() -> None:
     [("<|im_end|>", 1), ("im_end", 1), ("|><|", 2), ("<x>", GREEDY.max_new_tokens)],
 )
 def test_a_special_token_may_be_a_stop_string(stop: str, after: int, role: str) -> None:
-    """This holds whether or not the token has a role in the tokenizer."""
     tokenizer = word_tokenizer(7)
     tokenizer.add_tokens([AddedToken("<|im_end|>", special=True)])
     if role:
@@ -400,7 +399,7 @@ def test_all_parts_of_an_engine_share_the_costs_it_is_given() -> None:
 
 
 def test_slow_passes_do_not_raise_a_sizes_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only every third pass of a size is fast: the fast time is the size's cost."""
+    """Only every third pass of a size is fast."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 
@@ -420,8 +419,7 @@ def test_slow_passes_do_not_raise_a_sizes_cost(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While requests are live, torch also has only one thread. More torch threads would slow down
-    the passes' own threads."""
+    """More torch threads would slow down the passes' own threads."""
     llm, _ = tables(context=100)
     forward, thread_counts, before = llm.forward, set(), torch.get_num_threads()
 
@@ -440,15 +438,13 @@ def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.Monke
 
 
 def test_a_slow_model_is_measured_at_fewer_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After two seconds, the first sweep over the sizes ends at the first size whose pass takes
-    more than six times as long as a pass without nodes. Only one more sweep follows."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 
     def timed(feeds: Sequence[Feed]) -> list[torch.Tensor]:
         size = len(feeds[0].token_ids)
         calls[size] += not feeds[0].last_only
-        # In the second sweep, large sizes are slower by chance, but they are still measured.
+        # In the second sweep, passes over large sizes are slower.
         now[0] += (0.1 + 0.1 * size) * (1.5 if calls[size] % 2 == 0 and size > 8 else 1.0)
         return forward(feeds)
 

@@ -1,5 +1,5 @@
 """Events are plain, frozen, and unchanged after JSON and back. An Outcome has the values of a run's
-events; `--json` and the page's endpoints return it."""
+events."""
 
 import dataclasses
 import json

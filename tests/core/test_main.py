@@ -42,8 +42,8 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_once() -> Iterator[None]:
-    """The bundled models are loaded and their passes are timed only once, before the first test of
-    this file."""
+    """Loads the bundled models and times their passes before the first test; later tests share
+    them."""
     loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
@@ -278,8 +278,8 @@ def test_other_errors_have_their_exit_codes(monkeypatch, error: BaseException, c
     assert main(SHORT) == code
 
 
-# The events of 100 tokens (180 KB) exceed what a pipe holds (64 KiB), so a run whose output is not
-# read cannot end before a signal arrives.
+# The events of 100 tokens fill a pipe: a run whose output is not read cannot end before a signal
+# arrives.
 UNREAD = ("--prompt", "w1 w2", "--max-new-tokens", "100", "--events", "--dtype", "float32")
 
 

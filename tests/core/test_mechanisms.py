@@ -1,6 +1,4 @@
-"""The records of mechanisms: a new rule or length policy needs only its record.
-
-tests/ui/test_new_mechanisms.py tests the same new combine rule and length policy on the page."""
+"""The records of mechanisms: a new rule or length policy needs only its record."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Noise is a pure function of the seed and of every part of the key, and it is uniform."""
+"""Noise: seeds, keys and distributions."""
 
 import hashlib
 import math

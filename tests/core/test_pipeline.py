@@ -1,5 +1,4 @@
-"""Pipelining across requests: which requests a pass verifies, which stages overlap, and that texts
-stay the same."""
+"""Pipelining across requests."""
 
 import threading
 from collections.abc import Sequence
@@ -57,16 +56,13 @@ def test_groups_take_turns() -> None:
     runs = list(dict.fromkeys(event.run_id for event in events))
     order = [runs.index(event.run_id) for event in rounds_of(events)]
     assert order[:8] == [0, 1, 2, 3, 0, 1, 2, 3]
-    # Each pass verifies half of the requests. Only the first round of the first half is not drafted
-    # during a pass.
+    # Only the first rounds of the first half are not drafted during a pass.
     first = [event for event in rounds_of(events) if not event.ahead]
     assert {runs.index(event.run_id) for event in first} == {0, 1}
     assert [event.round for event in first] == [0, 0]
 
 
 def test_drafting_pauses_while_the_pool_has_drafts_for_a_full_pass() -> None:
-    """Drafting also pauses when many requests join at once: drafts are made only for requests that
-    fit into the next pass."""
     engine = engine_of(*tables())
     long = SamplingParams(30, seed=1)
 

@@ -53,7 +53,6 @@ def modes_by_round(monkeypatch: pytest.MonkeyPatch, mode: Callable[[int], str]) 
 @pytest.mark.parametrize("pipeline", ["ahead", "across"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_mode_may_change_after_any_round(temperature: float, pipeline: str, monkeypatch):
-    """Every third round is pipelined, as if `auto` had switched."""
     modes_by_round(monkeypatch, lambda number: "off" if number % 3 else pipeline)
     engine = Engine(models())
     events = list(engine.generate_many(requests(temperature, pipeline=pipeline)))
@@ -73,8 +72,7 @@ def test_requests_of_all_modes_may_run_together(temperature: float, combine: str
 
 
 def test_where_no_ssm_drafts_none_drafts_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The policy chooses as `goodput` does after finding that SSMs do not pay: only `ngram` drafts,
-    and no SSM has read the text."""
+    """The policy chooses `ngram` alone, like `goodput` if SSMs do not pay."""
     ran: list[AheadDrafting] = []
     monkeypatch.setattr(AheadDrafting, "run", lambda self, _: ran.append(self))
     monkeypatch.setattr(Fixed, "choose", lambda _: Choice(3, "", frozenset({"ngram"})))

@@ -1,7 +1,5 @@
 """What a round with made-up times reports to a length policy and to the switch of `pipeline=auto`,
-and the node limit of a vote.
-
-The round time for a length policy excludes drafting during an LLM pass for another request."""
+and the node limit of a vote."""
 
 from collections.abc import Iterator, Mapping
 
@@ -117,7 +115,6 @@ def observations(
 
 
 def test_a_rounds_time_is_divided_by_its_requests(monkeypatch, engine, live):
-    """The round's time is divided by the number of requests that its pass verifies."""
     both = llm_span(0.04, 0.1)
     first = state_of(live[0], draft_span(0.0, 0.03), both, depth=1)
     second = state_of(live[1], draft_span(0.0, 0.04), both, depth=4)
@@ -126,8 +123,8 @@ def test_a_rounds_time_is_divided_by_its_requests(monkeypatch, engine, live):
 
 
 def test_work_of_an_earlier_round_is_not_counted_again(monkeypatch, engine, live):
-    """The first request comes from the pool: it was drafted during an earlier pass. Drafting for
-    the second request lengthens the round only by its part after the end of the pass."""
+    """The first request was drafted during an earlier pass. Drafting for the second request
+    lengthens the round only after the end of the pass."""
     drafted = state_of(live[0], draft_span(-0.5, -0.4), llm_span(0.0, 0.1))
     meanwhile = state_of(live[1], draft_span(0.01, 0.12), depth=6)
     groups = observations(monkeypatch, engine, RoundBatch((drafted,), (), (meanwhile,)), live[:2])

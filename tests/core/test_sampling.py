@@ -1,4 +1,4 @@
-"""Processing of logits equals transformers' warpers; residuals; the probabilities of a Target."""
+"""Processing of logits, compared with transformers; residuals; the probabilities of a Target."""
 
 import pytest
 import torch
@@ -36,8 +36,7 @@ def logits_of(seed: int, rows: int = 3, vocab: int = 11) -> torch.Tensor:
 
 
 def logits_with_ties(seed: int) -> torch.Tensor:
-    """Logits with only three different values, so that tokens tie at the edges of top-k and
-    top-p."""
+    """Logits with three different values: tokens tie at the edges of top-k and top-p."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 3, (3, 11), generator=generator).float()
 
@@ -65,8 +64,7 @@ def test_processing_equals_transformers_warpers(
 
 
 def test_temperature_comes_before_top_k_and_top_k_before_top_p() -> None:
-    """Top-p applies to the tokens that top-k kept. Top-p alone keeps three of these tokens; after
-    top-k it keeps two."""
+    """Top-p applies to the tokens that top-k kept."""
     logits = torch.tensor([[4.0, 3.9, 3.8, 0.0]])
 
     def num_kept(**settings: float) -> int:
@@ -79,8 +77,7 @@ def test_temperature_comes_before_top_k_and_top_k_before_top_p() -> None:
 
 @pytest.mark.parametrize("penalty", [1.0, 1.3, 0.5, 40.0])
 def test_the_repetition_penalty_equals_transformers(penalty: float) -> None:
-    """Logits have one row for each path. Ids beyond the logits, which a padded embedding has, are
-    ignored."""
+    """Logits have one row for each path. Ids beyond the logits are ignored."""
     logits, tokens, paths = logits_of(1, rows=4), [3, 3, 0, 11], [(), (5,), (5, 3), (99, 1)]
     got = penalize_repetition(logits, penalty, tokens, paths)
     processor = RepetitionPenaltyLogitsProcessor(penalty)
@@ -146,8 +143,7 @@ def test_the_residual_of_a_certain_proposal_excludes_its_token() -> None:
 
 
 def test_acceptance_and_residual_add_up_to_p() -> None:
-    """`mss` rests on this identity: a token that is accepted with probability min(p, q), and
-    otherwise drawn from the residual, has the distribution p."""
+    """The identity behind `mss`: min(p, q), plus the rejected mass times the residual, is p."""
     generator = torch.Generator().manual_seed(11)
     for _ in range(50):
         p, q = torch.rand(2, 6, generator=generator, dtype=torch.float64) ** 3

@@ -1,5 +1,4 @@
-"""Worker.snapshot: the schedule and its last decision, the queue, each request's last round, and
-the busy share of each lane."""
+"""Worker.snapshot: schedule, queue, requests and lanes."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""The switch of `pipeline=auto` on made-up rounds for which the right setting is known.
-
-The rounds are steady, or vary by chance or with the drafted steps. Trials must cost little."""
+"""The switch of `pipeline=auto` on made-up rounds for which the right setting is known."""
 
 import random
 from collections.abc import Callable
@@ -15,8 +13,8 @@ from tests.core.engines import engine_of, tables
 
 SEEDS, ROUNDS = 12, 1000
 World = Callable[[random.Random, bool], tuple[float, float]]
-"""`world(rng, on)`: one round's (milliseconds, drafted steps), where `on` is whether the switch is
-on. `serve` multiplies the milliseconds by noise and, if the switch is on, by `factor`."""
+"""`world(rng, on)`: the (milliseconds, drafted steps) of a round; `on`: whether the switch is
+on."""
 
 
 def feed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
@@ -41,7 +39,6 @@ def test_a_switch_that_does_not_pay_is_tried_less_and_less_often() -> None:
     starts = [i for i in range(1, 1000) if was_on[i] and not was_on[i - 1]]
     gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
     assert gaps == sorted(gaps) and gaps[-1] > 128
-    # The trial rounds, each 30 % slower, are less than a tenth of the rounds.
     assert sum(was_on) < 0.08 * len(was_on)
 
 
@@ -95,8 +92,8 @@ def test_each_set_of_drafters_has_its_own_switch() -> None:
 @dataclass(frozen=True)
 class SwitchStats:
     """`on`: the share of rounds with the switch on. `flips`: changes of the switch's decision per
-    thousand rounds. `lost`: the mean over all rounds of the round's time relative to the switch
-    off, minus 1."""
+    thousand rounds. `lost`: the time of all rounds relative to their time with the switch off,
+    minus 1."""
 
     on: float
     flips: float
@@ -134,8 +131,7 @@ def short_or_long(rng: random.Random, on: bool) -> tuple[float, float]:
 
 
 def longer_when_on(rng: random.Random, on: bool) -> tuple[float, float]:
-    """With the switch on, drafts and rounds are longer, as with `goodput` when drafting is
-    hidden."""
+    """With the switch on, drafts and rounds are longer."""
     steps = rng.choice((5.0, 6.0, 7.0) if on else (2.0, 3.0, 4.0))
     return 4.0 + steps, steps
 
@@ -164,8 +160,7 @@ def test_the_switch_turns_on_in_noise_where_it_pays(factor: float, noise: float,
 
 
 def test_a_switch_that_no_longer_pays_is_turned_off() -> None:
-    """The switch starts on, as after a text for which it paid. Now rounds with the switch on take
-    10 % longer, and all rounds vary by a quarter."""
+    """The switch starts on. Rounds with the switch on take 10 % longer."""
     on = 0
     for seed in range(40):
         rng, switch = random.Random(seed), Switch()

@@ -1,5 +1,4 @@
-"""Threads of a CPU pass: one core is left free, unless a number is given. Memory that a thread
-freed is returned to the system."""
+"""Threads of CPU passes, and memory that a thread freed."""
 
 import os
 import subprocess

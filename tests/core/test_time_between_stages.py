@@ -1,4 +1,4 @@
-"""The time between a round's stages, on a made-up clock and as a length policy observes it."""
+"""The time between a round's stages."""
 
 import time
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Worker: stopped runs, failed runs, and closing. Every waiting reader gets its run's last
-event."""
+"""Worker: stopped runs, failed runs, and closing."""
 
 import threading
 from dataclasses import replace
@@ -121,7 +120,7 @@ def test_a_failing_run_reports_its_error_and_the_next_one_works(
 def test_a_pass_that_fails_once_changes_no_text(worker: Worker, llm: GatedModel) -> None:
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
-    # Prompts of one token have no prefill, so a round waits at the gate.
+    # Prompts of one token have no prefill: a round waits at the gate.
     runs = [worker.submit(request("w1", tokens=30)) for _ in range(2)]
     until(lambda: both_running(worker, llm))
     llm.failure = RuntimeError("the device was busy")

@@ -1,4 +1,4 @@
-"""Combine rules on drafts made by hand: winner, node weights, dropped nodes."""
+"""The rules that combine drafts into one tree."""
 
 import itertools
 
@@ -29,13 +29,12 @@ def test_the_majority_wins_against_the_heaviest() -> None:
     assert result.tree.token_ids == (4, 5, 6)
     assert result.node_weights == (1.9, 1.9, 1.0)
     assert result.winner == 1
-    # All other nodes are dropped; each has the weight of its drafters.
     assert result.dropped == ((0, 0), (0, 1), (0, 2), (2, 2))
     assert result.dropped_node_weights == (1.5, 1.5, 1.5, 0.9)
 
 
 def test_the_winner_is_a_sequence_that_one_drafter_drafted() -> None:
-    # The heaviest token of each position would be 1, 5, 9: no drafter drafted this sequence.
+    # The heaviest tokens of the three positions are 1, 5 and 9; no drafter drafted this sequence.
     result = vote([chain(1, 2, 9), chain(1, 3, 9), chain(4, 5, 9), chain(6, 5, 9)], [1.0] * 4)
     assert result.tree.token_ids == (1, 2, 9)
     assert result.winner == 0
@@ -52,13 +51,11 @@ def test_a_tie_of_equals_goes_to_the_lower_index() -> None:
 
 
 def test_weights_that_differ_only_by_rounding_are_equal() -> None:
-    """Such weights remain if gains and losses cancel."""
     weight = (0.1 + 0.2) / 0.3
     assert weight > 1.0
     result = vote([chain(3), chain(2), chain(1)], [1.0, weight, 1 / weight])
     assert result.tree.token_ids == (3,) and result.winner == 0
-    # Two drafters of weight w weigh as much as one drafter of weight 2 w: a tie, which the single
-    # drafter wins.
+    # Up to rounding this is a tie, and the single drafter wins.
     result = vote([chain(1), chain(1), chain(2)], [weight, weight, 2.0])
     assert result.tree.token_ids == (2,) and result.winner == 2
 
@@ -100,7 +97,8 @@ def vote_tree(sequences: list[Draft], weights: list[float], nodes: int) -> Combi
 def test_vote_tree_keeps_the_heaviest_nodes() -> None:
     sequences = [chain(1, 2, score=0.9), chain(3, 4, score=0.5), chain(1, 5, score=0.8)]
     result = vote_tree(sequences, [1.0, 2.0, 3.0], 3)
-    # Weights kept: (0.9 + 3 x 0.8) / 6, 3 x 0.64 / 6, 2 x 0.5 / 6; dropped: 0.81 / 6, 2 x 0.25 / 6.
+    # A node's weight: the sum of drafter weight x path probability, divided by 6, the sum of the
+    # weights.
     assert result.tree.token_ids == (1, 3, 5)
     assert result.node_weights == pytest.approx(((0.9 + 2.4) / 6, 1.0 / 6, 1.92 / 6))
     assert result.dropped == ((0, 1), (1, 1))

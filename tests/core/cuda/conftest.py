@@ -1,4 +1,4 @@
-"""Models here run the torch pass, as on a GPU: the compiled pass is for CPUs only."""
+"""Models in this folder run the torch pass: the compiled pass is for CPUs only."""
 
 import pytest
 

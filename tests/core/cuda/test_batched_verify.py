@@ -1,5 +1,4 @@
-"""Batched verification by `greedy` and `match` gives the same verdicts as `verify`, which walks one
-tree at a time. Trees and noise are random."""
+"""Batched verification by `greedy` and `match` gives the verdicts of `verify`."""
 
 import random
 
@@ -30,7 +29,7 @@ RULES = [("greedy", GREEDY), ("match", WARM), ("match", TRUNCATED)]
 
 
 def random_tree(rng: random.Random, max_nodes: int) -> TokenTree:
-    """A random tree. Siblings have different tokens; the tree may be empty."""
+    """The tree may be empty; siblings have different tokens."""
     nodes: list[tuple[int, int, list]] = []
     for _ in range(rng.randrange(max_nodes + 1)):
         parent = rng.randrange(ROOT, len(nodes))
@@ -56,7 +55,7 @@ def cases(
 
 
 def paths(rule: str, several: list[VerifyInput]) -> list[tuple[int, ...]]:
-    """The accepted path of each case, found with tensor operations only."""
+    """The accepted path of each case, found by `accepted_paths`."""
     width = max(len(case.target) for case in several)
     inputs = _send_trees(several, width, with_noise=rule == "match").device
     sizes = torch.tensor([[len(case.tree)] for case in several])
@@ -120,7 +119,7 @@ def test_reported_probabilities_are_those_of_the_target() -> None:
 
 
 def test_of_two_equal_paths_the_first_is_taken() -> None:
-    """Two drafts in one tree have the same path: node 0 equals node 2, node 1 equals node 3."""
+    """Node 0 equals node 2, and node 1 equals node 3."""
     trees = TreeBatch(
         torch.tensor([[3, 1, 3, 1]]), torch.tensor([[0, 1, 0, 3]]), torch.tensor([[0, 1, 2, 1, 2]])
     )

@@ -1,5 +1,4 @@
-"""Device rounds (whole rounds in `core.cuda`) give the same events as rounds that run step by
-step."""
+"""Device rounds, which run in `core.cuda`, give the events of rounds that run step by step."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -33,7 +32,7 @@ PROMPTS = ("w3 w5 w7 w9", "w11 w2 w4 w4 w8 w1 w6", "w1")
 def models(
     count: int = 3, eos: tuple[int, ...] = (), context: int = CONTEXT, device: str = "cpu"
 ) -> LoadedModels:
-    """An LLM, and `count` SSMs whose tokens are sometimes accepted."""
+    """An LLM, and `count` SSMs that are perturbed copies of it."""
     llm = tiny_module("llama", seed=5, dtype=torch.float32)
     ssms = [perturb(llm, 0.2 + 0.1 * seed, seed).to(device) for seed in range(count)]
     result = loaded_modules(llm.to(device), ssms, eos, context)
@@ -46,13 +45,12 @@ def events(loaded: LoadedModels, requests: Sequence[Request], *, on_device: bool
         return list(engine.generate_many(requests))
 
 
-# Rounds that run step by step leave no state in their models that changes a later run.
+# Rounds that run step by step do not depend on earlier runs of the models.
 reference_models = cache(models)
 
 
 def in_both_ways(requests: Sequence[Request], **changes: Any) -> list[list[Event]]:
-    """The events of device rounds, over new models, then the events of rounds that run step by
-    step."""
+    """The events of device rounds, then the events of rounds that run step by step."""
     on_device = events(models(**changes), requests, on_device=True)
     return [on_device, events(reference_models(**changes), requests, on_device=False)]
 
@@ -95,8 +93,7 @@ def device_rounds(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def check_both_ways(
     sampling: SamplingParams, config: SpeculationConfig, num_requests: int = 1, **changes: Any
 ) -> list[Event]:
-    """Runs the requests with device rounds and step by step, and compares the events. Returns the
-    events of device rounds."""
+    """Compares the events of `in_both_ways`; returns the events of device rounds."""
     both_runs = in_both_ways(requests(sampling, config, num_requests), **changes)
     ids = [list(dict.fromkeys(event.run_id for event in each)) for each in both_runs]
     renamed = dict(zip(*ids, strict=True))
@@ -113,7 +110,8 @@ def test_rounds_of_fixed_lengths_run_on_the_device(
 ) -> None:
     first_events = check_both_ways(sampling, FIXED, num_requests)
     accepted = [event.num_accepted for event in first_events if isinstance(event, RoundCompleted)]
-    # At the ends of texts some requests have no room for a draft: such rounds run step by step.
+    # Near the end of a text a request may have no room for a draft; the round then runs step by
+    # step.
     assert all(device_rounds[:8]) and device_rounds.count(False) <= 2 * (num_requests - 1)
     assert len(set(accepted)) >= 3
 
@@ -160,7 +158,7 @@ def test_rounds_after_an_audition_run_on_the_device(device_rounds: list[bool]) -
 def test_these_settings_run_step_by_step(
     config: SpeculationConfig, device_rounds: list[bool]
 ) -> None:
-    """With these settings, only a round without room for a draft runs on the device."""
+    """Only a round without room for a draft runs on the device."""
     check_both_ways(WARM, config)
     assert sum(device_rounds) <= 1 and len(device_rounds) > 8
 
@@ -209,8 +207,7 @@ def test_pipelined_runs_have_the_same_text(pipeline: str) -> None:
 def test_texts_that_outgrow_the_cache_are_the_same(
     shape: tuple[int, ...], device_rounds: list[bool]
 ) -> None:
-    """A KV cache that grows has another address, so graphs that read it are dropped. Padding tokens
-    must be written to slots that exist."""
+    """A KV cache that grows has another address: graphs that read it are dropped."""
     config = replace(FIXED, expansion=shape, speculation_length=len(shape))
     two_requests = requests(replace(WARM, max_new_tokens=300), config, 2)
     results = [*map(texts_of, in_both_ways(two_requests, context=700))]
@@ -282,12 +279,11 @@ def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.Monke
             if isinstance(event, (Drafted, Combined, Verified)):
                 ahead.append(len(begun_rounds) - len(awaited))
     assert set(ahead) == {0, 1} and sum(ahead) > 0.8 * len(ahead)
-    assert len(begun_rounds) == len(awaited)  # every round that was begun was awaited
+    assert len(begun_rounds) == len(awaited)
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
 def test_a_discarded_round_does_not_change_the_texts(config: SpeculationConfig) -> None:
-    """A request is cancelled and another request joins while a round is running."""
     first, second, third = requests(WARM, config, 3)
     three_requests = (first, second, third)
     alone = [
@@ -317,8 +313,7 @@ def test_a_discarded_round_does_not_change_the_texts(config: SpeculationConfig) 
 
 
 class NoHostReads(TorchDispatchMode):
-    """Refuses what a captured graph cannot hold: reads of device values on the host, shapes that
-    depend on values, and copies from the host."""
+    """Refuses operations that a captured graph cannot hold."""
 
     NEVER = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "_to_copy")
 

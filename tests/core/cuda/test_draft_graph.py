@@ -1,5 +1,4 @@
-"""Drafts that DraftGraphs computes in one graph equal drafts that SSMs make step by step, in one
-forward pass per step."""
+"""Drafts of DraftGraphs equal drafts that SSMs make step by step."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +27,7 @@ TRUNCATED = SamplingParams(60, temperature=1.3, top_k=12, top_p=0.8, seed=5)
 COLD = SamplingParams(60, seed=1)
 TEXTS = ((1, 2, 3), (4, 5, 6, 7, 8, 9))
 ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
-    # For each round, what is committed to each text: tokens, or ("own", n) as in `_following`.
+    # For each round and each text, the `expected` of `_following`.
     (("own", 0), ("own", 2)),
     ((7,), ("own", 1)),
     (("own", 3), (9, 9, 9)),
@@ -37,8 +36,7 @@ ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
 
 
 def make_pool(models: Sequence[HfModel], *, graphs: bool, vocab: int = VOCAB) -> SsmPool:
-    """A pool of these SSMs, in which SSMs of the same shape are stacked. With `graphs`, DraftGraphs
-    makes their drafts."""
+    """With `graphs`, DraftGraphs makes the drafts of this pool."""
     stack_alike(list(models))
     pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
     if graphs:
@@ -70,7 +68,6 @@ def texts(
 
 
 def open_all(pool: SsmPool, several: Sequence[TokenSequence]) -> None:
-    """Opens these texts in all SSMs of the pool."""
     for sequence in several:
         for ssm in pool.ssms.values():
             ssm.open(sequence)
@@ -109,7 +106,6 @@ def draft_requests(
 
 
 def check_equal(one: Draft, other: Draft) -> None:
-    """Compares two drafts, except their times. Logits and utilities are compared node by node."""
     for name in ("token_ids", "parents", "ranks", "qs", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, abs=1e-5)
@@ -153,8 +149,8 @@ def decode(
 
 
 def _following(draft: Draft, expected: tuple[Any, ...]) -> tuple[int, ...]:
-    """The tokens to commit. ("own", n) stands for at most n tokens of this draft along first
-    children, followed by token 11; any other `expected` is committed as it is."""
+    """The tokens to commit: `expected` itself or, for ("own", n), at most n tokens along first
+    children and then token 11."""
     if expected[0] != "own":
         return expected
     path, node = [], -1
@@ -216,7 +212,6 @@ def test_ssms_of_different_shapes_draft_one_after_another(graph_calls: list[int]
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 1, 1)])
 def test_an_end_of_text_has_no_children(shape: tuple[int, ...]) -> None:
-    # Every ninth token id ends a text: most drafts contain such a token.
     eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
     results = decode(pools_both_ways(), [texts(WARM, eos), texts(WARM, eos)], [shape] * 2)
     assert {len(draft) for draft in results} - {14, 3}
@@ -230,7 +225,6 @@ def test_a_request_with_a_shorter_shape_drafts_the_beginning(graph_calls: list[i
 
 
 def test_the_vocabularies_of_llm_and_ssm_may_differ_in_size() -> None:
-    """In the first case the LLM's embedding is padded, in the second the SSM's."""
     for own in (VOCAB - 8, VOCAB + 8):
         decode(pools_both_ways(2, vocab_size=own), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
 

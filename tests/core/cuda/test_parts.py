@@ -1,5 +1,4 @@
-"""The parts of device rounds: tree layouts, copies to and from the device, CUDA graphs, batched
-noise and calibration."""
+"""Parts of device rounds."""
 
 import numpy as np
 import pytest
@@ -40,11 +39,11 @@ def test_copies_of_a_layout_share_one_root() -> None:
 
 
 def test_equal_nodes_of_copies_are_found() -> None:
-    layout = TreeLayout((2, 1), copies=2)  # nodes 0, 1, children 2, 3; the copy: 4, 5 and 6, 7
+    layout = TreeLayout((2, 1), copies=2)  # nodes 0, 1, children 2, 3; copies 4 to 7
     tables = layout.tensors(CPU)
     tokens = torch.tensor([[3, 4, 8, 9, 4, 5, 9, 8], [1, 2, 7, 7, 1, 2, 7, 6]])
     assert first_equal(tokens, tables).tolist() == [
-        [0, 1, 2, 3, 4, 2, 6, 4, 8],  # 4 equals 1, 6 equals 3; 7 has only the token of 2
+        [0, 1, 2, 3, 4, 2, 6, 4, 8],  # entry n + 1 is node n: node 4 equals 1, node 6 equals 3
         [0, 1, 2, 3, 4, 1, 2, 3, 8],
     ]
     assert first_equal(tokens[:, :0], TreeLayout(()).tensors(CPU)).tolist() == [[0], [0]]

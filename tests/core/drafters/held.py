@@ -6,5 +6,5 @@ from core.drafters.base import Drafter
 
 
 def held_bytes(drafter: Drafter) -> int:
-    """The size of all attributes of the drafter, pickled."""
+    """The size in bytes of the drafter's attributes, pickled."""
     return len(pickle.dumps(vars(drafter)))

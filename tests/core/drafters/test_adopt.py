@@ -1,4 +1,4 @@
-"""A growth that adopts another request ends as if it had grown for that request from the start."""
+"""A growth that adopts another request ends with the draft of that request."""
 
 from dataclasses import replace
 
@@ -28,8 +28,7 @@ def draft_request(kind: str, shape: tuple[int, ...], budget: int = 64) -> DraftR
 
 
 def feed(growth: Growth, passes: int) -> Growth:
-    """Feeds the growth the logits of its frontier `passes` times, or until the frontier is
-    empty."""
+    """Feeds the growth the logits of its frontier, at most `passes` times."""
     for _ in range(passes):
         if not growth.frontier:
             break

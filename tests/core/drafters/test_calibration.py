@@ -1,4 +1,4 @@
-"""Calibration on synthetic drafters: with the fitted temperature, scores are acceptance rates."""
+"""Calibration on synthetic logits."""
 
 import pytest
 import torch
@@ -7,7 +7,6 @@ from core.drafters.calibration import MAX_BETA, MIN_BETA, Calibration
 
 
 def observe(calibration: Calibration, logits: torch.Tensor, token_id: int) -> None:
-    """Observes one committed token."""
     calibration.observe([float(logits[token_id])], [calibration.moments(logits)])
 
 

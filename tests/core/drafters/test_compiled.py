@@ -1,5 +1,4 @@
-"""Drafts of the compiled kernel equal drafts made "over feeds", which takes one forward pass per
-step: the nodes are the same, and the scores agree to float32's precision."""
+"""Drafts of the compiled kernel equal drafts "over feeds", which take one forward pass per step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,8 +39,8 @@ NOT_SERVED = [
     ("best_first", COLD), ("best_first", WARM), ("coupled", TRUNCATED), ("sampled", WARM),
     ("sampled_iid", TRUNCATED),
 ]  # fmt: skip
-# For each round and text, what is committed: a number of tokens of SSM `one`'s draft, along first
-# children, then the given tokens; token 3 if there are none at all.
+# For each round and text a pair (n, tokens). A commit has at most n tokens of `first_path` of SSM
+# `one`, then `tokens`. If both are empty, token 3 is committed.
 FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
     ((2, (4,)), (0, (5, 6))),
     ((1, (7, 8, 9)), (3, (1,))),
@@ -50,7 +49,7 @@ FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
 
 
 class ServesNothing(NativeDrafting):
-    """Drafts nothing, so that the pool drafts over feeds."""
+    """Drafts nothing: the pool drafts over feeds."""
 
     def draft(self, asked: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         return {}
@@ -73,7 +72,7 @@ def two_pools(
 
 @pytest.fixture
 def native_rounds(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """The SSMs that NativeDrafting answered for, also with empty drafts, round by round."""
+    """For each call of `NativeDrafting.draft`, the names of the SSMs in its result."""
     return note_results(monkeypatch, NativeDrafting, "draft", set)
 
 
@@ -143,8 +142,8 @@ def _requests_of_kind(
 
 
 def check_same(one: Draft, other: Draft) -> None:
-    """Compares two drafts, except their times. The compiled kernel's scores have float32's
-    precision. In each row, its utilities differ from the other pool's utilities by a constant."""
+    """The compiled kernel's scores have float32's precision. In each row, the two drafts' utilities
+    may differ by a constant."""
     for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, rel=1e-5)
@@ -162,14 +161,13 @@ def check_same(one: Draft, other: Draft) -> None:
 
 
 def check_all_same(drafts_by_pool: Sequence[Any]) -> None:
-    """Compares the drafts of two pools, by SSM."""
     for name in drafts_by_pool[0]:
         for pair in zip(*(result[name] for result in drafts_by_pool), strict=True):
             check_same(*pair)
 
 
 def state_after(pool: SsmPool, name: str, sequence: TokenSequence) -> Any:
-    """The state after a round: temperature, cached length, keys and values of the text."""
+    """The SSM's temperature, its cached length, and the text's keys and values."""
     ssm = pool.ssms[name]
     model, state = ssm.model, ssm._states[sequence.run_id]
     row = state.row
@@ -208,7 +206,6 @@ def test_a_draft_with_too_many_rows_is_made_pass_by_pass(monkeypatch, native_cal
 
 
 def by_two_threads(pool: SsmPool) -> None:
-    """From now on two threads make each pass of these stacked SSMs."""
     (stack,) = {id(ssm.model.stack): ssm.model.stack for ssm in pool.ssms.values()}.values()  # type: ignore[attr-defined]
     forward = compiled_of(stack._forward)
     forward._pool.workers = 2
@@ -221,8 +218,7 @@ def test_drafts_by_several_threads_are_the_same() -> None:
 
 
 def test_no_drafter_waits_for_a_pass_that_is_over() -> None:
-    """Each pass has its own count of the threads that have arrived. With one count for all passes
-    of a draft, this test hangs after a few drafts."""
+    """With one count of arrived threads for all passes of a draft, this test hangs."""
     pool = two_pools()[0]
     by_two_threads(pool)
     for i in range(40):
@@ -259,8 +255,6 @@ def test_drafts_with_nan_logits_equal_those_over_feeds(native_calls: list[int]) 
 
 @pytest.mark.parametrize("kinds", [("topk", "coupled"), ("coupled", "coupled")])
 def test_a_batched_ssm_drafts_as_alone(kinds: tuple[str, str]) -> None:
-    """Requests of different shapes, kinds and samplings have the same drafts in a batch as
-    alone."""
     drafts_by_way: list[list[Draft]] = []
     for groups in ([(0, 1)], [(0,), (1,)]):
         own = [texts(WARM)[0], texts(TRUNCATED)[1]]
@@ -294,7 +288,7 @@ def test_ssms_of_different_shapes_are_drafted_by_the_kernel(
 def test_ssms_with_other_vocabularies_are_drafted_by_the_kernel(
     own: int, sampling: SamplingParams, native_calls: list[int]
 ) -> None:
-    """The LLM's embedding is padded, or the SSM's is; texts hold tokens that the SSM lacks."""
+    """With a small vocabulary, texts hold tokens that the SSM lacks."""
     run_rounds(two_pools(2, vocab_size=own), sampling, [(3, 2), (2, 2)])
     assert native_calls == [4] * len(FOLLOWING)
 
@@ -319,7 +313,7 @@ class EndsAtImprobable(Endless):
 
 
 class GivesLimits(EndsAtImprobable):
-    """The rule of EndsAtImprobable, given as limits."""
+    """The limits of the rule of EndsAtImprobable."""
 
     def limits(self, drafter: str) -> StopLimits | None:
         if drafter == "two":
@@ -335,7 +329,7 @@ def test_a_length_policy_ends_a_draft_as_it_grows(
     sampling = WARM if kind == "coupled" else COLD
     results = run_rounds(two_pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in results}) > 3 and 0 in {len(draft) for draft in results}
-    # `two` has nothing to draft; for the other SSMs the kernel needs the rule as limits.
+    # `two` has nothing to draft; for the other SSMs the kernel needs limits.
     assert native_rounds[0] == (set(NAMES) if isinstance(stop, GivesLimits) else {"two"})
     assert native_calls == ([4] * len(FOLLOWING) if isinstance(stop, GivesLimits) else [])
 
@@ -365,8 +359,7 @@ def test_vote_tree_and_a_fully_read_text_are_drafted_over_feeds(native_rounds: l
     open_all(pool, own)
     drafts = pool.draft(draft_requests(pool, own, [(2, 2), (2, 2)]))
     assert all(len(draft) for each in drafts.values() for draft in each)
-    # In the second of the two calls below, the SSMs have read the full text: nothing was committed
-    # in between.
+    # In the second call below, no token is left to read: nothing was committed in between.
     plain = texts(COLD)
     for sequence in plain:
         sequence.run_id += " again"
@@ -408,8 +401,6 @@ def test_a_type_error_in_a_batch_is_raised(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class OnlyThreeContinues(Endless):
-    """Drafts of `one` and `two` end after the first level."""
-
     def limits(self, drafter: str) -> StopLimits | None:
         return StopLimits() if drafter == "three" else StopLimits(longest=1)
 

@@ -1,4 +1,4 @@
-"""The count table: counts, compared with dictionaries; bounded memory; trees."""
+"""The count table: counts, trees and bounded memory."""
 
 from __future__ import annotations
 
@@ -90,8 +90,7 @@ def test_a_row_is_read_once_a_node() -> None:
     text = np.random.default_rng(0).integers(0, 50, 4000).tolist()
     table = table_of(text, 1 << 14)
     tree, lookups = tree_of(table, text[1000:1003], depth=6, budget=32)
-    # Below the root, a candidate's origin says which context length to look up, so each node reads
-    # one row.
+    # Each node below the root reads one row.
     assert len(tree) == 32 and lookups <= len(tree) + LONGEST_CONTEXT
 
 

@@ -1,6 +1,5 @@
-"""Confidence-based token fusion, compared with a second implementation: each token of the trunk
-comes from the SSM with the highest score. The SSMs' other tokens are side leaves, or are in chains
-of their own."""
+"""Confidence-based token fusion of CoSine, compared with a second implementation. The trunk is the
+chain of the winning tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -77,8 +76,7 @@ def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> t
 
 
 def by_the_rule(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, weighted: bool):
-    """CoSine's rule, implemented a second time. Returns (trunk tokens, index of the SSM that
-    proposed each of them, value of each path)."""
+    """CoSine's rule. Returns (trunk tokens, index of each trunk token's SSM, value by path)."""
     trunk: tuple[int, ...] = ()
     winners: list[int] = []
     values: dict[tuple[int, ...], float] = {(): 1.0}
@@ -112,7 +110,6 @@ def paths_of(drafts: Sequence[Draft]) -> set[tuple[int, ...]]:
 def draft_one(
     drafters: Mapping[str, SsmDrafter], request: PooledRequest, *, weighted: bool
 ) -> list[Draft]:
-    """The drafts of one request, by `fused_credit` if `weighted`, else by `fused`."""
     kind = "fused_credit" if weighted else "fused"
     requests = tuple(replace(one, kind=kind) for one in request.requests)
     (drafts,) = draft_fused(drafters, [replace(request, requests=requests)])
@@ -155,7 +152,6 @@ def test_scores_are_each_ssms_own() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("budget", [1, 3, 5, 9])
 def test_the_most_probable_paths_are_kept_within_the_budget(budget: int, weighted: bool) -> None:
-    """With `fused_credit`, an SSM's weight also scales the values of its paths."""
     drafters = ssms()
     requests = pool(drafters, budget=budget, weights=(0.2, 0.6, 1.5))
     paths_kept = paths_of(draft_one(drafters, requests, weighted=weighted))
@@ -213,11 +209,9 @@ def test_a_trunk_ends_with_the_text() -> None:
 
 
 def test_an_ssms_own_chain_ends_with_the_text() -> None:
-    """The chain ends even where the trunk continues: a token after the end would cost a node and a
-    pass."""
     drafters = ssms()
     trunk, _, values = by_the_rule(drafters, pool(drafters), weighted=False)
-    # Tokens that are only in SSMs' own chains, and are followed by other tokens in these chains.
+    # Tokens outside the trunk that another token follows.
     ends = {token for path in values for token in path[:-1]} - {*trunk}
     assert ends
     for end in ends:
@@ -232,8 +226,6 @@ def test_an_ssms_own_chain_ends_with_the_text() -> None:
 
 @pytest.mark.parametrize("budget", [99, 8, 4])
 def test_a_confident_ssm_without_credit_does_not_win(budget: int) -> None:
-    """With `fused`, the SSM with the highest score wins, no matter how often it was wrong. With
-    `fused_credit` this SSM has no token of the trunk and, with a small budget, no node."""
     drafters = ssms(sharpness=(9.0, 1.0, 1.0))
     plain = draft_one(drafters, pool(drafters, budget=budget), weighted=False)[0]
     assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
@@ -290,8 +282,7 @@ PROMPTS = (PROMPT, (2, 2, 5, 1), (4, 0))
 def shared_pools(
     drafters: Mapping[str, SsmDrafter], temperature: float
 ) -> tuple[PooledRequest, ...]:
-    """Three requests with different texts, budgets and lengths; the second request is drafted by
-    `fused_credit`, the last request by two SSMs."""
+    """Three requests: the second uses `fused_credit`, the third uses two SSMs."""
     pools = []
     for number, prompt in enumerate(PROMPTS):
         sampling = SamplingParams(50, temperature=temperature, seed=number)
@@ -319,8 +310,6 @@ def values_of(drafts: list[Draft] | DrafterError) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_requests_share_each_ssms_passes(temperature: float) -> None:
-    """Each request gets the drafts that it gets alone, and an SSM makes one pass a step for all
-    requests."""
     apart, together = ssms(), ssms()
     alone = [draft_fused(apart, [pool])[0] for pool in shared_pools(apart, temperature)]
     pools = shared_pools(together, temperature)

@@ -1,5 +1,4 @@
-"""Likelihoods of committed tokens: each is reported once. It is the drafter's probability before
-the request's sampling parameters are applied."""
+"""Likelihoods of committed tokens, and the weights that drafters get from them."""
 
 import itertools
 import math
@@ -91,7 +90,7 @@ def test_of_a_long_prompt_only_the_end_is_reported(observations, monkeypatch):
     words = " ".join(f"w{i}" for i in ids)
     request = Request(words, SamplingParams(1), SpeculationConfig(combine="vote"))
     list(Engine(loaded_tables(llm, ssms)).generate(request))
-    # One token was requested, so nothing was drafted: no drafter was opened.
+    # A request for one token drafts nothing and opens no drafter.
     assert not observations
     request = Request(request.prompt, SamplingParams(2), request.speculation)
     tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]
@@ -111,7 +110,7 @@ def test_weights_that_read_no_likelihoods_get_none(observations: dict[str, list[
 def test_prompt_lookup_reports_its_score_where_it_drafted(
     observations: dict[str, list[float]],
 ) -> None:
-    # The LLM repeats w1 w2 w3 for ever: after the first repetition the lookup is always right.
+    # The LLM repeats w1 w2 w3 for ever.
     def cycle(context: tuple[int, ...]) -> list[float]:
         return [1.0 if i == context[-1] % 3 + 1 else 0.0 for i in range(VOCAB)]
 
@@ -126,7 +125,7 @@ def test_prompt_lookup_reports_its_score_where_it_drafted(
 
 
 def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]:
-    """A second implementation of w <- w^0.95 P(token): each SSM's log weight after a text."""
+    """Each SSM's log weight after a text, by w <- w^FORGETTING P(token)."""
     logs = {}
     for ssm in ssms:
         results = [math.log(max(FLOOR, p)) for p in own_probabilities(ssm, text)]
@@ -137,7 +136,7 @@ def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]
 def rounds_with_texts(
     events: Sequence[Event], prompt: Sequence[int]
 ) -> Iterator[tuple[RoundCompleted, list[int]]]:
-    """Each round, with the text (prompt and new tokens) at the start of the round."""
+    """Each round, with the text at the start of the round."""
     text = list(prompt)
     for event in events:
         if isinstance(event, RoundCompleted):
@@ -169,7 +168,7 @@ def test_a_drafter_without_likelihoods_begins_with_the_others_mean(combine, temp
 
 
 def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes verification 10 ms longer, so that SSMs can draft ahead in that time."""
+    """Makes verification 10 ms longer: time in which SSMs can draft ahead."""
     verify = round_module.verify
 
     def slowly(rule: str, case: VerifyInput) -> Verdict:
@@ -190,8 +189,7 @@ def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
     pipeline: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`drafts_in(i, n)`: whether drafter i drafts in round n. With drafting ahead, a drafter that
-    does not draft may still have read the whole text."""
+    """`drafts_in(i, n)`: whether drafter i drafts in round n."""
 
     def drafters_for(self: ActiveRequest, choice: object) -> list[int]:
         return [i for i in range(3) if drafts_in(i, self.sequence.round)]
@@ -213,7 +211,6 @@ def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
 
 @pytest.mark.loses_drafters
 def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observations, monkeypatch):
-    """If one SSM of a pool fails in a round, the pool's draft of this round is dropped."""
     calls = itertools.count()
     forward = TableModel.forward
 
@@ -236,7 +233,8 @@ def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observat
 
 
 def test_tokens_without_logits_have_unknown_likelihoods() -> None:
-    """Tokens 0 and 1 are already scored. The logits predict tokens 3 and 4, so token 2 has none."""
+    """Positions 0 and 1 are already scored. The logits predict positions 3 and 4. No logits predict
+    position 2."""
     state = SsmState(0, Calibration(), scored_until=2)
     logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
     state.record_likelihoods(logits, [1, 0, 1, 1, 0], first=3)

@@ -1,5 +1,4 @@
-"""Stacked SSMs draft what each SSM drafts alone, and the time of their shared passes counts
-once."""
+"""Stacked SSMs draft what each SSM drafts alone."""
 
 from dataclasses import replace
 from typing import Any
@@ -54,7 +53,7 @@ def sequences(draft: str, verify: str, combine: str) -> list[TokenSequence]:
 def drafts_of(
     pool: SsmPool, several: list[TokenSequence], kind: str, shape: tuple[int, ...]
 ) -> Any:
-    """Each SSM's drafts, one for each sequence."""
+    """The drafts by SSM name, one for each sequence."""
     if several[0].speculation.combine == "log_pool":
         by_sequence = pool.draft_together(
             [
@@ -108,7 +107,7 @@ def test_time_of_shared_passes_is_counted_once(
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
     ratios = []
-    for number in range(5):  # other processes may run between two spans
+    for number in range(5):  # repeated: other processes may run between two spans
         several = sequences("topk", "greedy", combine)[:1]
         several[0].run_id = f"run {number}"
         open_all(pool, [several[0]])
@@ -140,7 +139,6 @@ def test_an_ssm_that_fails_does_not_end_the_others_drafts(monkeypatch: pytest.Mo
 
 
 def test_while_one_ssm_does_not_draft_the_others_share_no_pass() -> None:
-    """Two of three stacked SSMs draft in passes of their own; the third's cache is unchanged."""
     apart, together = pools()
     results = []
     for pool in (apart, together):
@@ -154,8 +152,6 @@ def test_while_one_ssm_does_not_draft_the_others_share_no_pass() -> None:
 
 
 def test_an_ssm_whose_context_ends_stops_alone() -> None:
-    """The request to the SSM with a short context is cut; the requests to the other SSMs are
-    not."""
     models = [small("llama", seed) for seed in range(3)]
     stack_alike(models)
     models[1]._info = replace(models[1].info, context_length=5)

@@ -1,4 +1,4 @@
-"""The likeliest outcomes of a verification, compared with an enumeration of all outcomes."""
+"""The likeliest outcomes of a verification."""
 
 import itertools
 
@@ -20,8 +20,7 @@ def tree_of(token_ids: list[int], above: list[int]) -> TokenTree:
 
 
 def outcome_probabilities(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[int, ...], float]:
-    """Every outcome (committed tokens) with its probability, by walking the LLM's choices token by
-    token."""
+    """The probability of every outcome, by its committed tokens."""
     results: dict[tuple[int, ...], float] = {}
     open_paths: list[tuple[int, tuple[int, ...], float]] = [(ROOT, (), 1.0)]
     while open_paths:

@@ -46,7 +46,7 @@ def test_the_subtree_below_a_committed_path_stays() -> None:
 @LAW
 @given(parents(), st.data())
 def test_any_path_leaves_its_subtree(above: list[int], data: st.DataObject) -> None:
-    # All tokens differ, so paths are unique.
+    # All tokens differ: paths are unique.
     pending = trie_after(list(range(len(above))), above)
     last = data.draw(st.integers(0, len(above) - 1))
     path = [last]

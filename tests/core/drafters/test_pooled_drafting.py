@@ -49,8 +49,7 @@ def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
 
 
 def pooled_scores(drafters: dict[str, SsmDrafter], context: tuple[int, ...]) -> torch.Tensor:
-    """softmax(sum of w_i log score_i), implemented a second time; w_i: the weights, scaled to sum
-    to 1."""
+    """softmax(sum of w_i log score_i); w_i: the weights, scaled to sum to 1."""
     total = sum(WEIGHTS[: len(drafters)])
     parts = [
         weight / total * model(drafters, name).logits(context).log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Shapes, budgets and drafter names of draft requests; walks along a draft; the fixed length."""
+"""Small parts of drafting: shapes, drafter names, walks, the fixed length."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""SsmDrafter over tables: its proposals, its cache after commits, its number of passes."""
+"""SsmDrafter over tables of probabilities."""
 
 import pytest
 import torch
@@ -166,7 +166,7 @@ def test_the_accepted_part_of_a_draft_stays_in_the_cache(accepted: int) -> None:
     one.sequence.tokens += (*path, own)
     drafter.commit(one.sequence, draft, (*path, own))
     (row,) = model.open_rows
-    # The last step's nodes were never fed: nothing comes after them.
+    # The last step's nodes are not fed.
     assert model.tokens(row) == (*PROMPT, *path[:2])
     again = run_round(drafter, one.sequence, (own,))
     fresh, _ = drafter_of()

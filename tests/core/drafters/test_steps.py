@@ -1,5 +1,4 @@
-"""Models in lock-step have the same results as models that run one after another. Each model is
-charged its share of the time."""
+"""Models in lock-step have the results that each model has alone."""
 
 from collections.abc import Sequence
 

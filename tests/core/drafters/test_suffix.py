@@ -1,4 +1,4 @@
-"""SuffixDrafter: matches and counts compared with a plain search, trees, rates, bounded memory."""
+"""SuffixDrafter, and its index compared with a plain search."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ def draft(
 
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
-    """The weight of every path that follows a match. In each text, the latest MAX_CANDIDATES
-    matches of at least three tokens count. If there is no such match, the latest MAX_CANDIDATES
-    matches of at least one token count."""
+    """The weight of every path that follows a match. ORDERS are least lengths of a match. Each text
+    contributes the latest MAX_CANDIDATES matches of the first order with a match."""
     weights: Counter[tuple[int, ...]] = Counter()
     for text, is_own in ((own, True), (earlier, False)):
         for order in ORDERS:
@@ -100,7 +99,7 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 def test_the_tree_is_what_followed_every_match(
     own: list[int], one: list[int], other: list[int], depth: int, buckets: int
 ) -> None:
-    # With one bucket, its chain holds all positions: in longer texts, MAX_CANDIDATES would cut off
+    # With one bucket, all positions are in one chain: in longer texts, MAX_CANDIDATES would cut off
     # matches.
     earlier = [*one[:15], SEPARATOR, *other[:15]] if buckets == 1 else [*one, SEPARATOR, *other]
     own = own[:30] if buckets == 1 else own
@@ -224,7 +223,7 @@ def test_memory_does_not_grow_with_the_runs() -> None:
         drafter.close(sequence)
         if number == 1000:
             bytes_then = held_bytes(drafter)
-    # `held_bytes` pickles the drafter: larger hashes and positions take a few more bytes.
+    # Pickled, larger hashes and positions take a few more bytes.
     assert held_bytes(drafter) < bytes_then + 256
     assert drafter._states == {} and len(drafter._earlier.tokens) == 64
     assert len(drafter._texts) <= 64 // 6 + 1

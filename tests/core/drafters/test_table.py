@@ -1,5 +1,4 @@
-"""TableDrafter learns from ended texts, reads no earlier text of the same prompt, and calibrates
-its scores."""
+"""TableDrafter: learning, drafts, scores and memory."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ def rows_of(drafter: TableDrafter, prompt: list[int]) -> np.ndarray:
 
 
 def test_a_repeated_run_reads_nothing_of_its_own_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "NUM_CONTEXTS", 256)  # so that rows are overwritten
+    monkeypatch.setattr(module, "NUM_CONTEXTS", 256)  # few: rows are overwritten
     noise = np.random.default_rng(0)
     texts = [(noise.zipf(1.5, 400) % 50 + 10).tolist() for _ in range(9)]
     prompts = [[number, 5] for number in range(9)]
@@ -163,7 +162,7 @@ def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> 
         drafter.close(sequence)
         if run == full:
             bytes_then = held_bytes(drafter)
-    # `held_bytes` pickles the drafter: one hash takes eight or nine bytes.
+    # One pickled hash may take one byte more than another.
     assert held_bytes(drafter) < bytes_then + module.TEXTS
     assert len(drafter._text_hashes) == module.TEXTS and drafter._states == {}
     drafted = draft(drafter, open_sequence(drafter, [3]))

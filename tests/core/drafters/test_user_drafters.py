@@ -1,5 +1,4 @@
-"""User-defined drafters: the guide's example does not change any text, a faulty drafter is dropped,
-and a path that names no drafter is refused."""
+"""Drafters that users define: texts, faults, learning and refusals."""
 
 from __future__ import annotations
 
@@ -248,7 +247,7 @@ def test_only_the_misbehaving_drafter_is_lost(name: str, monkeypatch: pytest.Mon
     own_request = request(path, "ngram", combine="vote", weights="full_information")
     worker = Worker(engine_with(path))
     try:
-        # The first and the last run do not use the drafter; all three run at the same time.
+        # Only the second run uses the drafter.
         runs = [worker.submit(each) for each in (plain(), own_request, request("ngram"))]
         results = [list(run.events()) for run in runs]
         after = list(worker.submit(plain()).events())
@@ -309,8 +308,6 @@ def test_the_noise_of_the_run_is_not_changed(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_user_drafter_learns_complete_texts(
     name: str, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The drafter also learns texts of runs for which it did not draft, and it cannot change a
-    text."""
     learned: list[tuple[int, ...]] = []
 
     def learn(self: Any, sequence: TokenSequence) -> None:
@@ -411,8 +408,6 @@ RETURNED = {
 def test_only_bad_results_of_nodes_for_are_reported(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The note about a refused value holds the reason. For an exception, it also holds the line
-    number."""
     returned, reason = RETURNED[name]
     module = f"returns_{list(RETURNED).index(name)}"  # a new module for each case
     (tmp_path / f"{module}.py").write_text(

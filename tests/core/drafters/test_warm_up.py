@@ -1,4 +1,4 @@
-"""Warm-up compiles all functions of the lookups, for the argument types of a run's calls."""
+"""Warm-up of the lookups' compiled functions."""
 
 from __future__ import annotations
 

@@ -16,5 +16,4 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(whole: Path, tmp_path: Path) -> Path:
-    """A copy of `whole` that a test can damage."""
     return Path(shutil.copytree(whole, tmp_path / "mine"))

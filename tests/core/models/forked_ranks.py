@@ -1,6 +1,5 @@
-"""Forks ranks from a process that has already imported a rank's modules, so that a start takes less
-CPU time. Forked ranks work and end like other ranks.
-"""
+"""Forks ranks from a process that has imported a rank's modules: a start then takes less CPU
+time."""
 
 import multiprocessing
 import os
@@ -31,13 +30,13 @@ class ForkedRank:
         self._process, self.pid, self.stdin = process, process.pid, stdin
 
     def poll(self) -> int | None:
-        """As in Popen: None while the rank runs. Afterwards: the exit code, or the negative number
-        of the signal that ended the rank."""
+        """None while the rank runs, then its exit code, or minus the number of the signal that
+        ended it."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, as in `poll`. Raises TimeoutExpired if the rank has not ended after
-        `timeout` seconds."""
+        """The exit code. Raises TimeoutExpired if the rank has not ended after `timeout`
+        seconds."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(MODULE, timeout or 0.0)
@@ -49,8 +48,7 @@ class ForkedRank:
 
 @contextmanager
 def forked_ranks() -> Iterator[None]:
-    """Ranks that start in the block are forked. The process that forks them starts with the first
-    rank and ends with this process."""
+    """Ranks that start in the block are forked."""
     calls = {name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "subprocess", SimpleNamespace(Popen=_fork, **calls))
@@ -58,7 +56,7 @@ def forked_ranks() -> Iterator[None]:
 
 
 def _fork(command: list[str], *, env: Mapping[str, str], **options: Any) -> ForkedRank:
-    """Replaces Popen for the one command that `processes._start` runs."""
+    """Replaces Popen in `core.models.ranks.processes`."""
     assert command == [sys.executable, "-m", MODULE]
     assert options == {
         "stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": True
@@ -73,7 +71,7 @@ def _fork(command: list[str], *, env: Mapping[str, str], **options: Any) -> Fork
 
 
 def _run_rank(env: Mapping[str, str], stdin: Connection) -> None:
-    """Runs the rank's module in this forked process. `stdin`: becomes the rank's standard input."""
+    """Runs the rank's module in this forked process, with `stdin` for its standard input."""
     os.setsid()
     os.environ.clear()
     os.environ.update(env)

@@ -30,8 +30,8 @@ def held_bytes() -> int:
 
 
 def _memory_of(one: object) -> tuple[int, int]:
-    """The address range (end exclusive) of a CPU tensor's storage or of an array's base; (0, 0) for
-    other objects."""
+    """The address range of a CPU tensor's storage or of an array's base; its end is exclusive. (0,
+    0) for other objects."""
     if issubclass(type(one), torch.Tensor):
         assert isinstance(one, torch.Tensor)
         if one.device.type != "cpu" or one.layout != torch.strided:
@@ -46,8 +46,8 @@ def _memory_of(one: object) -> tuple[int, int]:
 
 
 def _objects() -> Iterator[object]:
-    """All objects of this process, including objects that `gc.get_objects` does not list: arrays,
-    and tuples and dicts that hold only untracked objects."""
+    """Tracked objects, and untracked objects that they reach directly or through untracked tuples
+    and dicts."""
     objects: list[object] = gc.get_objects()
     yield from objects
     while objects:
@@ -72,4 +72,4 @@ def main(folder: Path) -> int:
 
 if __name__ == "__main__":
     code = main(Path(sys.argv[1]))
-    os._exit(code)  # as in core/models/ranks/__main__.py
+    os._exit(code)  # like core/models/ranks/__main__.py

@@ -1,6 +1,5 @@
-"""Imports the modules that a rank with a tiny Llama needs, and makes the registrations that numba
-makes before it loads compiled code. Ranks are forked from a process that has imported this
-module."""
+"""Imports what a rank with a tiny Llama needs, and makes numba's registrations, before ranks are
+forked."""
 
 import transformers.models.llama.modeling_llama  # noqa: F401
 from numba.core.registry import cpu_target

@@ -1,5 +1,4 @@
-"""Chat templates are rendered as in transformers, but in a separate process. The process is ended
-if a template takes too long."""
+"""Chat templates, which a separate process renders."""
 
 import dataclasses
 import signal
@@ -124,8 +123,7 @@ def test_what_a_template_raises_is_one_line(engine: Engine) -> None:
 def test_a_long_conversation_is_refused_by_its_beginning(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit applies to the rendered text, with all that the template adds. Only the beginning
-    of the rendered text is tokenized."""
+    """Only the beginning of the rendered text is tokenized."""
     engine.models.tokenizer.chat_template = "{% for i in range(50000) %}w1 {% endfor %}"
     tokenizer: Any = type(engine.models.tokenizer)
     lengths: list[int] = []

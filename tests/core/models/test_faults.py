@@ -1,4 +1,4 @@
-"""Unusual or faulty model folders: each works as in transformers, or is refused in one line."""
+"""Unusual and faulty model folders."""
 
 import json
 from pathlib import Path
@@ -202,7 +202,7 @@ def test_a_text_that_the_tokenizer_cannot_take_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_link_to_missing_weights_is_refused(tmp_path: Path) -> None:
-    """Such a link remains after the hub's cache was emptied."""
+    """Such a link may remain after the hub's cache was emptied."""
     folder = save_tiny_model(tmp_path / "llm")
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")

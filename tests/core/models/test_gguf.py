@@ -1,5 +1,4 @@
-"""GGUF files as models: weights and tokenizer equal those that transformers reads from the file,
-and an incomplete cache entry is written again."""
+"""GGUF files for models, and the cache of their dequantized weights."""
 
 import errno
 import json
@@ -42,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def q8(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = write_model(tmp_path_factory.mktemp("gguf") / "tiny.Q8_0.gguf", "Q8_0")
-    by_transformers(file)  # so that transformers imports its modules here, not in the first test
+    by_transformers(file)  # imports transformers' modules here, not in the first test
     return file
 
 
@@ -157,8 +156,7 @@ def test_a_file_is_dequantized_once(
     shares = [stage for stage in messages if stage.startswith("dequantizing ")]
     assert len(shares) > 5 and "reading the GGUF file's tokenizer" in messages
     monkeypatch.setattr(gguf_cache, "_dequantize", None)
-    # The same file under another name has the same entry. Hashing is reported, since it may take
-    # long.
+    # The same file under another name has the same cache entry.
     messages.clear()
     assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), messages.append) == folder
     assert messages == ["hashing the GGUF file"]
@@ -179,7 +177,7 @@ def test_an_incomplete_entry_is_written_anew(q8: Path, damage: str) -> None:
     elif damage == "record":
         record.write_text("[1")
     else:
-        folder.parent.rename(folder.parent.with_suffix(".part"))  # as a killed process leaves it
+        folder.parent.rename(folder.parent.with_suffix(".part"))  # what a killed process leaves
     assert dequantize_file(q8, ignore) == folder
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert not list(folder.parent.parent.glob("*.part"))
@@ -336,7 +334,7 @@ def test_a_file_system_without_locks_is_refused(
     q8: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def acquire(*_: object, **__: object) -> None:
-        raise NotImplementedError("use SoftFileLock instead")  # as version 3 of filelock does
+        raise NotImplementedError("use SoftFileLock instead")  # filelock 3 raises this
 
     monkeypatch.setattr(gguf_cache.FileLock, "acquire", acquire)
     (cache / "gguf" / "left.part").mkdir(parents=True)
@@ -381,8 +379,7 @@ def test_too_little_memory_is_refused(q8: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_file_too_large_for_memory_is_not_hashed(
     q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hashing a large file takes minutes. A file that is already in the cache needs no free
-    memory."""
+    """Hashing a large file takes minutes."""
     folder, messages = dequantize_file(q8, ignore), list[str]()
     monkeypatch.setattr(gguf_cache, "available_bytes", lambda _: 10_240)
     assert dequantize_file(q8, ignore) == folder

@@ -1,5 +1,4 @@
-"""Broken or malicious GGUF files are refused in one line, before anything large is allocated. No
-number in the header is trusted."""
+"""Broken and malicious GGUF files are refused in one line, without large allocations."""
 
 import io
 import os
@@ -326,8 +325,6 @@ def test_an_architecture_with_control_sequences_is_refused_in_one_line(tmp_path:
 
 
 def test_the_largest_vocabularies_are_within_the_limits(tmp_path: Path) -> None:
-    """The file has as many tokens as the largest real vocabularies. Its merges take more bytes than
-    theirs."""
     file = tmp_path / "large.gguf"
     tokens = texts("tokenizer.ggml.tokens", *[16] * 262_144)
     merges = texts("tokenizer.ggml.merges", *[48] * 128_000)

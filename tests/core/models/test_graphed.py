@@ -33,7 +33,6 @@ def fixed_and_plain(
 
 
 def _lean(model: HfModel) -> TensorForward:
-    """The model's lean pass in torch."""
     return torch_forward(model.lean_weights, model.masks)
 
 

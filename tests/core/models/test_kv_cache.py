@@ -1,4 +1,4 @@
-"""KVArena: rows, slots, growth; unused slots and padding change no logits."""
+"""KVArena: rows, slots and growth."""
 
 from functools import cache
 

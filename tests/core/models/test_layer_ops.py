@@ -1,5 +1,4 @@
-"""RMSNorm equals torch's RMSNorm, also for tiny, large and zero vectors. Projections add a bias and
-a residual."""
+"""The lean pass's norms, projections and tied heads."""
 
 import pytest
 import torch

@@ -84,14 +84,13 @@ def test_a_pass_takes_as_long_as_its_bytes_at_the_rate() -> None:
     assert (ends[-1] - ends[0]) / 3 > 0.115
     assert min(after - before for before, after in pairwise(ends)) < 0.16
     intervals = stream.take_times()
-    # The reader also reads between two passes, so it is idle only on a busy machine.
+    # The reader also reads between two passes.
     assert sum(end - start for start, end in intervals) > 0.4
     assert all(start >= intervals[-1][1] for start, _ in stream.take_times())
 
 
 def test_layers_are_read_while_others_are_computed() -> None:
-    """Reading and computing take equally long. The fastest pass takes less than the sum of both
-    times divided by 1.6."""
+    """Reading and computing take equally long."""
     mbps, layer_s = 0.025, 0.04  # 1,000 bytes take 40 ms
     stream = LayerStream(RecordingLayers(), 0, mbps, "host", CPU)
     ends = []

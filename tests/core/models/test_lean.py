@@ -1,5 +1,5 @@
-"""A model takes the compiled pass if possible, else the pass in torch calls (lean), else
-transformers' module (general). The lean pass gives the logits of the general pass."""
+"""The lean pass, in torch calls, gives the logits of the general pass, which calls transformers'
+module."""
 
 import builtins
 import copy
@@ -30,8 +30,7 @@ BRANCHED = [CACHED, CACHED, 0, 1, 3, 2]
 def lean_and_general(
     family: str, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> tuple[HfModel, HfModel]:
-    """Two models with the same weights: the first has the compiled or lean pass, the second has the
-    general pass."""
+    """Two models with the same weights; the second has the general pass."""
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
     unchanged = copy.deepcopy(module)
     lean = checked_model(module, info_of(module, family))

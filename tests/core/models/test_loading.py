@@ -42,8 +42,7 @@ def test_names_of_drafters_are_distinguished(whole: Path, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def family() -> LoadedModels:
-    """The default models, loaded once for all tests, since loading takes seconds on a slow
-    machine."""
+    """The default models, loaded once: loading takes seconds on a slow machine."""
     return load_models()
 
 
@@ -164,7 +163,7 @@ def hub_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value.format(tmp_path))
-        importlib.reload(constants)  # as at the start of a process
+        importlib.reload(constants)  # the start of a process does this
 
     yield set_variables
     monkeypatch.undo()

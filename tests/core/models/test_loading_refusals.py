@@ -1,5 +1,4 @@
-"""Each fault of a model folder raises an error that names the folder and what is allowed. Code that
-comes with a model never runs."""
+"""Refusals of faulty model folders, and of code that comes with a model."""
 
 import json
 import os
@@ -104,8 +103,6 @@ def test_a_missing_tokenizer_is_refused(copy: Path) -> None:
 
 
 def test_pickled_weights_run_no_command(copy: Path, tmp_path: Path) -> None:
-    """A pickle that would run a command when it is loaded is refused, and the command is not
-    run."""
     mark = tmp_path / "it-ran"
 
     class Evil:

@@ -1,5 +1,4 @@
-"""Device, dtype, needed memory and free memory are determined before anything is loaded, and every
-stage of loading is reported."""
+"""Device, dtype and memory of models to be loaded, and reports of loading stages."""
 
 from pathlib import Path
 

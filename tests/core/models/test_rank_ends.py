@@ -1,4 +1,4 @@
-"""If a rank or the leader ends or does not answer, nothing hangs and no process is left."""
+"""Ranks and leaders that end or do not answer."""
 
 import os
 import signal
@@ -38,8 +38,8 @@ BUSY_S = 8.0  # additional time for a busy machine
 
 @pytest.fixture(scope="module")
 def llm_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a tiny LLM. It is made before a test replaces the folder for temporary files,
-    since importing transformers leaves files there."""
+    """The folder of a tiny LLM, made before a test replaces `tempfile.tempdir`: importing
+    transformers leaves files there."""
     folder = str(tmp_path_factory.mktemp("llm"))
     tiny_module("llama", 3, torch.float32, num_key_value_heads=2).save_pretrained(folder)
     word_tokenizer(64).save_pretrained(folder)
@@ -85,8 +85,8 @@ def test_ranks_that_cannot_be_started_leave_no_files(
 
 @pytest.fixture(scope="module")
 def tiny(llm_folder: str) -> Iterator[LoadedModels]:
-    """A tiny LLM over two ranks, shared by the tests. Rank 1 is forked. While this LLM exists, this
-    process may have no other LLM over ranks."""
+    """A tiny LLM over two ranks. Rank 1 is forked. While this LLM exists, this process may have no
+    other LLM over ranks."""
     with pytest.MonkeyPatch.context() as patch, forked_ranks():
         short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
         patch.setattr(leader, "load_ranked", short)
@@ -161,8 +161,7 @@ def children_of(pid: int) -> list[int]:
 def test_after_an_interrupt_the_next_texts_are_right(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Ctrl-C interrupts a call, and the process continues. If the ranks were not ended, later texts
-    would be wrong without an error."""
+    """If the ranks were not ended, later texts would be wrong without an error."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     expected = ids_of_events(engine.generate(request()))
@@ -170,8 +169,8 @@ def test_after_an_interrupt_the_next_texts_are_right(
 
     def interrupt() -> None:
         calls[0] += 1
-        # The third call of a kind is interrupted. A run makes only one call of OpenRow and one of
-        # CloseRow, so the first call is interrupted.
+        # A run calls OpenRow once and CloseRow once: the first call is interrupted. Of the other
+        # calls, the third is interrupted.
         if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
             raise KeyboardInterrupt
 
@@ -198,8 +197,8 @@ def test_after_an_interrupt_the_next_texts_are_right(
     assert all(row is None for row in model._rows)
 
 
-# The events of 100 tokens (180 KB) exceed what a pipe holds (64 KiB), so a run whose output is not
-# read cannot end before a signal arrives.
+# The events of 100 tokens fill a pipe: a run whose output is not read cannot end before a signal
+# arrives.
 UNREAD = "100"
 
 
@@ -274,7 +273,6 @@ def test_ranks_that_a_person_starts_end_with_the_leader(
 def test_ranks_that_a_person_started_are_not_restarted(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine does not start a missing rank again, and raises at once."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     monkeypatch.setattr(model._running.followers, "local", False)
@@ -319,7 +317,6 @@ def test_a_wrong_variable_of_a_rank_is_refused(
 
 
 def test_a_port_in_use_is_reported_in_one_line() -> None:
-    """The command that a person starts on each machine reports the error."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,5 +1,5 @@
 """If a rank is killed or stopped during a pass, the run ends in time with one error that names the
-rank. No process or file of the ranks is left, and the next run has new ranks."""
+rank."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.nightly
 TIMEOUT_S = 3.0
-# For each signal: the seconds within which the run ends (docs/scale.md), and the error message.
+# For each signal: the seconds within which the run ends, by docs/scale.md, and the error message.
 ENDS = {
     signal.SIGKILL: (2.0, r"rank {} of the LLM \(process \d+\) has ended by signal 9"),
     signal.SIGSTOP: (TIMEOUT_S + 2.0, "a rank of the LLM among {} did not answer in time"),
@@ -57,16 +57,14 @@ def short_timeout() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["tp=4", "pp=3"])
 def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
-    """A tiny LLM over ranks, or the LLM that is named before the split (`bundled tp=2`). The ranks
-    are forked; tests/core/models/test_rank_ends.py starts ranks as users do."""
+    """A tiny LLM over forked ranks, or the LLM that is named before the split: `bundled tp=2`."""
     name, _, split = request.param.rpartition(" ")
     with forked_ranks(), over_ranks(name or llm_folder, split) as model:
         yield model
 
 
 def in_pass(model: RankedModel, number: int, act: Callable[[], None]) -> None:
-    """Rank 0 calls `act` after the first collective of its `number`th pass, counted from now, while
-    the other ranks are in the same pass."""
+    """Rank 0 calls `act` after the first collective of its `number`th pass, counted from now."""
     group: Any = model._running.group
     count_collective, first, passes = group.count_collective, [True], model._passes
 
@@ -93,7 +91,6 @@ def kill_in_pass(model: RankedModel, number: int, rank: int, sent: int) -> Calla
 
 
 def check_end(events: Iterator[Any], since: Callable[[], float], sent: int, rank: int) -> None:
-    """The run ends in time with a RankError that names the rank, and without a RunFailed event."""
     within_s, message = ENDS[signal.Signals(sent)]
     received = []
     with pytest.raises(RankError, match=message.format(rank)):
@@ -103,8 +100,7 @@ def check_end(events: Iterator[Any], since: Callable[[], float], sent: int, rank
 
 
 def has_ended(pids: list[int], folder: Path | None) -> bool:
-    """Whether no process (not even a zombie) is left, and no folder of sockets and shared
-    memory."""
+    """Whether the processes, zombies included, and the folder are gone."""
     processes = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     return not processes and folder is not None and not folder.exists()
 
@@ -128,8 +124,6 @@ def test_the_run_ends_with_the_rank(
 
 @pytest.mark.parametrize("ranks", ["bundled tp=2", "bundled pp=2"], indirect=True)
 def test_runs_of_the_bundled_llm_with_ssms_end_with_the_rank(ranks: RankedModel) -> None:
-    """After the kill, the run works over new ranks. Later, it works with another engine and another
-    LLM over ranks."""
     one = bundled_engine()
     speculation = replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=NODES)
     run = Request(prompts(1)[0], SamplingParams(16), speculation)

@@ -1,5 +1,5 @@
-"""Memory of the processes of a divided LLM. The test measures the tensors and arrays of each
-process, because the bytes that a rank reports could be wrong."""
+"""Memory of the processes of a divided LLM, measured independently of the bytes that ranks
+report."""
 
 import subprocess
 import sys
@@ -20,8 +20,6 @@ pytestmark = pytest.mark.nightly
 def test_each_process_has_only_its_part_of_the_weights(
     split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The weights that transformers has read are not kept: a compiled pass has packed copies of
-    them."""
 
     def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         measured = "tests.core.models.measured_rank"

@@ -55,13 +55,13 @@ def logits_of_one_process() -> torch.Tensor:
 
 
 def test_logits_are_those_of_one_process(rank_models: LoadedModels) -> None:
-    assert rank_models.llm.info == bundled_engine().models.llm.info  # the fingerprint too
+    assert rank_models.llm.info == bundled_engine().models.llm.info
     assert error_of(logits_of_trees(rank_models.llm), logits_of_one_process()) < 1e-4  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rank_models", ["pp=2"], indirect=True)
 def test_stages_give_the_bits_of_transformers_in_one_process(rank_models: LoadedModels) -> None:
-    """Stages do not split a matrix product, so the logits have the same bits as in one process."""
+    """Stages do not split a matrix product."""
     model: Any = rank_models.llm
     module = AutoModelForCausalLM.from_pretrained(bundled_llm(), dtype=torch.float32).eval()
     one = HfModel(module, model.info, model.masks)
@@ -71,7 +71,6 @@ def test_stages_give_the_bits_of_transformers_in_one_process(rank_models: Loaded
 def test_control_a_wrong_commit_changes_the_logits(
     rank_models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control of the comparisons."""
     model: Any = rank_models.llm
     send, commits = model._send, []
 
@@ -120,7 +119,6 @@ def ids_of_one_process(request: Request) -> list[int]:
 def test_ssms_on_nodes_draft_while_the_ranks_verify(
     rank_models: LoadedModels, sampling: SamplingParams, schedule: str, pipeline: str
 ) -> None:
-    """Rank 0 has no SSM. Two nodes have all SSMs and draft while the ranks verify."""
     names = [*rank_models.ssms]
     parts, without_ssms = (names[:2], names[2:]), replace(rank_models, ssms={})
     speculation = replace(TREE, pipeline=pipeline)
@@ -169,8 +167,7 @@ def test_events_have_the_traffic_of_the_ranks(rank_models: LoadedModels) -> None
 def test_one_outlier_hardly_changes_the_pages_text_on_the_ranks(
     rank_models: LoadedModels,
 ) -> None:
-    """The outlier may replace any round of plain decoding. The other rounds get fixed times,
-    since measured times differ too much on a busy machine."""
+    """Rounds get fixed times: measured times differ too much on a busy machine."""
     plain = SpeculationConfig.preset("autoregressive")
     view = reduce_all(Engine(rank_models).generate(Request(prompts(1)[0], GREEDY, plain)))
     assert view.started is not None

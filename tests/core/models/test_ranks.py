@@ -1,4 +1,4 @@
-"""Ranks without processes: refusals, messages, and a sharded pass with threads as ranks."""
+"""Ranks without processes: refusals, messages, and a sharded pass with threads for ranks."""
 
 import random
 import socket
@@ -60,8 +60,7 @@ def test_values_that_are_no_split_are_refused(text: str) -> None:
 def test_a_rank_reaches_its_leader_at_an_address_or_a_name(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MASTER_ADDR may be an IPv6 address without brackets or a host name. A host name must be
-    resolved before ZeroMQ can bind to it."""
+    """A host name must be resolved before ZeroMQ can bind to it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, 0), family=family):
@@ -221,8 +220,8 @@ def test_invalid_bytes_are_refused(decode: Callable[[bytes], object]) -> None:
 def test_a_follower_of_another_version_is_refused(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No call is sent to such a follower: messages are arrays without field names, so the follower
-    would misread them."""
+    """A follower of another version would misread calls: messages are arrays without field
+    names."""
     with linked_ranks("127.0.0.1", monkeypatch) as (followers, link):
         link.send(RankJoined(1, version, "elsewhere"))
         refusal = f"rank 1 .*its messages have format {version}, here {FORMAT}"
@@ -348,8 +347,7 @@ def test_parts_of_two_ranks_add_up_to_the_full_pass(
 def test_a_pass_in_halves_gives_the_same_bits(
     dtype: torch.dtype, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one rank, each layer runs as an attention half and an MLP half. The logits must have the
-    same bits as in a full pass."""
+    """Each layer runs in an attention half and an MLP half."""
     monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: workers)
     module = tiny_module("llama", 3, dtype, attention_bias=True, mlp_bias=True)

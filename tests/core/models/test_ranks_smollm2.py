@@ -1,4 +1,4 @@
-"""SmolLM2 over three ranks, since it has nine heads."""
+"""SmolLM2, which has nine heads, over three ranks."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Collectives over shared memory, with threads as ranks: sums, order, ranks that are gone."""
+"""Collectives over shared memory, with threads for ranks: sums, order, ranks that are gone."""
 
 import fcntl
 import random
@@ -62,7 +62,6 @@ def test_sums_are_those_of_one_process_whichever_rank_is_late(
 
 
 def test_gathered_parts_are_not_overwritten_before_the_leader_reads_them(tmp_path: Path) -> None:
-    """The other ranks continue at once, while the leader is slow to read."""
     steps = 40
 
     def work(memory: SharedMemory, rank: int) -> list[list[float]]:
@@ -99,8 +98,7 @@ def test_passes_in_inference_mode_and_others_may_alternate(
 
 
 def test_the_memory_is_allocated_at_the_start(tmp_path: Path) -> None:
-    """So a full disk is an error at the start. Otherwise, a full disk would kill the process during
-    a pass."""
+    """A full disk would otherwise kill the process during a pass."""
     memory = SharedMemory(tmp_path, 0, 2, 1.0)
     assert 512 * (tmp_path / "exchange").stat().st_blocks >= 2 * 2 * CAPACITY
     memory.close()

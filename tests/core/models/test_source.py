@@ -1,4 +1,4 @@
-"""ModelSource: a name is a folder, a hub id, or unknown; one request to the hub decides."""
+"""ModelSource: names of folders, ids of the hub, unknown names."""
 
 import time
 from pathlib import Path

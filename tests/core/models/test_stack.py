@@ -1,4 +1,4 @@
-"""Stacked models give the logits that each model gives alone, in every kind of pass."""
+"""Stacked models give the logits that each model gives alone."""
 
 from typing import Any
 
@@ -92,7 +92,6 @@ def test_members_may_make_passes_alone_between_shared_ones() -> None:
 
 
 def test_members_may_have_texts_of_different_lengths() -> None:
-    """Members have different rows, text lengths and feeds."""
     apart = [small("llama", seed) for seed in range(2)]
     members = [small("llama", seed) for seed in range(len(apart))]
     stack = build_stack(members)
@@ -175,7 +174,6 @@ def test_bfloat16_stacks_give_float32_logits() -> None:
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_last_only_is_each_rows_last_query(members: int) -> None:
-    """One pass has two rows of each member."""
     weights = [small("llama", seed).lean_weights for seed in range(members)]
     lean = [one for one in weights if one is not None]
     stacked = lean[0] if members == 1 else map_tensors(lean, torch.stack)

@@ -1,4 +1,4 @@
-"""The load-time check accepts models that can be served exactly and refuses all others by name."""
+"""The load-time check of models: what it accepts, and what it refuses by name."""
 
 from typing import Any
 

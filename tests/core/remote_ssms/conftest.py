@@ -1,5 +1,4 @@
-"""Fixtures: an LLM and three SSMs as tables (the first SSM has the LLM's table); keys of the engine
-and nodes; shorter times of silence and polling."""
+"""Fixtures for the tests of remote SSMs."""
 
 from pathlib import Path
 
@@ -28,8 +27,7 @@ def keys(tmp_path: Path) -> CurveKeys:
 
 @pytest.fixture
 def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats are 20 times as frequent, and a connection ends after a tenth of the usual
-    silence."""
+    """Heartbeats are more frequent, and a silent connection ends sooner."""
     monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
     monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
 

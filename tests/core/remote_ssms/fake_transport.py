@@ -9,8 +9,7 @@ __all__ = ["FakeTransport"]
 
 
 class FakeTransport:
-    """A transport whose clock is moved only by `poll` and `pass_time`. So no real time passes, and
-    a test can produce any order of events."""
+    """A transport whose clock is moved only by `poll` and `pass_time`."""
 
     CLIENT = b"engine"
 
@@ -29,8 +28,7 @@ class FakeTransport:
         self._delays[node] = seconds
 
     def cut(self, node: int, *, cut: bool = True) -> None:
-        """Frames in both directions are lost without a report, as on a broken link, until a call
-        with `cut=False`."""
+        """Frames in both directions are lost without a report, until a call with `cut=False`."""
         self._is_cut[node] = cut
         if cut:
             self._drop(node)

@@ -50,7 +50,7 @@ class RunWithout:
 
     def come_back(self, seconds: float = 10) -> None:
         """Runs until the first node's drafts are used again, and then for 40 rounds. A pause after
-        each round makes 500 rounds last at least `seconds` on any machine."""
+        each round makes 500 rounds last at least `seconds`."""
         deadline = time.monotonic() + seconds
         state = ""
         while state != "in_time":
@@ -78,8 +78,7 @@ def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
 
 @cache
 def long_text(engine: Engine) -> list[int]:
-    """The text of LONG with all SSMs in the engine's process. It is decoded once in each pytest
-    worker."""
+    """The text of LONG with all SSMs in the engine's process."""
     return ids_of_events(engine.generate(LONG))
 
 

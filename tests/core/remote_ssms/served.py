@@ -125,7 +125,7 @@ def _address_of(process: subprocess.Popen[str]) -> str:
 def node_process(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Starts one node as `start_node` does. Once it listens, yields the process and its address."""
+    """One node from `start_node`. Once it listens, yields its process and its address."""
     process = start_node(address, *ssms, within=within, key_file=key_file)
     with opened_nodes(process) as (opened,):
         yield process, opened
@@ -133,8 +133,8 @@ def node_process(
 
 @dataclass(frozen=True)
 class Namespace:
-    """A network namespace, which acts as another machine. `link`: the local end of the link to it;
-    `host`: its address."""
+    """A network namespace for another machine. `link`: the local end of the link to the namespace;
+    `host`: the namespace's address."""
 
     name: str
     link: str
@@ -145,7 +145,7 @@ class Namespace:
         return ["ip", "netns", "exec", self.name]
 
     def set_link(self, state: str) -> None:
-        """`state`: `down` (as if the cable were pulled) or `up`."""
+        """`state`: `down` or `up`."""
         _ip("link", "set", self.link, state)
 
 
@@ -175,7 +175,7 @@ def namespace(number: int = 1) -> Iterator[Namespace]:
         result.set_link("up")
         yield result
     finally:
-        _ip("netns", "del", result.name)  # this also removes the link
+        _ip("netns", "del", result.name)  # the link is removed some time later
 
 
 def _ip(*arguments: str) -> None:
@@ -183,5 +183,5 @@ def _ip(*arguments: str) -> None:
 
 
 def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
-    # The deadline is long, since the machine may be busy. Other tests are about late answers.
+    # The deadline is long, since the machine may be busy.
     return RemotePool(ZmqTransport(addresses, keys), addresses, HASH, vocab, 10.0)

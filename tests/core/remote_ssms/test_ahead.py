@@ -1,5 +1,4 @@
-"""Drafting ahead on nodes (`pipeline=ahead`): texts, used drafts, and drafts that are late, wrong
-or interrupted."""
+"""Drafting ahead on nodes, with `pipeline=ahead`."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -167,8 +166,7 @@ def run_with_times(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
 
 
 def test_a_round_trip_shorter_than_the_pass_is_hidden() -> None:
-    """During a pass of 30 ms, a round trip of 20 ms costs nothing if the outcome was foreseen. With
-    passes of 10 ms, rounds wait for the node. The text is the same."""
+    """During a pass of 30 ms, a round trip of 20 ms costs nothing if the outcome was foreseen."""
     hidden, ahead = run_with_times(0.03, 0.02)
     waited, late = run_with_times(0.01, 0.02)
     assert ids_of_events(ahead) == ids_of_events(late)
@@ -220,7 +218,7 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
 
 
 class Interrupting(FakeTransport):
-    """In every second exchange, the node is interrupted as soon as it drafts ahead."""
+    """In every second exchange, drafting ahead is interrupted at once."""
 
     def send(self, node: int, frame: bytes) -> None:
         server = self._servers[node]
@@ -237,8 +235,7 @@ class Interrupting(FakeTransport):
 def test_every_likelihood_is_reported_once_at_its_position(
     models: LoadedModels, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each SSM's probability of each token is observed once, whenever answers arrive. The
-    probabilities of the last tokens are not observed, since no later answer reports them."""
+    """The probabilities of the last tokens are not observed: no later answer reports them."""
     observed: dict[tuple[str, int], float] = {}
     observe = LikelihoodWeights.observe_likelihoods
 
@@ -378,8 +375,6 @@ def draft_tokens(server: NodeServer, run: RunRequest) -> tuple[list[int], list[i
 
 
 def test_an_interrupted_draft_is_completed_in_its_round(models: LoadedModels) -> None:
-    """Wherever drafting ahead is interrupted, the next round's drafts equal the drafts of a node
-    that drafted nothing ahead."""
     for passes in range(16):
         server, plain = node(models), node(models)
         tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [DRAFT_REQUEST]))
@@ -497,8 +492,6 @@ def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
 
 
 def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModels) -> None:
-    """The remote draft has eight tree nodes. The request allowed eight, so a round with the same
-    budget uses the draft; a round with a smaller budget does not."""
     exchange = AheadExchange(8)
     engine = Engine(models)
     sequence = engine.prepare(request(config=SPECINFER))

@@ -1,4 +1,4 @@
-"""Nodes that Ray places. Ray takes 240 MB: tests that need it run only if it is installed."""
+"""Nodes that Ray places. Tests that need Ray run only if it is installed."""
 
 import os
 import secrets
@@ -41,8 +41,7 @@ def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_cluster_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray would try for minutes and print its own lines. The cluster is checked before Ray is
-    called, so this test does not need Ray."""
+    """The cluster is checked before Ray is called: this test does not need Ray."""
     monkeypatch.setattr("core.remote_ssms.checking.find_spec", lambda name: object())
     llm, ssms = tables(2)
     with create_server(("127.0.0.1", 0)) as listener:
@@ -106,7 +105,7 @@ class Cluster:
         self.machine = start_ray(f"--address={ADDRESS}", "--num-cpus=1", resources)
 
     def raylet(self) -> int:
-        """The process id of the simulated machine's raylet. The workers end with their raylet."""
+        """The process id of the simulated machine's raylet."""
         assert self.machine is not None
         for status in Path("/proc").glob("[0-9]*/stat"):
             name, _, rest = status.read_text().partition("(")[2].rpartition(")")
@@ -117,8 +116,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[None]:
-    """The cluster's head, which takes ten seconds to start. It has its own token and folder; the
-    user's token and folder are untouched."""
+    """The cluster's head, which takes seconds to start. It has its own token and folder."""
     # The path is short, since Ray's socket paths begin with it and may have at most 107 characters.
     folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -176,8 +174,6 @@ def listens() -> bool:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", ["actor", "raylet"])
 def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine, how: str) -> None:
-    """The node is killed during a run. The text is unchanged, and rounds end at their deadlines.
-    The node drafts again within ten seconds plus three times the duration of its first start."""
     import ray
 
     ssms = ("ssm-code", "ssm-stories")
@@ -200,7 +196,7 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
             cluster.start_machine()
             wait_until(lambda: "drafts" in ray.cluster_resources(), 60)
         run.come_back(10 + 3 * placing_s)
-    # Another engine in this process: the existing nodes draft for it.
+    # Another engine in this process uses the existing nodes.
     models = bundled.models
     without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     second_pool = connect_nodes(settings, without_ssms)
@@ -216,7 +212,6 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_two_applications_share_a_cluster(cluster: Cluster, bundled: Engine) -> None:
-    """Each application has its own node on the one machine. The nodes have different addresses."""
     code = f"""
 from core.remote_ssms.cluster import place_nodes
 print(place_nodes({ADDRESS!r}, ("ssm-stories",), None).addresses[0], flush=True)

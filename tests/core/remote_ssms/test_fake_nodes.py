@@ -37,8 +37,6 @@ def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingPa
 
 @pytest.mark.parametrize("name", ["specinfer", "minions", "best_first", "weighted"])
 def test_drafts_are_those_of_one_process(models, name: str) -> None:
-    """Not only the text is the same: a node makes the drafts that the SSM makes in the engine's
-    process."""
     engine, _ = engine_over(models, PARTS)
     # The limit of tree nodes is given, since `auto` measures costs.
     run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
@@ -105,7 +103,6 @@ def test_likeliest_tokens_of_a_node_are_those_of_its_ssm(models) -> None:
 
 
 def test_a_round_sends_each_node_one_message(models) -> None:
-    """A round's request also has the previous round's commit. The first request opens the text."""
     engine, transport = engine_over(models, PARTS)
     for name in ("specinfer", "minions"):
         before = [len(sent_rounds(transport, node)) for node in range(2)]

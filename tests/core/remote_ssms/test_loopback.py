@@ -1,5 +1,4 @@
-"""Nodes over real sockets: CURVE, wrong keys, broken connections, and processes that are killed or
-stopped."""
+"""Nodes over sockets, also in other processes and network namespaces."""
 
 import faulthandler
 import signal
@@ -115,9 +114,8 @@ def test_a_wrong_key_is_named_in_the_error(models: LoadedModels, keys: CurveKeys
 
 
 def test_unrelated_keys_are_named_in_the_error(models: LoadedModels, keys: CurveKeys) -> None:
-    """A node with unrelated keys ends the connection without a reason; so does a server that is not
-    a node. Therefore the error names both causes. The message while the engine waits names only the
-    key."""
+    """A node with unrelated keys ends the connection without a reason. A server that is not a node
+    does the same: the error names both causes."""
     other, messages = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
     with (
         listening(server_of(models), keys) as address,
@@ -174,8 +172,7 @@ def test_a_node_still_serves_after_invalid_frames(models: LoadedModels) -> None:
 def test_a_node_still_serves_after_a_replaced_connection(
     models: LoadedModels,
 ) -> None:
-    """A frame arrives on the old connection, and then this connection is closed. If the node itself
-    sent heartbeats, libzmq would then end the node's process."""
+    """If the node sent heartbeats, libzmq would end the node's process."""
     with listening(server_of(models), None) as address:
         hello = encode(HelloMessage(VERSION, HASH, 8))
         contexts = [zmq.Context(), zmq.Context()]
@@ -220,8 +217,7 @@ def test_a_node_that_floods_an_idle_engine_and_disconnects_does_not_end_the_engi
 def test_a_frame_above_the_limit_ends_only_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No node of this version sends such a frame. After such a frame, libzmq by itself would never
-    connect again."""
+    """After a frame above the limit, libzmq by itself would not connect again."""
     monkeypatch.setattr(zmq_transport, "LARGEST_FRAME", 1000)
     monkeypatch.setattr(zmq_transport, "REOPEN_S", 0.1)
     context = zmq.Context()
@@ -252,8 +248,7 @@ def test_a_frame_above_the_limit_ends_only_its_connection(
 def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_node(
     models: LoadedModels,
 ) -> None:
-    """The engine sends more than QUEUED frames, then a heartbeat, and then resets the connection.
-    If the node's queue were limited, libzmq would end the node's process."""
+    """If the node's queue were limited, libzmq would end the node's process."""
     server, busy = server_of(models), threading.Event()
     handle = server.handle
 
@@ -287,12 +282,11 @@ def test_a_node_that_refuses_an_engine_repeatedly_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """ZeroMQ's thread connects again and again while nothing reads the monitor's events. The thread
-    must not wait for room in the monitor's queue, neither while it connects nor when the engine
-    closes."""
+    must not wait for room in the monitor's queue."""
     monkeypatch.setattr(zmq_transport, "RECONNECT_MS", 1)
     monkeypatch.setattr(zmq_transport, "LONGEST_RECONNECT_MS", 1)
     context = zmq.Context()
-    context.rcvhwm = 1  # for the monitor's queue: half as many events fill it
+    context.rcvhwm = 1  # fewer events fill the monitor's queue
     monkeypatch.setattr(zmq_transport.zmq, "Context", lambda: context)
     with create_server(("127.0.0.1", 0), backlog=128) as other:
         other.settimeout(5)
@@ -352,9 +346,6 @@ def test_the_command_line_prints_once_that_a_node_is_missing(
 
 @pytest.mark.nightly
 def test_a_node_process_may_end_in_mid_run(bundled: Engine) -> None:
-    """In the first run the node is stopped, in the second it is killed. The text is unchanged,
-    rounds end at their deadlines, and the other node's drafts are used. The missing node drafts
-    again within ten seconds of its return."""
     names = ("ssm-code", "ssm-stories")
     first = start_node("127.0.0.1:0", *names)
     with opened_nodes(first, start_node("127.0.0.1:0", "ssm-docs")) as (one, two):
@@ -376,9 +367,8 @@ def test_a_node_process_may_end_in_mid_run(bundled: Engine) -> None:
 def two_machines(
     bundled: Engine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[NodeSettings, list[list[str]], Namespace]]:
-    """The settings of two nodes in network namespaces, the names of each node's SSMs (five in all),
-    and the first node's namespace. The nodes take seconds to start, so engines use them one after
-    another."""
+    """Settings of two nodes in network namespaces, the names of each node's SSMs, and the first
+    node's namespace."""
     key = str(tmp_path_factory.mktemp("keys") / "key")
     write_keys(key)
     parts = [[*bundled.models.ssms][number::2] for number in range(2)]
@@ -397,8 +387,6 @@ def two_machines(
 def test_a_link_may_go_down_in_mid_run(
     bundled: Engine, two_machines: tuple[NodeSettings, list[list[str]], Namespace]
 ) -> None:
-    """Like test_a_node_process_may_end_in_mid_run, but both nodes are in network namespaces. The
-    link to the first node goes down and up again, and neither end is notified."""
     settings, _, far = two_machines
     with missing_node(bundled, settings, lambda: far.set_link("down")) as run:
         assert run.first_missed.end_ms > run.first_missed.start_ms, "a request had been sent"
@@ -413,7 +401,6 @@ def test_two_machines_write_the_texts_of_one(
     two_machines: tuple[NodeSettings, list[list[str]], Namespace],
     temperature: float,
 ) -> None:
-    """Eight prompts, four at once."""
     settings, parts, _ = two_machines
     models = bundled.models
     without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)

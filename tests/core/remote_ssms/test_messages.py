@@ -1,4 +1,4 @@
-"""A node refuses messages that are invalid or out of bounds, and its memory does not grow."""
+"""Messages to a node: valid, invalid and out of bounds."""
 
 import math
 import random
@@ -100,8 +100,6 @@ def test_messages_arrive_as_they_were_sent() -> None:
 
 
 def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
-    """Random byte strings and all truncated messages are refused. Messages with random changes are
-    answered or dropped. The node's runs and clients stay within their bounds."""
     rng = random.Random(1)
     say_hello(server)
     bad = [rng.randbytes(rng.randrange(200)) for _ in range(1000)]
@@ -128,8 +126,7 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_valid_messages_end_no_server_and_nothing_grows(seed: int) -> None:
-    """The messages are valid, but no engine would send them. Each message gets an answer that an
-    engine can read, or is dropped."""
+    """The messages are valid, but no engine would send them."""
     llm, ssms = tables(3)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
     random_messages, drafted = RandomMessages(random.Random(seed)), 0
@@ -154,8 +151,7 @@ KINDS = ("topk", "coupled", "fused", "best_first", *DRAFT_KINDS)
 
 
 class RandomMessages:
-    """Random messages. Like an engine's messages, most of them continue the texts of earlier
-    messages."""
+    """Random messages, most of which continue the texts of earlier messages."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -273,8 +269,6 @@ def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
 def test_an_error_in_a_round_drops_only_that_clients_runs(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """A client whose round fails gets the error as its answer, and its runs are dropped. Another
-    client's runs stay."""
     server.handle(b"other", encode(HelloMessage(VERSION, HASH, 8)))
     server.handle(b"other", encode(RoundMessage(1, [run_request("theirs")])))
     text = run_request(audition=8, to_score=["same"])
@@ -292,7 +286,6 @@ def test_an_error_in_a_round_drops_only_that_clients_runs(
 
 
 def test_the_clients_that_are_forgotten_are_the_idle_ones(server: NodeServer) -> None:
-    """One engine sends rounds all the time; many other engines only say hello."""
     say_hello(server)
     for number in range(2 * MOST_CLIENTS):
         assert isinstance(answer(server, run_request()), DraftsMessage)
@@ -303,7 +296,7 @@ def test_the_clients_that_are_forgotten_are_the_idle_ones(server: NodeServer) ->
 def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A larger frame would end the engine's connection, again in each round."""
+    """A larger frame would end the engine's connection."""
     say_hello(server)
     text = run_request(top_k=5)
     full = answer(server, text)
@@ -317,7 +310,7 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     assert isinstance(refusal, RefusedMessage) and refusal.number == 1
     assert "bytes: at most 10 are sent" in refusal.reason
     monkeypatch.undo()
-    # A report of likelihoods is lost, so later reports would be at wrong positions: the run is
+    # A report of likelihoods is lost: later reports would be at wrong positions, and the run is
     # dropped.
     assert not server._runs and answer(server, text).runs[0].drafts[0].top
 
@@ -365,7 +358,6 @@ def test_deep_and_large_messages_are_refused() -> None:
     ],
 )
 def test_requests_that_no_engine_sends_are_refused_by_name(server: NodeServer, changes) -> None:
-    """Each draft of the wrong run is refused; the other run of the message gets its draft."""
     wrong = run_request(**changes)
     reply = answer(say_hello(server), wrong, run_request("other"))
     refused, other = reply.runs if reply.runs[0].run == "run" else reply.runs[::-1]
@@ -426,7 +418,6 @@ def test_a_device_is_one_word(server: NodeServer, device: str) -> None:
 
 
 def test_a_message_with_an_additional_field_is_refused() -> None:
-    """A field that this version does not have is refused, not ignored."""
     fields = msgspec.msgpack.decode(encode(HelloMessage(VERSION, HASH, 8)))
     with pytest.raises(MessageError, match=f"version {VERSION}"):
         to_node(msgspec.msgpack.encode([*fields, 1]))
@@ -438,8 +429,6 @@ def test_a_client_without_hello_is_not_served(server: NodeServer) -> None:
 
 
 def test_runs_clients_and_pools_are_bounded() -> None:
-    """The numbers of runs and of their rows in the SSM are bounded, whether runs come one by one or
-    at once. The numbers of clients and of their pools are bounded too."""
     llm, ssms = tables(2)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
     for number in range(MOST_RUNS + 10):
@@ -464,7 +453,6 @@ def test_runs_clients_and_pools_are_bounded() -> None:
 
 
 def test_unused_vocabulary_sizes_are_replaced(server: NodeServer) -> None:
-    """A client that sends many vocabulary sizes does not keep out other clients."""
     say_hello(server)
     for vocab in range(9, 20):
         server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, vocab)))
@@ -490,7 +478,7 @@ def test_a_run_without_requests_is_forgotten() -> None:
     answer(server, run_request("new"))
     assert len(server._runs) == 1 and len(ssms[0].open_rows) == 1
     now[0] = 1202.0
-    server.forget_unused()  # as a node without requests does
+    server.forget_unused()  # what a node without requests does
     assert len(server._runs) == 0 and not ssms[0].open_rows
 
 

@@ -77,7 +77,6 @@ def test_every_open_run_has_one_note_that_a_node_is_missing_and_one_that_it_is_b
 
 
 def test_a_node_that_is_connected_and_silent_is_not_reported_missing() -> None:
-    """The node's connection was made again while the node drafts for another engine."""
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     server = server_of(models)

@@ -88,8 +88,7 @@ def test_the_deadline_follows_the_round_trips(models) -> None:
 
 
 def test_the_deadline_grows_for_a_slow_node(models) -> None:
-    """At first, the node is late. Its late answers show how long it takes, so its deadline
-    grows."""
+    """Late answers show how long the node takes."""
     engine, transport = engine_over(models, [("same",)])
     transport.delay(0, 0.2)
     events = rounds_while(
@@ -126,7 +125,6 @@ def test_a_node_that_comes_back_with_other_ssms_is_left_out(models) -> None:
 
 
 def test_random_failures_of_nodes_change_no_text(models) -> None:
-    """Twenty runs in which nodes die, stall and return at random: the text never changes."""
     rng = random.Random(5)
     servers = [server_of(models, part) for part in PARTS]
     pool, transport = pool_over(models, servers)
@@ -161,7 +159,6 @@ def test_random_failures_of_nodes_change_no_text(models) -> None:
 
 
 def test_rounds_hardly_wait_for_a_late_node(models) -> None:
-    """However late a node is, a round waits for the node at most a second, and few rounds wait."""
     engine, transport = engine_over(models, PARTS)
     transport.delay(0, 5.0)
     times = [transport.now()]
@@ -178,8 +175,7 @@ def test_rounds_hardly_wait_for_a_late_node(models) -> None:
 
 
 def test_local_drafting_is_no_part_of_a_round_trip(models) -> None:
-    """The node's answer arrives before the engine reads it. The round trip consists of the node's
-    work and the transfer."""
+    """The answer arrives long before the engine reads it."""
     server = server_of(models, ["ssm-2", "ssm-3"])
     change_answers(server, DraftsMessage, lambda message: replace_fields(message, busy_ms=5.0))
     pool, transport = pool_over(models, [server])

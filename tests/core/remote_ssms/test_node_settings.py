@@ -1,4 +1,4 @@
-"""Addresses, keys and command lines of nodes: what is accepted, and what is refused by name."""
+"""Addresses, keys and command lines of nodes."""
 
 import os
 import sys

@@ -30,8 +30,6 @@ def silent_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_that_drafts_for_long_is_not_disconnected(
     models: LoadedModels, keys: CurveKeys, has_key: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node drafts for longer than the heartbeats' timeout. Its engine stays connected. Another
-    engine connects and reports that the node may be busy."""
     monkeypatch.setattr(client, "PROGRESS_S", 0.4)
     key, server, drafted = keys if has_key else None, server_of(models), threading.Event()
     handle = server.handle
@@ -60,7 +58,6 @@ def test_a_node_that_drafts_for_long_is_not_disconnected(
 
 @pytest.mark.usefixtures("silent_in_a_second")
 def test_an_idle_engine_notices_a_node_that_goes_silent(models: LoadedModels) -> None:
-    """No round is under way, and no end of the connection is reported."""
     with (
         listening(server_of(models), None) as node,
         relay_to(node) as (address, cut),
@@ -76,7 +73,6 @@ def test_an_idle_engine_notices_a_node_that_goes_silent(models: LoadedModels) ->
 
 @pytest.mark.usefixtures("soon_silent")
 def test_a_node_disconnects_an_engine_that_goes_silent(models: LoadedModels) -> None:
-    """No bytes arrive any more, and neither end is notified."""
     node = NodeListener(server_of(models), "127.0.0.1:0", None)
     monitor = node._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     ended = threading.Event()

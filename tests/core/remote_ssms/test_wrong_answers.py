@@ -63,8 +63,6 @@ OUT_OF_BOUNDS = (float("nan"), float("inf"), -float("inf"), 1e300)
 @pytest.mark.parametrize("value", OUT_OF_BOUNDS, ids=str)
 @pytest.mark.parametrize("field", ["busy_ms", "temperature", "share", "log_probs", "ms"])
 def test_numbers_out_of_bounds_make_a_message_invalid(models, field: str, value: float) -> None:
-    """A message with such a number is invalid: its node is left out, and no event has the
-    number."""
     server = server_of(models, ["ssm-3"])
 
     def with_value(message: DraftsMessage) -> DraftsMessage:
@@ -149,7 +147,7 @@ def test_after_an_invalid_frame_a_node_is_used_again(models) -> None:
 
 
 def test_an_answer_that_never_comes_is_given_up(models) -> None:
-    """The connection stays, as with a node whose only thread hangs."""
+    """The connection stays."""
     pool, transport = pool_over(models, [server_with_one_other_answer(models, 2, None)])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     pause = {n: lambda: transport.pass_time(12.0) for n in range(1, 20)}
@@ -160,7 +158,6 @@ def test_an_answer_that_never_comes_is_given_up(models) -> None:
 def test_answers_above_the_limit_change_no_text_and_are_reported(
     models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each node sends a refusal instead. The run continues and has one note for each node."""
     engine, _ = engine_over(models, PARTS)
     monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
     run_request = request(sampling=WARM, config=SETTINGS["specinfer"])

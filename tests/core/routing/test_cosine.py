@@ -1,4 +1,4 @@
-"""CoSine's routing rule on synthetic rounds with known answers."""
+"""CoSine's routing rule."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ def test_two_accepted_tokens_are_enough_to_explore_nothing(
 
 
 def test_an_ssm_that_has_not_drafted_replaces_one_that_scores_under_a_half() -> None:
-    """Every score begins at 0.5, so a bad SSM loses its place even while enough tokens are
-    accepted."""
+    """Every score begins at 0.5."""
     for score, drafter in ((0.6, "tried"), (0.4, "untried")):
         one = router(count=1, names=("tried", "untried"))
         one.observe(evidence(3, tried=(score, score)))
@@ -110,8 +109,6 @@ def routes_where_one_is_right(one: CosineRouter, right: str, rounds: int) -> lis
 
 
 def test_a_change_of_domain_is_followed() -> None:
-    """After rounds in which nothing is accepted, the SSMs that drafted least are tried. The SSM
-    whose drafts are right then stays routed."""
     one = router()
     before = routes_where_one_is_right(one, "b", 12)
     assert all("b" in names for names in before)
@@ -122,7 +119,6 @@ def test_a_change_of_domain_is_followed() -> None:
 
 
 def test_equal_ssms_do_not_alternate() -> None:
-    """The first two SSMs in order stay routed, whether their scores rise or not."""
     for score in (0.5, 0.8):
         one, routes = router(), []
         for _ in range(30):

@@ -1,5 +1,4 @@
-"""Credit routing on random log-probabilities with known answers: changes of domain, SSMs that
-predict nothing, and equally good SSMs. Between equally good SSMs, the route must not alternate."""
+"""Credit routing on random log-probabilities."""
 
 from __future__ import annotations
 
@@ -26,9 +25,7 @@ WINDOW = 48
 
 
 class Text:
-    """Log-probabilities of every token by every SSM. On average, SSMs in `good` give a token
-    probability 0.7, and other SSMs give it 0.2; `means` replaces these averages, by SSM. All
-    probabilities have noise."""
+    """Log-probabilities of every token by every SSM, with noise."""
 
     def __init__(self, seed: int = 0) -> None:
         self.rng = random.Random(seed)
@@ -105,8 +102,7 @@ def test_equally_good_ssms_rarely_alternate(count: int, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("count", [1, 2])
 def test_rare_surprises_do_not_bring_switches_closer_together(count: int, seed: int) -> None:
-    """Most tokens are certain, and a tenth of the tokens surprises all SSMs. A single surprising
-    token looks like a change of domain."""
+    """A single surprising token looks like a change of domain."""
     text, one = Text(seed), router(count)
     for _ in range(2400):
         surprise = text.rng.expovariate(0.5) if text.rng.random() < 0.1 else 0.01
@@ -126,9 +122,8 @@ def test_soon_after_a_switch_a_clear_change_is_followed() -> None:
 
 
 def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> None:
-    """`a` drafts an easy text, then `b` drafts another text, then `a` drafts a hard text. The
-    audition that brought `a` back already gave the lower scores. So these scores are no fall from
-    the scores on the easy text, and no audition is due."""
+    """`a` drafts an easy text, `b` another text, then `a` a hard text. The audition that brought
+    `a` back already gave its lower scores."""
     one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
 
     def audition_due(drafter: str, log_prob: float, count: int) -> list[bool]:
@@ -140,8 +135,7 @@ def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> N
             due.append(one.wants_audition)
         return due
 
-    # Auditions are so expensive that, after the prompt's audition, only a fall of scores causes
-    # another.
+    # Auditions are expensive: after the prompt's audition, only a fall of scores causes another.
     one.observe_audition({"a": [-0.1] * WINDOW, "b": [-2.0] * WINDOW}, 1000.0)
     assert not any(audition_due("a", -0.1, 6)) and audition_due("a", -0.4, 2)[-1]
     one.observe_audition({"a": [-0.4] * CHANGED_WINDOW, "b": [-0.2] * CHANGED_WINDOW}, 1000.0)
@@ -153,7 +147,6 @@ def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> N
 
 
 def test_without_a_change_of_domain_one_ssm_is_replaced_in_16_rounds() -> None:
-    """This also holds if two other SSMs are better by more than any noise."""
 
     def likelihoods(good: str) -> dict[str, list[float]]:
         return {name: [math.log(0.8 if name in good else 0.3)] * WINDOW for name in NAMES}
@@ -246,8 +239,7 @@ def test_a_drop_is_distinguished_from_noise() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
-    """All SSMs predict equally well. Their times have noise, and in some phases all SSMs take three
-    times as long. `a` is really slower, so the next two SSMs in order are always routed."""
+    """All SSMs predict equally well; `a` is slower than the others."""
     rng, load = random.Random(seed), 1.0
     likelihoods = {name: [math.log(0.6)] * WINDOW for name in NAMES}
 
@@ -267,7 +259,7 @@ def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
 
 @pytest.mark.parametrize("factor", [1.3, 1.4, 1.5])
 def test_times_near_a_bound_cause_few_switches(factor: float) -> None:
-    """`a` predicts better than `b`, but is slower than `b` by about as much."""
+    """`a` predicts better than `b`, but is slower."""
     likelihoods = {"a": [math.log(0.8)] * WINDOW, "b": [math.log(0.62)] * WINDOW}
     rng = random.Random(1)
 
@@ -298,7 +290,6 @@ def test_where_all_draft_the_reason_names_no_audition() -> None:
 
 
 def test_times_that_are_known_later_change_the_choice_without_an_audition() -> None:
-    """The choice changes once, after 16 rounds, and its reason names the speed."""
     known = False
     ms = {"a": 8.0, "b": 2.0, "c": 8.0}
     one = CreditRouter(tuple(ms), 1, lambda name: RoundTime(4.0, ms[name] if known else 0.0))

@@ -1,4 +1,4 @@
-"""The similarity of drafted tokens to the LLM's tokens; a router observes this similarity."""
+"""The similarity of drafted tokens to the LLM's tokens."""
 
 from typing import Any
 

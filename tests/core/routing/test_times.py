@@ -80,7 +80,7 @@ def test_a_grant_keeps_half_of_its_places_for_ssms_that_are_explored() -> None:
 @pytest.mark.parametrize("order", [("cheap", "costly"), ("costly", "cheap")], ids=" ".join)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_of_two_equal_ssms_the_cheaper_one_is_routed(length: str, order: tuple[str, str]) -> None:
-    """This holds for every length policy; only model passes advance the clock."""
+    """Only model passes advance the clock."""
     clock = PassClock()
     ms = {"llm": (4.0, 0.1), "cheap": (0.5, 0.0), "costly": (4.0, 0.0)}
     llm, *ssms = (TimedTable(name, 1, clock, ms[name]) for name in ("llm", *order))

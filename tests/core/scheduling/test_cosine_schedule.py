@@ -1,5 +1,4 @@
-"""CoSine's scheduler is compared with brute force. Its limits of drafting do not alternate, and no
-request waits for ever."""
+"""CoSine's scheduler: groups compared with brute force, and limits of drafting."""
 
 import itertools
 import math
@@ -89,7 +88,6 @@ def test_the_group_is_the_best_of_those_with_the_longest_waiting_request(seed: i
 @pytest.mark.parametrize("memory", [500, 1500, 3000, 6000])
 @pytest.mark.parametrize("seed", range(6))
 def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory: int) -> None:
-    """The group is compared with every window of requests and every choice of shorter drafts."""
     rng = random.Random(seed)
     costs = Fixed(rng.random(), 0.5, 0.2, 0.01)
     costs.memory = memory
@@ -135,8 +133,6 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
 
 @pytest.mark.parametrize("seed", range(30))
 def test_drafts_are_trimmed_as_if_for_their_group_alone(seed: int) -> None:
-    """The group is compared with every window of requests. Each window is trimmed from its full
-    draft lengths."""
     rng = random.Random(seed)
     costs = Fixed(rng.random() / 8, rng.random(), 0.02, rng.choice([0.0, 0.001]))
     costs.memory = rng.choice([math.inf, 2000, 5000, 10000])
@@ -200,9 +196,8 @@ def test_a_request_shares_no_pass_that_saves_no_time() -> None:
 
 @pytest.mark.parametrize(("draft", "size"), [(2.0, 4), (2.7, 3), (2.95, 2), (10.0, 1)])
 def test_a_round_takes_at_most_as_long_as_eight_plain_ones(draft: float, size: int) -> None:
-    """The time per request falls as the group grows, since SSMs draft for all requests in one pass.
-    The limit holds nevertheless. A group of one request is verified however long its round
-    takes."""
+    """The limit holds although larger groups take less time per request. A group of one request has
+    no limit."""
     costs = Fixed(draft, 0.25, 0.0, 0.0)
     live = [LiveRequest(64, 4)] * 4
     result = best_group(live, [4] * 4, 4, costs)
@@ -230,7 +225,6 @@ def test_a_pass_too_large_for_memory_is_trimmed_at_its_longest_draft() -> None:
 
 
 def test_a_pass_fits_into_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Free memory is read at most once in a round, and only for a large pass."""
     llm = SimpleNamespace(device=None, pass_bytes=lambda rows, width, extent: rows * width * extent)
     times, reads = BatchTimes(Costs(cast(Any, llm), TABLE)), []
 
@@ -324,7 +318,7 @@ def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
 @pytest.mark.parametrize("short", [0, 1])
 @pytest.mark.parametrize("place", range(PATIENCE))
 def test_a_round_with_a_short_draft_ends_drafting_no_sooner(short: int, place: int) -> None:
-    """Such rounds occur with `goodput`, which changes the draft length from round to round."""
+    """With `goodput`, the draft length changes from round to round."""
     requested_limits = [
         SpeculationLimit(short, 2) if i % PATIENCE == place else REQUESTED for i in range(40)
     ]
@@ -376,8 +370,8 @@ def test_a_limit_ends_some_time_after_the_queue() -> None:
 def test_limits_do_not_alternate() -> None:
     assert not any(decisions_of([(0.3, 0), (0.9, 1)] * 100)), "signals that change each round"
     assert not any(decisions_of([(0.8, 0)] * 100)), "an LLM that is busy, and no request waits"
-    # A load on the edge: every stricter limit empties the queue, and every looser limit fills it
-    # again.
+    # A load on the edge: the requested limit fills the queue, and a stricter limit empties the
+    # queue.
     control, results, queue = SpeculationControl(), [], 0
     for _ in range(4000):
         queue = queue + 1 if control.limit_within(4, 2) == REQUESTED else 0
@@ -388,7 +382,7 @@ def test_limits_do_not_alternate() -> None:
 
 
 def test_a_burst_is_answered_however_many_came_before() -> None:
-    """In every eighth round of a burst, a request joins the batch, so that the queue shrinks."""
+    """In every eighth round of a burst, a request leaves the queue."""
     control = SpeculationControl()
     for _ in range(8):
         burst = [
@@ -402,8 +396,8 @@ def test_a_burst_is_answered_however_many_came_before() -> None:
 
 
 def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
-    """One plan for each entry of `queue` (the number of waiting requests). The drafts that a plan
-    asks for are ready in the next plan."""
+    """One plan for each entry of `queue`, a number of waiting requests. The drafts that a plan asks
+    for are ready in the next plan."""
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     ready, plans = dict.fromkeys(range(len(live)), False), []
     for waiting in queue:
@@ -431,7 +425,7 @@ def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
     """The length policy of the last request found that drafts do not pay. The other requests are
     pipelined."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
-    # Before the first pass, no draft is ready, so the first pass may leave the request out.
+    # The first pass may leave the request out: no draft is ready yet.
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])
 
 

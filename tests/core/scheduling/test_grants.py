@@ -109,7 +109,7 @@ def test_the_scheduler_counts_the_ssms_that_draft(
     live = admit(engine, **fields)
     assert len(drafts_within(engine, live, FREE)) == count
     assert request_of(engine).drafters == max(1, count)
-    # Under a grant of one SSM, the request still wants as many SSMs as before.
+    # A grant of one SSM does not change how many SSMs the request wants.
     for _ in range(2):
         drafts_within(engine, live, Grant(drafters=1))
         assert request_of(engine).drafters == max(1, count)

@@ -1,5 +1,4 @@
-"""Schedules with pipelining: the planned group is verified, and the events of rounds agree with the
-passes."""
+"""Schedules with pipelining: plans, passes and events."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -82,7 +81,7 @@ def test_the_planned_group_is_verified(
         assert {*round_event} == {names[i] for i in plan.group}
         pooled += len(round_event.keys() & drafted.keys())
         across = [name for name in names if mode[name] == "across"]
-        if drafted and len(across) > 1:  # the LLM never waits for a draft that a pass could hide
+        if drafted and len(across) > 1:  # pipelined requests are verified with a draft
             assert {*across} & round_event.keys() <= drafted.keys()
         if plan.decision:
             unreported |= dict.fromkeys(names, plan.decision)
@@ -111,8 +110,6 @@ def test_the_planned_group_is_verified(
 
 
 def test_where_plain_rounds_are_faster_no_request_drafts_or_waits() -> None:
-    """With `shared` and pipelining, a plain round verifies all live requests in one pass, together
-    with earlier drafts."""
     engine, plain = (Engine(loaded_tables(*tables(2)), schedule=s) for s in ("shared", "each"))
     scheduler = engine._schedule._scheduler
     assert isinstance(scheduler, Shared)
@@ -138,8 +135,8 @@ def test_where_plain_rounds_are_faster_no_request_drafts_or_waits() -> None:
 
 
 class DecidingScheduler:
-    """A Scheduler that verifies the first request and drafts for the second request. Each of its
-    plans has a decision."""
+    """A Scheduler that verifies the first request and drafts for the second request. Each plan has
+    a decision."""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         grants = (Grant(1, 1),) * len(live)
@@ -154,8 +151,6 @@ class DecidingScheduler:
 
 @pytest.mark.parametrize("schedule", ["shared", "each"])
 def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
-    """This holds for a request whose draft was made under the decision and still waits, and also
-    for a request without a draft."""
     engine = Engine(loaded_tables(*tables(2)), schedule="cosine")
     engine._schedule._scheduler = DecidingScheduler()
     live = admit_all(engine, requests(("across",) * 7)[:3])
@@ -173,7 +168,6 @@ def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
 
 
 def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
-    """The decision that the queue caused is not reported either: its reason no longer holds."""
     engine = Engine(loaded_tables(*tables(2, context=256)), schedule="cosine")
     shape = SpeculationConfig(expansion=(1,), speculation_length=3)
     sampling = SamplingParams(160, seed=1, ignore_eos=True)
@@ -201,8 +195,7 @@ def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
 
 
 class TimeOfLongestText:
-    """BatchCosts by which a pass takes 1 ms for each token of its longest text, whatever the number
-    of requests."""
+    """BatchCosts by which a pass takes 1 ms for each token of its longest text."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
         return float(context)
@@ -218,8 +211,8 @@ class TimeOfLongestText:
 
 
 def test_no_request_waits_for_ever() -> None:
-    """With `cosine`, a pass without the long text takes the least time per request. So the request
-    with the long text is verified only because it has waited."""
+    """A pass without the long text takes the least time per request: the long text is verified
+    because it has waited."""
     engine = Engine(loaded_tables(*tables(1, context=128)), schedule="cosine")
     scheduler = engine._schedule._scheduler
     assert isinstance(scheduler, Cosine)

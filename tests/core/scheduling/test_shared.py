@@ -1,5 +1,4 @@
-"""`shared`: the node budget equals brute force, and batches soon are no slower than plain
-decoding."""
+"""The schedule `shared`: node budgets and plain rounds."""
 
 import itertools
 import random
@@ -27,7 +26,6 @@ def closed_sets(parents: Sequence[int]) -> list[frozenset[int]]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -> None:
-    """Up to 4 requests with 3 nodes each; the time of a pass grows in steps."""
     rng = random.Random(seed)
     parents: list[int] = []
     chances: list[float] = []
@@ -83,11 +81,10 @@ TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 
 
 class Machine:
-    """A simulated batch. A round takes 1 ms, plus 0.9 ms for each request and 0.2 ms for each
-    verified node. A draft takes `draft_ms` and has 4 nodes; `accepted` of the 4 are accepted. With
-    `turns`, requests are pipelined: SSMs draft for one half of them while the other half is
-    verified. In the first round with drafts, and in each round with drafts after FIRST_WAIT rounds
-    without drafts, SSMs also read each prompt, in `open_ms`."""
+    """A simulated batch. A draft takes `draft_ms` and has 4 nodes, of which `accepted` are
+    accepted. With `turns`, SSMs draft for one half of the requests while the other half is
+    verified. `open_ms`: the time in which SSMs read one prompt, in the first round with drafts and
+    after FIRST_WAIT rounds without drafts."""
 
     def __init__(
         self,
@@ -228,8 +225,8 @@ def observe_drafted(
 
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
     """The number of rounds without drafts after a trial. `cost`: milliseconds per token in the
-    trial; `opening`: the time for which SSMs read prompts in the trial's first round, as a number
-    of plain rounds."""
+    trial; `opening`: the time, in plain rounds, for which SSMs read prompts in the trial's first
+    round."""
     while not observe_drafted(
         guard, cost * requests, requests, (cost + opening) * requests, requests
     ):
@@ -264,8 +261,8 @@ def test_the_guards_wait_doubles_and_drafts_that_pay_reset_it() -> None:
 def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
     run_tokens: int, pays: bool
 ) -> None:
-    """In each round, four requests join, and SSMs read each of the four prompts in 20 ms. Without
-    this reading, a token takes 0.75 ms in plain rounds and 0.48 ms in rounds with drafts."""
+    """In each round with drafts, SSMs read four prompts, each in 20 ms. Without this reading, a
+    token takes 0.75 ms in plain rounds and 0.48 ms in rounds with drafts."""
     shared, live = new_shared(), [LiveRequest(64, 4, tokens=run_tokens)] * 8
     for _ in range(12):
         plan = shared.plan(live, 0)
@@ -282,8 +279,8 @@ def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
 
 
 def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
-    """This also holds while drafting loses. By the low token rate of such rounds, the node would
-    pay; but the node's time is valued at least at the token rate of plain rounds."""
+    """The node's time is valued at least at the token rate of plain rounds, even while drafting
+    loses."""
     shared = new_shared()
     for _ in range(2):
         assert shared.plan(LIVE, 0).grants == (FREE,) * 4
@@ -297,8 +294,7 @@ def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
 
 
 def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
-    """Drafts of pipelined requests may still wait when drafting ends. The end of drafting is
-    reported once."""
+    """Drafts of pipelined requests may still wait when drafting ends."""
     machine = Machine(8, draft_ms=5.0, accepted=1.0, turns=True)
     has_drafts = []
     for _ in range(FIRST_WAIT):
@@ -309,7 +305,7 @@ def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
 
 
 def test_a_probe_that_verifies_earlier_drafts_is_repeated() -> None:
-    """Otherwise plain rounds of pipelined requests would never be measured."""
+    """Otherwise no plain round of pipelined requests would be measured."""
     machine = Machine(8, draft_ms=0.2, accepted=3.0, turns=True)
     machine.run(8)
     assert machine.kinds == [True] * 4 + [False] * 2 + [True] * 2
@@ -352,11 +348,10 @@ def test_predicted_pass_times_follow_the_measured_ones() -> None:
 
 
 def test_a_pass_takes_longer_over_longer_texts() -> None:
-    """This also holds after passes were measured over texts of one length only."""
     long_contexts = VerifyCosts({n: ms + 0.4 * (n + 1) for n, ms in TABLE.ms.items()}, 464)
     times = BatchTimes(Costs(cast(Any, None), VerifyCosts(TABLE.ms, 64, long_contexts)))
     for nodes in [0, 8, 16, 24] * 30:
-        # 1 ms per fed token for each 1000 cached tokens, as in the table.
+        # 1 ms per fed token for each 1000 cached tokens, like the table.
         ms = 6.0 + 0.3 * nodes + 0.2 * (nodes + 8)
         times.observe(BatchOutcome(8, 264, nodes, 8, ms, 0.0, 20.0))
     for context, more in ((64, 0.0), (264, 0.2), (464, 0.4)):
@@ -413,7 +408,7 @@ def test_one_request_is_soon_no_slower_than_plain(draft_ms: float, tokens: Seque
 
 @pytest.mark.parametrize("tokens", [(1, 9), (4, 5, 6), (1, 5, 9)])
 def test_drafts_of_one_request_that_pay_are_kept(tokens: Sequence[int]) -> None:
-    """Drafts are kept even if half of the rounds lose time. At most one trial is lost by chance."""
+    """Drafts are kept even if half of the rounds lose time."""
     draft_ms = 0.7 * sum(tokens) / len(tokens)
     for seed in range(5):
         alone = Alone(new_shared(), "specinfer", draft_ms, tokens)

@@ -1,4 +1,4 @@
-"""The parts that learn costs and acceptance, each on traces with known results."""
+"""Costs and back-offs on traces with known results."""
 
 import math
 
@@ -129,8 +129,7 @@ def test_all_probes_share_one_hundredth_of_the_time() -> None:
 
 
 def test_concurrent_runs_may_probe_the_same_drafter() -> None:
-    """Two runs share the engine's back-offs. After one run's probe has ended a back-off, the other
-    run's probe only adds its time."""
+    """After one run's probe has ended a back-off, the other run's probe only adds its time."""
     for second in (True, False):
         shared = Backoffs()
         one, other = RunBackoffs(shared), RunBackoffs(shared)

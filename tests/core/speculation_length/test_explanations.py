@@ -1,4 +1,4 @@
-"""Each policy's explanation of a recorded round's length agrees with the events, to the digit."""
+"""The policies' explanations of a round's length."""
 
 import dataclasses
 import re
@@ -246,8 +246,7 @@ def test_every_round_is_explained_by_its_events(run: tuple[str, list[Event]]) ->
 
 
 def check_worth(found: re.Match[str], before: RoundLine, drafts: tuple[DraftRecord, ...]) -> None:
-    """The numbers equal the recorded numbers, and according to them the draft had to end where it
-    ended."""
+    """Compares the numbers of an explanation with the recorded numbers."""
     depth, following, percent, worth_ms, token_ms, cost_ms = (float(one) for one in found.groups())
     assert following == depth + 1
     assert f"a token {found[5]} ms" in before.length_reason

@@ -1,8 +1,7 @@
 """`goodput` in simulated worlds whose best fixed length is known, and its stop rule.
 
-The comparison with the best fixed length leaves out two worlds. In `independent`, two drafters
-together are best, but `goodput` lets only one SSM draft. In `uncalibrated`, a drafter reports wrong
-scores, which a real drafter would calibrate.
+Two worlds are not compared with the best fixed length. In `independent`, two drafters together are
+best, but `goodput` lets one SSM draft. In `uncalibrated`, a drafter's scores are wrong.
 """
 
 import functools
@@ -64,7 +63,7 @@ WORLDS = {
     "cheap": CHEAP, "sure": SURE, "expensive": EXPENSIVE, "steep": STEEP,
     "uncalibrated": UNCALIBRATED, "independent": INDEPENDENT, "twins": TWINS, "hopeless": HOPELESS,
 }  # fmt: skip
-# The longest fixed length that is tried, by world (8 in other worlds).
+# The longest fixed length that is tried, by world; in other worlds it is 8.
 LONGEST = {"sure": 16, "hopeless": 2, "expensive": 4, "steep": 6}
 
 
@@ -89,8 +88,7 @@ DRAFTING = [(0.4, 4.0), (0.7, 5.0), (0.7, 3.0), (0.5, 8.0), (0.8, 2.0)]
 
 
 class Across(World):
-    """A pass over other requests, which takes as long as the request's own pass, hides the
-    drafting."""
+    """A pass over other requests hides drafting for the time of the request's own pass."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -195,7 +193,6 @@ def test_goodput_follows_drafts_that_become_good() -> None:
 
 
 def test_a_slower_machine_changes_no_decision() -> None:
-    """From round 200 on, everything takes four times as long. What paid before still pays."""
     world = World(CHEAP.drafters, CHEAP.verify, pace=jump(1.0, 4.0, 200))
     result = run(world, 2500)
     assert min(result.lengths[200:]) > 0
@@ -228,7 +225,7 @@ def test_probes_are_short_and_their_wait_doubles() -> None:
     probes = [i for i, choice in enumerate(result.choices) if "tried again" in choice.reason]
     gaps = [after - before for before, after in pairwise(probes)]
     assert len(probes) >= 8
-    # A success by chance resets the wait. Otherwise the wait at least doubles, up to 128 rounds.
+    # A success by chance resets the wait.
     assert sum(gap < 32 for gap in gaps) <= 3
     assert all(gap >= 16 for gap in gaps)
     assert sum(128 <= gap <= 128 + 2 * ROUNDS_PER_PLAN for gap in gaps) >= len(gaps) / 2
@@ -281,7 +278,7 @@ def test_another_runs_success_brings_a_drafter_back() -> None:
         for policy in policies:
             policy.observe(HOPELESS.round(number, 3 * number, policy.choose(), rng)[0])
     assert [policy.choose().length for policy in policies] == [0, 0]
-    costs.backoffs.disabled_for_all_runs.clear()  # as a third run's successful probe would do
+    costs.backoffs.disabled_for_all_runs.clear()  # what a third run's successful probe does
     for number in range(ROUNDS_PER_PLAN):
         policies[0].observe(HOPELESS.round(number, 180 + number, policies[0].choose(), rng)[0])
     assert policies[0].choose().length > 0
@@ -320,8 +317,6 @@ def test_drafters_of_a_vote_or_pool_are_one_group(combine: str) -> None:
 
 
 def test_the_reason_reports_the_stop_of_the_drafter_that_drafts() -> None:
-    """The SSM is switched off, so the reason reports where the lookup stops, not where the SSM
-    stops."""
     ssm, lookup = drafter("a", 0.02, 3.0, 3.0), drafter("ngram", 0.85, 0.1, 0.1)
     late = run(World((ssm, lookup), linear(5, 0.1)), 600).choices[-40:]
     lookups = [choice for choice in late if choice.drafters == {"ngram"} and choice.length > 1]
@@ -346,8 +341,6 @@ def test_without_drafters_goodput_is_plain_decoding() -> None:
 
 @pytest.mark.parametrize("name", ["cheap", "expensive", "steep"])
 def test_estimates_agree_with_the_worlds_averages(name: str) -> None:
-    """The estimated tokens and milliseconds of each length, averaged over a run, are right within
-    10 %."""
     world = WORLDS[name]
     (only,) = world.drafters
     long_choices = [
@@ -419,8 +412,7 @@ def test_a_node_is_kept_if_its_score_is_worth_its_time() -> None:
 
 
 def test_a_steps_worth_is_scaled_by_the_acceptance_rate() -> None:
-    """A step costs as much time as 0.4 tokens. By the scores, the step would bring 0.5 tokens; the
-    rule multiplies this number by the acceptance rate."""
+    """A step costs the time of 0.4 tokens. By its scores, it brings 0.5 tokens or 1 token."""
     assert StopRule({"a": step_limits(0.9, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.7, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.0, (0.4,), 2)}, 0.1).continues("a", 2, [1.0])

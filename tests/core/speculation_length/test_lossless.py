@@ -1,5 +1,4 @@
-"""Stopping a draft because of drawn tokens does not change the LLM's distribution. With the stops
-of `confidence` and `goodput`, every outcome of the engine's rounds is enumerated."""
+"""Stopping a draft because of drawn tokens does not change the LLM's distribution."""
 
 from collections.abc import Sequence
 

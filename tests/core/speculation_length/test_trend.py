@@ -1,4 +1,4 @@
-"""Minions' rule on traces made by hand, and in a simulated world that shows the rule's flaw."""
+"""Minions' rule on traces made by hand and in simulated worlds."""
 
 from collections.abc import Iterable
 
@@ -47,7 +47,8 @@ def test_sixteen_verifications_close_a_point() -> None:
     [
         # falling: a step up each time
         ((6.0, 5.0, 4.0, 3.0), [5, 6, 7, 8]),
-        # rising: two down; then least squares over (4, 3.0) (5, 3.5) (3, 2.0): still rising
+        # rising: two down; then least squares over (length, ms per token): (4, 3.0) (5, 3.5) (3,
+        # 2.0)
         ((6.0, 7.0, 4.0), [5, 3, 1]),
         # level: no change
         ((6.0, 6.0, 6.0), [5, 5, 5]),
@@ -135,8 +136,7 @@ def test_choosing_twice_changes_nothing() -> None:
 
 
 def test_where_drafting_is_hidden_trend_is_near_the_best_fixed_length() -> None:
-    """With SSM time 0, only the LLM's time per token counts. The length varies around the best
-    length."""
+    """With SSM time 0, only the LLM's time per token counts."""
     drafter = Simulated("a", constant(0.8), constant(0.0), constant(0.0))
     world = World((drafter,), lambda n: 5 + 0.6 * n, noise=0.0, overhead=0.0)
     _, goodput = best_fixed(world, 2000, longest=8)

@@ -1,8 +1,7 @@
 """A world of plain numbers for length policies: drafters with known acceptance, scores and costs.
 
-Each drafter drafts a chain. It is fixed beforehand at which text positions a drafter's token is
-right, so that every policy meets the same text. The best fixed length is found by trying every
-length.
+Each drafter drafts a chain. The positions at which a drafter's token is right are fixed: every
+policy meets the same text.
 """
 
 import random
@@ -49,7 +48,7 @@ class Result:
     true_ms: list[float] = field(default_factory=list)
 
     def goodput(self, first: int = 0, last: int | None = None) -> float:
-        """Tokens per millisecond of rounds `first` to `last` (exclusive), without noise."""
+        """Tokens per millisecond of rounds `first` to `last` - 1, without noise."""
         tokens = sum(o.num_tokens for o in self.outcomes[first:last])
         return tokens / sum(self.true_ms[first:last])
 
@@ -62,7 +61,7 @@ class Result:
 class World:
     """`verify(n)`: milliseconds of a pass over n nodes; `overhead`: milliseconds of a round outside
     passes; `pace(round)` multiplies every cost; `noise`: the standard deviation of a timing's
-    logarithm. If `noise` is not 0, one timing in 50 is also five times as long."""
+    logarithm. If `noise` is not 0, on average one timing in 50 is five times as long."""
 
     drafters: tuple[Simulated, ...]
     verify: Callable[[int], float]
@@ -137,7 +136,6 @@ class World:
         return outcome, sum(spent)
 
     def _scores_of(self, drafter: Simulated, position: int, choice: Choice) -> list[float]:
-        """The scores of the drafter's chain."""
         stop, scores, chance = choice.stop, list[float](), 1.0
         while len(scores) < choice.length:
             if scores and stop and not stop.grows(scores[-1]):
@@ -161,8 +159,7 @@ class World:
         stop: Stop | None,
     ) -> tuple[Counter[str], set[tuple[str, int, int]], int]:
         """The number of verified nodes by drafter, the nodes of the merged tree, and the accepted
-        depth. Right nodes of one depth are one node. Wrong nodes of one depth are one node if their
-        drafters make the same mistakes."""
+        depth."""
         kept: set[tuple[str, int, int]] = set()
         own: Counter[str] = Counter()
         for name, (drafter, scores) in drafts.items():
@@ -215,13 +212,12 @@ def simulate(
 
 
 def run_fixed(world: World, tokens: int, length: int) -> Result:
-    """A run with a fixed length."""
     config = config_of(world, length="fixed", speculation_length=length)
     return simulate(world, tokens, make_policy(config, world.costs()))
 
 
 def best_fixed(world: World, tokens: int, longest: int = 12) -> tuple[int, float]:
-    """The best fixed length, by trying 0 to `longest`, and its goodput."""
+    """The best fixed length from 0 to `longest`, and its goodput."""
     results = {length: run_fixed(world, tokens, length).goodput() for length in range(longest + 1)}
     best = max(results, key=lambda length: results[length])
     return best, results[best]

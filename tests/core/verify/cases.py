@@ -40,7 +40,7 @@ def drawn_proposal(drafter: int, rank: int, token: int, row: int = 0) -> Proposa
 
 
 class Refusing(WalkNoise):
-    """Noise whose coins are all false, so that every proposal is rejected."""
+    """Noise whose coins are all false."""
 
     def coin(self, prob: float, key: tuple[object, ...]) -> bool:
         return False

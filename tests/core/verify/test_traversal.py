@@ -1,5 +1,4 @@
-"""`traversal` on small trees made by hand: the walk from the leaves, the residual after a
-rejection, ends of texts, and the recorded trials. The docstrings derive the expected numbers."""
+"""`traversal` on small trees made by hand. The docstrings derive the expected numbers."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -139,8 +138,8 @@ def test_a_repeated_proposal_is_rejected_and_its_q_is_subtracted() -> None:
 
 
 def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
-    """With q = p, only rounding can cause a rejection. The residual is then p, so the second
-    proposal of the same token can still be accepted."""
+    """With q = p, only rounding can cause a rejection. The residual is then p: a second proposal of
+    the same token can still be accepted."""
     tree = tree_of(
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(0, 0, 0)]),

@@ -77,7 +77,6 @@ def test_match_takes_the_target_noises_choice_at_each_position() -> None:
 
 
 def test_match_does_not_depend_on_the_tree() -> None:
-    """The token after the root is the same whatever the root's children are."""
     for seed in range(30):
         noise = SeededNoise(seed, 3)
         firsts = set()

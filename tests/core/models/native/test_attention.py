@@ -36,8 +36,7 @@ for size in SIZES:
 check_together()
 print(digest())
 """
-# Head sizes: less than one vector register; whole registers; whole registers and a remainder; more
-# registers than are processed together.
+# Head sizes: below one vector register, whole registers, and whole registers with a remainder.
 SIZES = (2, 16, 40, 64, 72, 128, 200)
 
 
@@ -60,7 +59,7 @@ def attention(q: Any, keys: Any, values: Any, slots_read: Any, base: int = 0) ->
 
 @cache
 def compiled_attend() -> Any:
-    """`attend` as a Python function, compiled once for each type of keys."""
+    """`attend` as a Python function."""
     source_hash = source_hash_of(COMPILED)
 
     @cached_entry
@@ -114,8 +113,7 @@ def check(size: int, halved: bool) -> None:
 
 
 def check_together() -> None:
-    """Several tokens in one call, over more slots than are processed at a time. Each token's result
-    has the same bits as in a call of its own."""
+    """Tokens in one call have the bits that each token has in a call of its own."""
     size, slots = 72, 200
     rng = np.random.default_rng(1)
     keys, values = (rng.standard_normal((slots, size)).astype(np.float32) for _ in range(2))
@@ -143,8 +141,6 @@ def test_attention_agrees_with_double_precision(size: int, halved: bool) -> None
 def test_an_older_processor_computes_the_same_products_and_attention(
     older: str, tmp_path: Path
 ) -> None:
-    """A process compiles for the older processor. Its products have the same bits as in this
-    process; on a machine without AVX-512, both processes use the same registers."""
     variables = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path), **OLDER[older]}
     child = subprocess.run(
         [sys.executable, "-c", CHILD], cwd=ROOT, env={**os.environ, **variables},

@@ -21,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def new_function() -> Any:
-    """A compiled function that was not called yet, as at the start of a process."""
+    """A compiled function that was not called yet."""
 
     @cached_entry
     def double(x: int) -> int:

@@ -1,5 +1,5 @@
 """Up to rounding, the compiled pass gives the logits of the general pass, which calls the
-transformers module. A node's logits have the same bits in every compiled pass."""
+transformers module."""
 
 import copy
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ from tests.core.models.test_lean import LEAN, all_logits
 from tests.core.models.test_stack import alike, commit_all, feeds_of
 from tests.fakes import VOCAB, info_of, tiny_module
 
-# Products over more than two stretches (STRETCH inputs each), the last one incomplete.
+# Products over three stretches of STRETCH inputs; the last stretch is incomplete.
 LONG_SUMS = {"intermediate_size": 2 * STRETCH + 90}
-# With these sizes and values that are exact in bfloat16 (`halved`), weights are stored in tiles.
+# Sizes and values for which weights are stored in tiles, if the processor multiplies tiles.
 TILED: dict[str, Any] = {"intermediate_size": 64, "head_dim": 8, "halved": True}
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in LEAN),
@@ -77,8 +77,8 @@ def test_compiled_logits_agree_with_general_ones(
 
 
 def test_the_bundled_models_run_compiled(bundled: Engine) -> None:
-    """This test is in this file so that one pytest worker compiles all variants. In another file,
-    two workers could compile at the same time."""
+    """In this file, one pytest worker compiles all variants. In another file, two workers could
+    compile at the same time."""
     for model in (bundled.models.llm, *bundled.models.ssms.values()):
         assert isinstance(model._forward, CompiledForward)  # type: ignore[attr-defined]
 
@@ -99,8 +99,7 @@ def test_weights_that_are_exact_in_bfloat16_take_half_the_memory() -> None:
 
 @pytest.mark.parametrize(("dtype", "kept"), [(torch.float32, np.int32), (torch.bfloat16, np.int64)])
 def test_weights_of_whole_tiles_are_stored_in_tiles(dtype: torch.dtype, kept: type[Any]) -> None:
-    """This holds on a processor that multiplies tiles (AMX). The test ensures that the tests with
-    TILED do test tiles there."""
+    """Tests with TILED use tiles on a processor that multiplies tiles (AMX)."""
     matrices = [
         native_and_general("llama", dtype, **changes)[0]._forward._weights.matrices  # type: ignore[attr-defined]
         for changes in (TILED, {"halved": True})
@@ -270,7 +269,6 @@ class Broken(Exception):
 
 @pytest.mark.parametrize("failing_thread", [0, 1])
 def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: pytest.MonkeyPatch):
-    """The threads of a pass wait for each other. If one thread fails, the others stop waiting."""
     monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     model, _ = native_and_general("llama")
@@ -307,8 +305,6 @@ def test_a_pass_that_does_not_compile_runs_in_torch(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("parent", [-2, 1, 1400])
 def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
-    """Without the refusal, the node's depth would be a stale value, and its position could lie past
-    the end of the rotary table."""
     model, _ = native_and_general("llama")
     row = model.open_row()
     with pytest.raises(EngineError, match=f"parent of node 1 is {parent}: -1 to 0 are there"):

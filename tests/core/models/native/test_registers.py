@@ -1,5 +1,4 @@
-"""Products of vectors with weights of 32 and of 16 bits. tests/core/models/native/test_attention.py
-compares their bits with those on an older processor."""
+"""Products of vectors with weights of 32 and of 16 bits."""
 
 import hashlib
 from collections.abc import Iterator
@@ -24,8 +23,7 @@ INPUTS, OUTPUTS = 700, 96
 
 @cache
 def runner() -> Any:
-    """`products` as a Python function, compiled once for each type of weights, and again when
-    the sources change."""
+    """`products` as a Python function."""
     source_hash = source_hash_of(COMPILED)
 
     @cached_entry
@@ -49,7 +47,8 @@ def multiply(x: Any, w: Any, halved: Any = None) -> Any:
 
 
 def weights() -> tuple[Any, Any]:
-    """Weights in blocks (OUTPUTS / 32, INPUTS, 32): float32, and the upper 16 bits of each."""
+    """Weights in blocks (OUTPUTS / 32, INPUTS, 32): float32, and the upper 16 bits of each
+    weight."""
     weights_32 = np.random.default_rng(3).standard_normal((3, INPUTS, 32)).astype(np.float32)
     return weights_32, (weights_32.view(np.uint32) >> 16).astype(np.uint16)
 
@@ -73,9 +72,8 @@ def as_matrix(blocks: Any) -> Any:
 
 
 def digest() -> str:
-    """A hash of the products of 1 to 26 vectors with weights of 32 and of 16 bits. Asserts that the
-    products equal numpy's up to rounding. Asserts also that their bits depend neither on
-    interleaving of the weights nor on the other vectors of the call."""
+    """A hash of the products of `vectors()` with both `weights()`. Asserts that the products equal
+    numpy's up to rounding."""
     from core.models.native.compiling import interleaves_weights, registers
     from core.models.native.weight_formats import interleave
 
@@ -104,8 +102,7 @@ def test_products_agree_with_numpy() -> None:
 
 
 def test_pairs_are_multiplied_in_bfloat16() -> None:
-    """Both factors are rounded to bfloat16, and sums are float32. The bits of a product do not
-    depend on the other vectors."""
+    """Both factors are rounded to bfloat16, and sums are float32."""
     from core.models.native.compiling import multiplies_pairs
 
     if not multiplies_pairs():

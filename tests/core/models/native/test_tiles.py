@@ -1,5 +1,4 @@
-"""Products in tiles (AMX). For a float32 model, only the float32 sums are rounded. For a bfloat16
-model, the vectors are also rounded to bfloat16."""
+"""Products in tiles (AMX)."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,8 +24,8 @@ needs_tiles = pytest.mark.skipif(
 
 
 def in_tiles(x: Any, w: Any) -> Any:
-    """Products with NaN in all unused parts of tiles: if unused parts were read, results would be
-    NaN."""
+    """Products with NaN in unused parts of tiles: a result would be NaN if these parts were
+    read."""
     return multiply(x, w, np.full((len(x) + TILE) * INPUTS * 3, 0x7FC0, np.uint16))
 
 
@@ -49,10 +48,9 @@ def vectors() -> Iterator[Any]:
 
 
 def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
-    """Asserts, for weights viewed as `view`, that the products of x equal the products of
-    `factor(x)` up to the rounding of float32 sums. Asserts also that the bits of a vector's
-    products do not depend on the other vectors. Returns the largest difference from the exact
-    products of x, as a multiple of that rounding."""
+    """Asserts that products of x, with weights viewed as `view`, equal the products of `factor(x)`
+    up to the rounding of float32 sums. Returns the largest difference from the exact products of x,
+    in units of this rounding."""
     pairs, matrix = weights()
     alone: list[Any] = []
     largest = 0.0
@@ -68,20 +66,17 @@ def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
 
 @needs_tiles
 def test_float32_is_multiplied_exactly() -> None:
-    """Each value is split into three bfloat16 parts. Two parts would leave a relative error of 2 **
-    -16."""
+    """Each value is split into three bfloat16 parts."""
     assert check(np.int32, lambda x: x.astype(np.float64)) <= 1
 
 
 @needs_tiles
 def test_vectors_of_a_bfloat16_model_are_rounded_to_bfloat16() -> None:
-    """Both factors are bfloat16, and sums are float32."""
     largest = check(np.int64, lambda x: torch.from_numpy(x).bfloat16().double().numpy())
     assert largest > 1, "not the product of unrounded vectors"
 
 
 def test_three_parts_add_up_to_the_number() -> None:
-    """This holds for float32 numbers of all magnitudes except the smallest."""
     from core.models.native.compiling import entry
     from core.models.native.products import split_bfloat16
 

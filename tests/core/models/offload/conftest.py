@@ -1,5 +1,4 @@
-"""Fixtures: a cache folder for every test; a function that saves a small LLM in several weight
-files; `way`, which runs a test with the compiled pass and with the lean pass."""
+"""Fixtures for the tests of offloaded LLMs."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     def save(family: str = "llama", dtype: Any = torch.float32, **changes: Any) -> Path:
-        # transformers' tokenizer for Qwen 2 adds a token.
+        # The vocabulary has room for a token that transformers' tokenizer for Qwen 2 adds.
         sizes = {"num_hidden_layers": LAYERS, "vocab_size": 72}
         module = tiny_module(family, 3, dtype, **sizes, **changes)
         module.save_pretrained(tmp_path / "llm", max_shard_size="60KB")

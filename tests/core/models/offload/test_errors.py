@@ -1,5 +1,4 @@
-"""An LLM that cannot be streamed is refused with the reason. An error during the reading of a layer
-ends only one run."""
+"""Refusals of LLMs that cannot be streamed, and errors during a pass."""
 
 import errno
 import gc
@@ -27,8 +26,8 @@ from tests.fakes import tiny_module, word_tokenizer
 def test_only_what_stays_in_memory_must_fit(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The embedding, the head and two layer buffers are always in memory. With `disk`, the resident
-    layers are added; with `host`, all layers are added."""
+    """The embedding, the head and two layer buffers must fit. With `disk`, the resident layers must
+    also fit; with `host`, all layers."""
     path = folder()
     all_bytes = need_of(str(path), "float32", torch.device("cpu")).bytes
     config = tiny_module("llama", 3, torch.float32, vocab_size=72).config
@@ -158,8 +157,7 @@ def test_a_disk_error_ends_only_its_run(
 
 
 def test_a_disk_error_ends_only_one_of_several_runs(folder: Folder, failing: type[Failing]) -> None:
-    """The shared pass of both runs fails, then the pass of the first run alone. The second run
-    continues."""
+    """The shared pass of both runs fails, then the pass of the first run alone."""
     engine = Engine(load_models(str(folder()), [], offload=Offload("disk")))
     requests = [plain_request(PROMPT), plain_request((5, 6))]
     expected = texts_of(engine.generate_many(requests))

@@ -1,4 +1,4 @@
-"""A layer file that was changed is refused; a record is never written before its layer file."""
+"""Layer files and their records: damage, the order of writing, reading without O_DIRECT."""
 
 import errno
 import os
@@ -112,9 +112,7 @@ def test_a_record_that_cannot_be_written_is_refused(
 def test_a_record_is_written_after_its_layer_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The order also holds on the disk, so that no record names missing data after a power cut.
-    First the layer file is synced and renamed, and its folder is synced. Then the same steps follow
-    for the record."""
+    """With this order of syncs, no record names missing data after a power cut."""
     file = tmp_path / "key.layers"
     record_file = file.with_suffix(".safetensors")
     record_file.write_bytes(b"of a layer file that is gone")
@@ -153,7 +151,7 @@ def test_a_record_is_written_after_its_layer_file(
 def test_only_without_o_direct_layers_are_read_through_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, direct: bool
 ) -> None:
-    """EINVAL means that O_DIRECT is not supported here; a disk error such as EIO is raised."""
+    """EINVAL: O_DIRECT is not supported here."""
     layer = pad_to_blocks(torch.ones(5, dtype=torch.uint8))
     write_layers(tmp_path / "key.layers", [(layer, {"0.norm": torch.ones(3)})], dict)
     result = read_record(tmp_path / "key.layers")

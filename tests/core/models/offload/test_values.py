@@ -33,7 +33,7 @@ def test_an_offloaded_llms_logits_are_those_of_the_resident_one(
     assert type(model._forward) is way
     assert model.stream is not None and model.stream.info.streamed == LAYERS
     assert isinstance(resident, HfModel)
-    assert model.info == resident.info  # the fingerprint too
+    assert model.info == resident.info
     assert equal(model, resident)
     assert equal(load(path, dtype=dtype), resident)  # from the existing layer file
     assert equal(load(path, "host", dtype=dtype), resident)
@@ -92,7 +92,6 @@ def test_layers_within_the_budget_stay_in_memory(folder: Folder, way: type[Any])
 
 
 def test_control_two_swapped_layers_are_noticed(folder: Folder, way: type[Any]) -> None:
-    """The negative control of all comparisons above."""
     path = folder()
     resident: Any = load_models(str(path), []).llm
     model: Any = load(path, "host")
@@ -119,8 +118,7 @@ def texts(
 def test_laws_1_and_2_hold_for_an_offloaded_llm(
     folder: Folder, dtype: str, temperature: float, verify: str
 ) -> None:
-    """Texts equal the resident LLM's texts, with drafters under every schedule and without
-    drafters."""
+    """Texts equal the resident LLM's texts, with drafters and without."""
     path = str(folder(halved=True))
     ssm = [path]
     resident = texts(load_models(path, ssm, dtype), temperature, verify)
@@ -173,9 +171,8 @@ def test_slow_streamed_passes_are_timed_at_few_sizes(
 def test_budgets_and_lengths_follow_the_measured_costs(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Computing a token takes equally long for the resident LLM and for the LLM that is streamed at
-    2 MB/s. Compared with the transfer, this computation is cheap, so the streamed LLM's tree may be
-    large."""
+    """At 2 MB/s, computing one more token takes little time compared with the transfer: the
+    streamed LLM's tree may be larger."""
     path = str(folder())
     monkeypatch.setattr(verify_costs, "SLOW_S", 0.0)
     engines = [
@@ -209,8 +206,8 @@ def world_of(costs: Costs) -> World:
 
 
 def compute_for(llms: Sequence[Any], token_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces the clock of `measure_verify_costs`. By the new clock, passes of these LLMs take
-    `token_s` seconds longer for each token."""
+    """Replaces the clock of `measure_verify_costs`: passes of these LLMs take `token_s` seconds
+    longer for each token."""
     added_s = [0.0]
 
     def slower(forward: Any, feeds: Sequence[Feed]) -> list[torch.Tensor]:
