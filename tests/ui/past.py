@@ -1,5 +1,4 @@
-"""Past runs on the Sessions tab, for browser tests: record a run, open it, wait for the lines about
-it."""
+"""Past runs on the Sessions tab, for browser tests."""
 
 from __future__ import annotations
 
@@ -40,5 +39,5 @@ def about(page: Any, words: str) -> None:
 
 
 def run_ids(context: Context) -> list[str]:
-    """The ids of the runs in the log, newest first."""
+    """The ids of the log's newest runs, newest first."""
     return [row.run_id for row in context.store.runs(RunQuery()).rows]

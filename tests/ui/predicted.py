@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """Times of the parts of a round, in milliseconds. `step_ms`: drafting one token; `pass_ms`: the
-    LLM's pass over a tree; `plain_ms`: the LLM's pass over one token; `other_ms`: the rest of the
-    round; `trip_ms`: a round trip to the drafters."""
+    """Times in milliseconds. `step_ms`: drafting one token; `pass_ms`: the LLM's pass over a tree;
+    `plain_ms`: the LLM's pass over one token; `other_ms`: the rest of the round; `trip_ms`: a round
+    trip to the drafters."""
 
     step_ms: float
     pass_ms: float
