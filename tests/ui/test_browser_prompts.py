@@ -22,7 +22,7 @@ PARTS = ("#prompts-progress", "#prompts-table", "#prompts-studies")
 # The cells of each row, for each part of the table.
 TABLE = """() => [...document.querySelectorAll("#prompts-table tbody")].map((part) =>
   [...part.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())))"""
-# The rows, once their prompts begin with `prompts`, in this order, and `known` rows have a speed-up.
+# The rows, once they begin with `prompts`, in this order, and `known` rows have a speed-up.
 MEASURED = """([prompts, known]) => {
   const rows = [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]
     .map((row) => [...row.cells].map((cell) => cell.innerText.trim()));

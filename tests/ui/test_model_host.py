@@ -234,7 +234,7 @@ def test_a_page_with_drafters_that_were_swapped_out_is_asked_to_reload() -> None
     assert "the models were exchanged since this page was opened: reload it" in str(caught.value)
     assert "all, first, ngram, suffix, table, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
-        # The host accepts a name that was never loaded: the engine would refuse it.
+        # The host accepts a name that was never loaded; the engine would refuse the name.
         events_to_end(hub.start(request_for(*names)))
     assert not model_host._served.runs
 
