@@ -62,7 +62,7 @@ def live_of(ctx: Context) -> Live:
 
 
 def notice_of(values: list[Any], at: int = 1) -> str:
-    """The text of the notice `values[at]`; `values` are a handler's."""
+    """The text of the notice, which is `values[at]` of a handler's values."""
     return "\n".join(line["text"] for line in values[at]["lines"].values())
 
 

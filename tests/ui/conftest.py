@@ -45,7 +45,7 @@ def _missing(reason: str) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _pages_may_take_their_time() -> Iterator[None]:
     """At launch Gradio requests the page and gives up after a timeout of three seconds. A busy
-    machine takes longer."""
+    machine may take longer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gradio.networking.url_ok", lambda url: True)
         yield
@@ -128,8 +128,8 @@ def tabs(chromium: Any) -> Tabs:
 
 @pytest.fixture
 def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
-    """`browser_page(url, width=1280, height=900, dark=False, still=False)` opens a page. Problems
-    of the page fail the test, except problems that contain one of the texts `forgiven`."""
+    """`browser_page(url, forgiven=(), **options)` opens a page (`options`: see `Tab.visit`). A
+    problem of the page fails the test, unless it contains one of the texts `forgiven`."""
     opened: list[tuple[Tab, tuple[str, ...]]] = []
 
     def open_page(url: str, forgiven: tuple[str, ...] = (), **options: Any) -> Any:

@@ -42,7 +42,8 @@ recorded = script_of
 
 
 def endless(request: Request, run_id: str) -> list[Event]:
-    """1,200 rounds of plain decoding. Requests of at most 8 tokens (a study's warm-up) take two."""
+    """1,200 rounds of plain decoding. A request of at most 8 tokens, like a study's warm-up, has
+    two rounds."""
     rounds = 1200 if request.sampling.max_new_tokens > 8 else 2
     return playback(synthetic_run(rounds, drafters=()))(request, run_id)
 

@@ -1,4 +1,4 @@
-"""A gate before the LLM's passes, so that a slow page can draw a request before it ends."""
+"""A gate before the LLM's passes, so that a slow page can draw a request before its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-PASS_S = 0.04  # delay of each LLM pass
+PASS_S = 0.04  # for `PassGate.pass_s`
 MAX_STEPS = 25  # limit of the passes in `step_until_drawn`
 # The page's time to draw the result of a pass: for the first pass, and at most. The time doubles
 # with each pass.

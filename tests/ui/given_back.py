@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
     size = 2 * sum(weight.numel() for weight in module.parameters())
     del module
     gc.collect()
-    # The stored weights are float32. Loaded as bfloat16 they are copied, not mapped from the file.
+    # Loading float32 weights as bfloat16 copies them. Otherwise they would be mapped from the file.
     swap_models(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
     source, references = run_to_end(model_host, "autoregressive"), weak_refs(model_host)
     before = anonymous_bytes()

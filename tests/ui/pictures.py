@@ -109,7 +109,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
             image = IMAGES / f"{part.replace('_', '-')}.png"
             page.locator(f"#live-{part}").screenshot(path=image)
         page.locator("#live-figures").screenshot(path=IMAGES / "race.png")
-        page.locator("#live-strip [data-r='4']").first.click()  # where the drafts were rejected
+        page.locator("#live-strip [data-r='4']").first.click()  # a round with rejected drafts
         page.mouse.move(0, 0)
         page.wait_for_timeout(1500)
         page.locator("#live-inspector").screenshot(path=IMAGES / "inspector.png")

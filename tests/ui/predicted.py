@@ -1,4 +1,4 @@
-"""The formula of `ui/components/assets/what_if.js` in Python (Leviathan et al. 2023, eq. 1)."""
+"""The formula of `ui/components/assets/what_if.js` in Python."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class RoundCost:
 
 
 def expected_tokens(acceptance: float, length: int) -> float:
-    """Expected tokens per LLM pass with drafts of `length` tokens. `acceptance`: the probability
-    that a drafted token is accepted, given that the tokens before it are accepted."""
+    """Expected tokens per LLM pass with drafts of `length` tokens (Leviathan et al. 2023, eq. 1).
+    `acceptance`: the probability that a drafted token is accepted, given that the tokens before it
+    are accepted."""
     return sum(acceptance**i for i in range(length + 1))
 
 

@@ -142,8 +142,8 @@ def ran(page: Any) -> Any:
 
 def ran_again(page: Any, context: Context) -> Any:
     """Run again; return the page once the new run is drawn."""
-    # At first the notice shows the end of the previous run. The server's sessions do not; all
-    # sessions count, since another browser tab may have sent the latest request.
+    # At first the notice shows the end of the previous run; the server's sessions do not. Another
+    # browser tab may have sent the latest request, hence all sessions.
     before = [(desk, desk.player) for desk in desks_of(context)]
     page.click("#live-run")
     until(page, lambda: any(d.player is not old and d.player.source.is_done for d, old in before))

@@ -33,7 +33,7 @@ def pipeline_run(pipeline: str) -> list[Event]:
 def with_rounds(
     events: Sequence[Event], change: Callable[[RoundCompleted], dict[str, Any]]
 ) -> list[Event]:
-    """The events, with the fields of each round replaced that `change` returns."""
+    """The events. In each round, the fields from `change` replace the round's fields."""
     return [replace(e, **change(e)) if isinstance(e, RoundCompleted) else e for e in events]
 
 
@@ -283,7 +283,7 @@ def test_a_bar_has_the_length_of_its_span_and_the_time_that_is_counted() -> None
 
 
 def why_half_as_fast(stats: RunStats) -> str:
-    """The page's reason why a run is half as fast as plain decoding, in one sample."""
+    """The page's reason why a run is half as fast as plain decoding."""
     return slower_because(stats, Estimate(0.5, 0.5, 0.5, 1))
 
 

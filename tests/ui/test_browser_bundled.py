@@ -113,7 +113,7 @@ def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
 
 
 def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check the number of dropped proposals that the tree draws."""
+    """Check the number of dropped nodes that the tree draws."""
     tree, drafted = run.combined[number], run.drafted[number]
     paths: dict[tuple[str, int], tuple[int, ...]] = {}
     for draft in drafted.drafts:

@@ -28,7 +28,7 @@ def live(stages: Any) -> Stage:
 
 INSIDE = """() => [...document.querySelectorAll("#live-mask .ss-mask-on")]
   .map((cell) => [Number(cell.dataset.row), Number(cell.dataset.column)]).sort()"""
-# For each name that is displayed: its row, and whether it is just right of the diagonal's cell.
+# For each displayed name: its row, and whether the name is just right of the row's diagonal cell.
 NAMED = """() => [...document.querySelectorAll("#live-mask .ss-mask-name")]
   .filter((name) => getComputedStyle(name).display !== "none")
   .map((name) => {
@@ -179,7 +179,7 @@ SLIDE = """([key, value]) => {
 }"""
 
 
-# The acceptance rate at the slider.
+# The slider's acceptance rate.
 ACCEPTANCE = """() => Number(
   document.querySelector("#live-what_if input[data-key=acceptance]").value).toFixed(2)"""
 

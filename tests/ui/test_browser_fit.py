@@ -115,8 +115,8 @@ def live_is_one_screen(page: Any, when: str, types: Sequence[bool]) -> None:
 
 LONG = "0.80x the speed of plain decoding (0.90 to 13.35 in 3 repeats): no difference is shown"
 MANY = "The same 1,280 tokens in 1,000 LLM passes instead of 1,280."
-# Shows `words`, unless empty, as the race's sentence. Returns the sentence and the number of
-# letters in its style.
+# Shows `words`, unless empty, as the race's sentence. Returns the sentence and the value of
+# `--ss-letters`.
 VERDICT = """(words) => {
   const verdict = document.querySelector("[data-part=verdict]");
   if (words) {
@@ -212,8 +212,8 @@ ROWS = """(name) => {
 }"""
 
 
-# Whether the selected round is in sight: in the tree, its root and the LLM's own token; in the
-# text, its first token.
+# Whether the root and the LLM's own token of the selected round are in sight in the tree; whether
+# the round's first token is in sight in the text.
 SHOWN_YET = """() => {
   const within = (part, whole) => {
     const [a, b] = [part, whole].map((one) => document.querySelector(one)?.getBoundingClientRect());

@@ -103,8 +103,8 @@ OVERRULED = """() => {
   }
   return [count, [...found]];
 }"""
-# Colours depend on the theme, so the checks of contrast need one width per theme (CONTRAST). axe
-# checks the narrow look with RULES_OF_WIDTH, since these rules depend on the width.
+# CONTRAST: one look for each theme, since colours depend on the theme. RULES_OF_WIDTH: rules of axe
+# whose results depend on the width.
 LOOKS = ((390, True), (1920, True), (1280, False))
 CONTRAST = ("1920-dark", "1280-light")
 LARGE = CONTRAST

@@ -42,7 +42,7 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
     """The page with a model host that loads real models, or a fake worker for an LLM with a hostile
-    name. The bundled models are loaded."""
+    name. The bundled models are loaded first."""
     from core import Engine, load_models
     from core.engine.worker import Worker
 

@@ -368,7 +368,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
 
 def slow_at_the_end(request: Request, run_id: str) -> list[Any]:
-    """Short runs, but long runs of the prompt "long" with length 8."""
+    """Runs of the prompt "long" with speculation length 8 are long; other runs are short."""
     slow = request.prompt == "long" and request.speculation.speculation_length == 8
     return (endless if slow else script_of(4))(request, run_id)
 

@@ -47,7 +47,7 @@ SYNTHETIC_RUNS: dict[str, Callable[[], list[Event]]] = {
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
 # The stops of the long run are tested in this number of parts. Every fourth event ends a round and
-# takes long to test; an odd number of parts divides these events evenly.
+# takes long to test; an odd number of parts divides these events about evenly.
 PARTS = 3
 RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *SYNTHETIC_RUNS)
 
@@ -78,7 +78,7 @@ MEASURED = RUNS[::2]
 
 
 def baseline_of_run(name: str) -> Baseline | None:
-    """The baseline of a run in MEASURED; None for another run. Rounding would change its speed."""
+    """The baseline of a run in MEASURED, else None. Rounding would change the baseline's speed."""
     if name not in MEASURED:
         return None
     rate = 10 ** (1 + RUNS.index(name) / 7) / 3

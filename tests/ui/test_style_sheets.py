@@ -1,8 +1,8 @@
 """Rules with `:has` must not make a change of one picture restyle the page.
 
-In Blink, a change inside an element that may match a rule with `:has` restyles many elements below
-it. So a rule must name the element with `:has` and the styled element by an id, class, attribute or
-tag. An element that contains the whole page must not have `:has`.
+If an element may match a rule with `:has`, Blink restyles many elements below this element after
+each change inside. A rule must therefore name the element with `:has` and the styled element by an
+id, class, attribute or tag. An element that contains the whole page must not have `:has`.
 """
 
 import re

@@ -91,8 +91,8 @@ def minions_run(combine: str) -> list[Event]:
 
 @cache
 def routed_run(routing: str, loses: int = -1) -> list[Event]:
-    """A SYNTHETIC run in which five SSMs are routed and the routed SSMs make one fused draft.
-    `loses`: the round in which the last SSM fails, or -1."""
+    """A SYNTHETIC run with five SSMs, routing and fused drafts. `loses`: the round, counted from 0,
+    in which the last SSM fails, or -1."""
     uses = Mechanisms(routing=routing, draft="fused", loses=loses)
     names = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
     return synthetic_run(30, seed=5, drafters=names, mechanisms=uses)

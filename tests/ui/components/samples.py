@@ -33,7 +33,8 @@ def values_at(
     node: int | None = None,
     baseline: Baseline | None = None,
 ) -> dict[str, Any]:
-    """All pictures' values after `events`. One round (None: the last) is shown at one stage."""
+    """All pictures' values after `events`, with one round shown at one stage. `round_number` is
+    counted from 0 (None: the last round)."""
     view = reduce_all(events)
     last = view.rounds[-1].number if view.rounds else None
     number = last if round_number is None else round_number
