@@ -105,7 +105,6 @@ def _loops_are_closed() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """The browser."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
@@ -122,7 +121,6 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def tabs(chromium: Any) -> Tabs:
-    """The browser's tabs."""
     return Tabs(chromium)
 
 

@@ -221,7 +221,6 @@ LENGTH_TRACES = """() => Object.fromEntries(document.querySelector("#live-length
 
 
 def check_lengths(page: Any, run: Recorded) -> None:
-    """Asserts that the traces of the chart of speculation lengths show the run's values."""
     drawn = read(page, LENGTH_TRACES)
     numbers = [completed.round + 1 for completed in run.completed]
     for name, expected in (

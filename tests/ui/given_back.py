@@ -84,7 +84,6 @@ def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
 
 
 def weak_refs(model_host: ModelHost) -> dict[str, weakref.ref[Any]]:
-    """Weak references to the loaded engine and to its LLM's module."""
     worker: Any = model_host.worker
     module = worker.engine.models.llm._module
     return {"engine": weakref.ref(worker.engine), "module": weakref.ref(module)}

@@ -64,7 +64,6 @@ def failing_loader(error: BaseException) -> Callable[[], Any]:
 
 
 def wait_for_load(model_host: ModelHost) -> None:
-    """Wait until no models are being loaded."""
     while model_host.swap.is_loading:
         model_host.wait(model_host.swap, 0.1)
 

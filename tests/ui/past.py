@@ -19,7 +19,6 @@ REQUEST = Request(
 
 
 def record_run(context: Context, request: Request = REQUEST) -> str:
-    """Record a run of the request in the log; return its id."""
     source = context.hub.start(request, "")
     source.wait_done(20.0)
     return source.run_id

@@ -40,7 +40,6 @@ SENTENCE = "(where) => document.querySelector(`#${where}-routing .ss-words`).inn
 
 
 def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
-    """Check the SSMs' parts, the rounds with a new choice, and whether the cost names auditions."""
     completed = run.completed
     routed = [event for event in completed if event.routing]
     cells = [
@@ -73,7 +72,6 @@ def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
 
 
 def check_round(page: Any, run: decoded.Recorded, number: int, where: str) -> None:
-    """Check the round's sentence, the nodes' letters, and the nodes drawn on the trunk."""
     if where == "live":
         decoded.select_round(page, number)
     names, round_event, tree = run.started.drafters, run.completed[number], run.combined[number]

@@ -163,7 +163,6 @@ def desks_of(context: Context, board: str = "live") -> list[TabSession]:
 
 
 def open_latest_run(page: Any) -> Any:
-    """Open the latest run in Sessions; return the page once it is drawn."""
     sessions(page)
     page.locator(".sp-open").first.click()
     wait_notice(page, "Finished: ", "sessions")
@@ -193,7 +192,6 @@ def close_drawer(page: Any) -> Any:
 
 
 def run_tools(page: Any) -> Any:
-    """Open the menu of further actions on the opened run; return the page."""
     if not page.locator("#sessions-tools").is_visible():
         page.click("#sessions-more")
     page.locator("#sessions-delete").wait_for()
@@ -201,7 +199,6 @@ def run_tools(page: Any) -> Any:
 
 
 def dock(page: Any, name: str, where: str = "live") -> Any:
-    """Open the dock's tab `name`; return the page."""
     page.locator(f"#{where}-docked [data-name={name}]").click()
     return page
 
@@ -239,7 +236,6 @@ def unfold_settings(page: Any) -> Any:
 
 
 def every_setting(page: Any) -> Any:
-    """Show every setting in the drawer; return the page."""
     open_drawer(page)
     page.get_by_text("Every setting of the engine").click()
     number_box(page, "sampling-top_p").wait_for()

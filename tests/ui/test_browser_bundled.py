@@ -87,7 +87,6 @@ def round_of(page: Any, number: int) -> dict[str, Any]:
 
 
 def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check the chips, and the weights before and after the round."""
     tree, drafted = run.combined[number], run.drafted[number]
     assert tree.rule == "vote"
     names, rows = run.started.drafters, shown["chips"]
@@ -113,7 +112,6 @@ def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
 
 
 def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check the number of dropped nodes that the tree draws."""
     tree, drafted = run.combined[number], run.drafted[number]
     paths: dict[tuple[str, int], tuple[int, ...]] = {}
     for draft in drafted.drafts:
@@ -124,7 +122,6 @@ def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> 
 
 
 def check_weights_line(page: Any, run: decoded.Recorded) -> None:
-    """Check the drafters' lines, and the last weights in the chart's label."""
     label = page.locator("#live-proposals .ss-mini-svg").get_attribute("aria-label")
     rounds = [(number, tree.weights) for number, tree in enumerate(run.combined) if tree.weights]
     assert f"Weights over {len(rounds)} rounds" in label
@@ -141,7 +138,6 @@ def told_reason(completed: RoundCompleted) -> str:
 
 
 def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check the winner, the winner's mass, and the reason for the chosen length."""
     tree = run.combined[number]
     assert shown["winner"].split("\n")[-1] == tree.winner
     assert shown["vote"].startswith(f"{tree.winner} won")
@@ -154,7 +150,6 @@ def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
 
 
 def check_sums(page: Any, run: decoded.Recorded) -> None:
-    """Check the sums over the drafts made ahead, and the overlap."""
     entries = [entry for completed in run.completed for entry in completed.ahead]
     told = page.locator("#live-timeline .ss-ahead-sums")
     if not entries:
@@ -186,7 +181,6 @@ def time_in(words: str, before: str) -> float:
 
 
 def check_ahead(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check what became of the drafts made ahead for one round."""
     own = [entry for entry in run.completed[number].ahead if entry.reason != "ended"]
     guessed = any(entry.outcomes or not entry.hit for entry in own)
     begun = f", from drafts begun during round {number}" if guessed else ""
@@ -207,7 +201,6 @@ def check_ahead(shown: dict[str, Any], run: decoded.Recorded, number: int) -> No
 
 
 def check_times(page: Any, shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check measured and predicted round times, in words for one round and as lines."""
     words = re.search(r"predicted ([\d.]+ m?s), measured ([\d.]+ m?s)", shown["predicted"])
     times = round_times(run)
     own = next(time for time in times if time[0] == number)
@@ -222,7 +215,6 @@ def check_times(page: Any, shown: dict[str, Any], run: decoded.Recorded, number:
 
 
 def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check the columns of the controller's estimates, and the mark at the next length."""
     completed = run.completed[number]
     assert told_reason(completed) in shown["choice"]
     assert len(shown["columns"]) == len(completed.estimates) > 1

@@ -223,7 +223,6 @@ KINDS: dict[str, Callable[[decoded.Recorded, int], bool]] = {
 
 
 def check_grant(page: Any, event: RoundCompleted, where: str) -> None:
-    """Check the sentence below the accepted tokens."""
     part = grant_of(event)
     are = "request was" if part.num_live == 1 else "requests were"
     nodes = "node that it" if part.num_drafted == 1 else "nodes that it"
@@ -237,7 +236,6 @@ def check_grant(page: Any, event: RoundCompleted, where: str) -> None:
 
 
 def check_sessions(page: Any, context: Context, run: decoded.Recorded) -> None:
-    """Check the run's pictures in Sessions."""
     sites.sessions(page)
     row = page.locator("#sessions-runs tr", has_text=run.started.prompt[:30])
     row.locator(".sp-open").click()

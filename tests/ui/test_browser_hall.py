@@ -125,7 +125,6 @@ IN_WINDOW = """(css) => {
 
 
 def check_fit(page: Any, name: str, look: str) -> None:
-    """Check what sticks out, is covered or tiny, and where the button that begins a study is."""
     assert looks.overflow(page) <= 1, (name, look)
     assert looks.covered(page) == [], (name, look)
     # Gradio's menu of tabs that do not fit, and Gradio's footer.
@@ -208,7 +207,6 @@ STATE = "(state) => { document.documentElement.dataset.liveState = state; }"
 
 
 def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
-    """Check the contrast of the labels of Run and Stop."""
     before = page.evaluate("() => document.documentElement.dataset.liveState")
     for state, button in ((before, "live-run"), ("running", "live-stop")):
         page.evaluate(STATE, state)

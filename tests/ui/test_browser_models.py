@@ -68,7 +68,6 @@ def bundled_site(site: Served) -> Served:
 
 
 def swap_models(context: Context, pair: ModelPair) -> None:
-    """Load other models on the server."""
     context.model_host.begin(pair)
     while context.model_host.swap.is_loading:
         context.model_host.wait(context.model_host.swap, 1.0)

@@ -103,7 +103,6 @@ def test_a_node_that_disconnects_is_seen_to_be_missing(
 
 
 def node_of(models: LoadedModels, name: str) -> NodeServer:
-    """A node with one SSM."""
     vocabulary = vocabulary_hash(models.tokenizer)
     return NodeServer({name: models.ssms[name]}, models.tokenizer, vocabulary)
 
@@ -128,7 +127,6 @@ def alone(engine: Engine, run: decoded.Recorded) -> list[int]:
 
 
 def check_rows(page: Any, run: decoded.Recorded) -> None:
-    """Check the counts in the nodes' rows."""
     for address in {trip.node for one in run.completed for trip in one.nodes}:
         trips = [t for one in run.completed for t in one.nodes if t.node == address]
         cells = row(page, address).locator("dd").all_inner_texts()
@@ -138,5 +136,4 @@ def check_rows(page: Any, run: decoded.Recorded) -> None:
         ]
         assert cells[5:9] == counts, (cells, counts)
         assert re.search(r"predicted", cells[10]), cells
-        # No cell is outside the panel.
         assert row(page, address).evaluate(ALL_IN_SIGHT)

@@ -86,7 +86,6 @@ def measure_typed(page: Any, text: str) -> list[list[str]]:
 
 
 def measure_file(page: Any, lines: list[dict[str, str]]) -> None:
-    """Measure the prompts of a file."""
     page.locator("#prompts-source").get_by_text("a file").click()
     content = "\n".join(json.dumps(line) for line in lines).encode()
     file: Any = {"name": "some.jsonl", "mimeType": "application/json", "buffer": content}
@@ -106,7 +105,6 @@ def look(page: Any, words: str) -> None:
 
 
 def record(lab: Stage, prompt: str, speculation: SpeculationConfig, **sampling: Any) -> None:
-    """Record a run in the log."""
     request = Request(prompt, SamplingParams(**sampling), speculation)
     lab.context.hub.start(request).wait_done(10)
     lab.context.store.flush()

@@ -86,7 +86,6 @@ def the_lesson_shows_who_drafts(page: Any, context: Context) -> None:
     run = decoded.latest_run(context)
     routed.check_strip(page, run, "learn")
     for look in in_looks(page, (1280, False), (1920, False)):
-        # The chart that the lesson speaks of is in sight.
         becomes(page, CHART_SEEN, True)
         sites.shot(page, f"lesson-routing-{look}")
     at_rest(page)

@@ -51,7 +51,6 @@ BETWEEN = """([low, high]) => {
 
 
 def open_row(page: Any, place: int, run_id: str) -> None:
-    """Open the run at a place of the list."""
     page.locator(".sp-open").nth(place).click()
     about(page, run_id)
 
@@ -156,7 +155,6 @@ def again_it_writes_the_same_text(page: Any, context: Context) -> None:
 
 
 def player_of(context: Context, run_id: str) -> Player:
-    """The server's player of a run that is opened in Sessions."""
     (player,) = (
         desk.player
         for (_, page), desk in context.tab_sessions._sessions.items()

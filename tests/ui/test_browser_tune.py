@@ -98,7 +98,6 @@ def grid_shows(page: Any, runs: int, found: str = "Best: ", **counts: int) -> No
 
 
 def point_is(page: Any, words: str) -> None:
-    """Wait until the chosen point has the name `words`."""
     page.locator("#tune-point").get_by_text(words, exact=True).wait_for()
 
 
@@ -111,7 +110,6 @@ def axis(page: Any, number: int, field: str, values: str = "") -> None:
 
 
 def three_by_three(page: Any, lengths: str = "2, 4, 8") -> None:
-    """Fill in a grid of `lengths` by three expansions."""
     axis(page, 1, "speculation_length", lengths)
     axis(page, 2, "expansion", "1 | 1,1,3 | 1,2,2")
     axis(page, 3, "none")

@@ -35,7 +35,6 @@ from ui.shared.study_words import limit_words, machine_words
 
 
 def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
-    """The values of the tab's form."""
     defaults = {"prompt": "Once", "chosen": ("specinfer",), "repeats": 2, "max_new_tokens": 8.0}
     defaults |= {"temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
     defaults |= {"repetition_penalty": 1.0, "seed": 1000.0}

@@ -39,7 +39,6 @@ from ui.words.settings import PAGE_NODES, field_label
 
 @cache
 def fresh_form() -> Form:
-    """The form of a freshly opened page."""
     with gr.Blocks():
         return build_settings(build_command("specinfer"), SSMS, "specinfer", chat=False)
 

@@ -234,7 +234,6 @@ def runs_of(bundled: Engine) -> RunsOf:
 
 @pytest.fixture
 def runs(lesson: Lesson, runs_of: RunsOf) -> Runs:
-    """The runs of the test's lesson."""
     return runs_of(lesson.key)
 
 

@@ -51,7 +51,6 @@ def wait_until(reached: Callable[[], bool], ctx: Context) -> None:
 
 
 def wait_for_opening(ctx: Context) -> None:
-    """Wait until the run that the page opens with is recorded."""
     wait_until(lambda: ctx.opening.source() is not None, ctx)
 
 

@@ -28,7 +28,6 @@ from ui.server.session import Hub
 
 
 def events_to_end(source: LiveSource) -> list[Any]:
-    """Wait until the run has ended; return its events."""
     source.wait_done(10)
     return list(source.events(0, source.count))
 

@@ -58,7 +58,6 @@ def past_run(
 
 
 def run_of(prompt: str, events: list[Event]) -> PastRun:
-    """The past run with these events."""
     figures = RunFigures(SimpleNamespace(events=lambda run_id: tuple(events)))
     return replace(
         next(figures.of([SimpleNamespace(run_id="x", status="completed")])), prompt=prompt

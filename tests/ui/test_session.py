@@ -27,7 +27,6 @@ def hub_of(rounds: int = 12, max_live: int = 4) -> Hub:
 
 
 def desk_with(hub: Hub, pace: Pace | None = None) -> TabSession:
-    """A tab session that plays a new run."""
     desk = TabSession()
     desk.look_at(Player(hub.start(request()), pace))
     return desk

@@ -28,7 +28,6 @@ def values_of(scene: str) -> dict[str, Any]:
 
 
 def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
-    """For each scene's name, a function that makes the values of all pictures."""
     run, voted = common_run(), minions_run("vote")
     return {
         "verify": lambda: values_at(run, 4, "verify", node=8, baseline=BASELINE),
@@ -79,7 +78,6 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
 
 @cache
 def common_run() -> list[Event]:
-    """A SYNTHETIC run with the default mechanisms."""
     return synthetic_run(rounds=30, seed=5)
 
 
@@ -100,6 +98,5 @@ def routed_run(routing: str, loses: int = -1) -> list[Event]:
 
 @cache
 def pipelined_run(pipeline: str) -> list[Event]:
-    """A SYNTHETIC run with this pipeline."""
     uses = Mechanisms("union", "goodput" if pipeline == "ahead" else "fixed", pipeline)
     return synthetic_run(20, seed=5, mechanisms=uses)

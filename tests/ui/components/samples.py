@@ -100,7 +100,6 @@ def deep_tree(depth: int) -> dict[str, Any]:
 
 
 def hostile_values() -> dict[str, Any]:
-    """The values of every picture, with hostile texts."""
     drafters = {str(i): {"name": HOSTILE[i], "slot": i} for i in range(3)}
     base = {"run": HOSTILE[2], "round": 0, "drafters": drafters}
     return {

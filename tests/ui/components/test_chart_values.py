@@ -76,7 +76,6 @@ def test_the_numbers_below_the_histogram_do_not_touch(pictures: Pictures) -> Non
 
 
 def bound_by_the_budget(pictures: Pictures) -> None:
-    """A node budget that allows less depth than the speculation length."""
     panel = pictures.page.locator("#picture-lengths")
     said = panel.locator(".ss-choice-said")
     lengths = values_of("verify")["lengths"]["rounds"]["0"]["s"]
@@ -166,7 +165,6 @@ def test_the_pipeline_draws_every_span_with_its_mark_and_shape(pictures: Picture
 
 
 def fates_of_drafts_made_ahead(pictures: Pictures) -> None:
-    """Outlines and patterns of the bars of drafting ahead."""
     bars, spans = bars_of(pictures, "ahead")
     marks = [bar["mark"] for bar in bars]
     assert marks == [{"hit": "✔", "miss": "✗"}.get(span["a"], "") for span in spans]
@@ -188,7 +186,6 @@ def fates_of_drafts_made_ahead(pictures: Pictures) -> None:
 
 
 def saved_and_wasted(pictures: Pictures) -> None:
-    """Saved time is drawn above the axis, wasted time below the axis."""
     hits = values_of("ahead")["timeline"]["hits"]
     panel = pictures.page.locator("#picture-timeline")
     paths = [
