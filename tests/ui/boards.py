@@ -1,4 +1,4 @@
-"""The tabs Live and Sessions over a fake worker and a real store, for tests of their handlers."""
+"""The tabs Live and Sessions over a fake worker, for tests of their handlers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
 
 
 def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
-    """A context in which only these SSMs are loaded."""
+    """A context whose loaded SSMs have these names."""
     worker = FakeWorker(script_of(8), slowdown=0.2)
     worker.engine.models.drafter_names = names
     return make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
@@ -39,8 +39,7 @@ def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
 
 @cache
 def layouts() -> tuple[Live, Sessions]:
-    """The components of Live and Sessions. All tests share them, since the components are slow to
-    make and hold no values of a run."""
+    """The components of Live and Sessions. They are shared because they are slow to make."""
     with gr.Blocks():
         stub = cast(
             Context,
@@ -63,14 +62,14 @@ def live_of(ctx: Context) -> Live:
 
 
 def notice_of(values: list[Any], at: int = 1) -> str:
-    """The text of the notice, which is number `at` of a handler's values."""
+    """The text of the notice, which is `values[at]` of a handler's values."""
     return "\n".join(line["text"] for line in values[at]["lines"].values())
 
 
 def press(
     compare: bool = False, stops: int | None = None, owner: str = "me", **changes: Any
 ) -> Press:
-    """A press of Run at full speed, with some of a fresh form's values changed."""
+    """A press of Run on a fresh form with these changes."""
     return Press(owner, form_values(**changes), compare, stops=stops)
 
 
@@ -80,7 +79,7 @@ def run(live: Live, desk: TabSession, owner: str = "me", **changes: Any) -> list
 
 
 def until_writing(frames: Iterator[list[Any]], at: int = 1) -> None:
-    """Take frames until the notice says that the text is being written."""
+    """Take frames until the notice says "Writing"."""
     assert any("Writing" in notice_of(values, at) for values in frames)
 
 

@@ -1,13 +1,6 @@
 """A real Chromium for tests of the page. Without a Chromium these tests are skipped with the
-reason, or fail with REQUIRE_BROWSER=1.
-
-`serve(demo)` gives a local address, and `browser_page(url)` opens a page at an address. A test
-fails if a page requested anything from another host or logged an error. `axe(page, *selectors)`
-lists serious faults of accessibility.
-
-With BROWSER_LAG_MS=1000 each event of a page begins a second late, which exposes tests that read
-the page before the event. With BROWSER_SHOTS=1 screenshots are kept in artifacts/.
-"""
+reason, or fail with REQUIRE_BROWSER=1. BROWSER_LAG_MS exposes tests that read a page before an
+event."""
 
 from __future__ import annotations
 
@@ -37,7 +30,7 @@ GRADIOS_PANDAS = ("ignore:.future.no_silent_downcasting.", "ignore:The copy keyw
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Warnings are errors, but not those of Gradio's own bookkeeping."""
+    """Ignore GRADIOS_PANDAS in the tests of this folder."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(*GRADIOS_PANDAS))
@@ -51,8 +44,8 @@ def _missing(reason: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _pages_may_take_their_time() -> Iterator[None]:
-    """At launch Gradio requests the page once and gives up after three seconds, which is too soon
-    on a busy machine. Tests wait for the page anyway."""
+    """At launch Gradio requests the page and gives up after a timeout of three seconds. A busy
+    machine may take longer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gradio.networking.url_ok", lambda url: True)
         yield
@@ -60,8 +53,8 @@ def _pages_may_take_their_time() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _certificates_are_read_once() -> Iterator[None]:
-    """Gradio's client makes two HTTP clients for each call. Each HTTP client reads all
-    certificates, which takes a tenth of a second of CPU time, although all servers are local."""
+    """Gradio's client makes HTTP clients for each call. Each HTTP client reads all certificates,
+    which takes a tenth of a second of CPU time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transports, "create_ssl_context", cache(transports.create_ssl_context))
         yield
@@ -69,7 +62,7 @@ def _certificates_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _events_lag() -> Iterator[None]:
-    """Delays the beginning of each event of a page by BROWSER_LAG_MS (default 0)."""
+    """Delays the events of a page by BROWSER_LAG_MS (default 0)."""
     lag_s = float(os.environ.get("BROWSER_LAG_MS", 0)) / 1000.0
     if not lag_s:
         yield
@@ -79,7 +72,7 @@ def _events_lag() -> Iterator[None]:
     process_api = Blocks.process_api
 
     async def lagging(*arguments: Any, **options: Any) -> Any:
-        # A stream of values is one event: only its first value is late.
+        # In a stream of values, the delay precedes the first value.
         if options.get("iterator") is None:
             await asyncio.sleep(lag_s)
         return await process_api(*arguments, **options)
@@ -93,8 +86,7 @@ def _events_lag() -> Iterator[None]:
 def _loops_are_closed() -> Iterator[None]:
     """At the end, close the event loops that Gradio makes for its locks and never closes.
 
-    Otherwise each loop would cause a ResourceWarning, which is an error here, in the test that runs
-    when the loop is garbage-collected.
+    Otherwise a garbage-collected loop causes a ResourceWarning, which fails the running test.
     """
     made: list[asyncio.AbstractEventLoop] = []
     new_event_loop = asyncio.new_event_loop
@@ -113,7 +105,6 @@ def _loops_are_closed() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """The browser, started once per session."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
@@ -130,16 +121,13 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def tabs(chromium: Any) -> Tabs:
-    """The browser's tabs, which are closed with the browser."""
     return Tabs(chromium)
 
 
 @pytest.fixture
 def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
-    """`browser_page(url, width=1280, height=900, dark=False, still=False)` opens a watched page.
-
-    `forgiven`: an error that contains one of these texts does not fail the test.
-    """
+    """`browser_page(url, forgiven=(), **options)` opens a page (`options`: see `Tab.visit`). A
+    problem of the page fails the test, unless it contains one of the texts `forgiven`."""
     opened: list[tuple[Tab, tuple[str, ...]]] = []
 
     def open_page(url: str, forgiven: tuple[str, ...] = (), **options: Any) -> Any:
@@ -211,8 +199,7 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def context(store: Any) -> Iterator[Any]:
-    """A page's context with this log and a fake worker, which plays runs of eight rounds in no
-    time."""
+    """A page's context with this log and a fake worker, which plays without delays."""
     from tests.ui.boards import context
 
     made = context(store)
@@ -224,8 +211,7 @@ def context(store: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def stages(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """`stages(tabs)`: the page with these tabs and a fake worker. Each set of tabs is served
-    once."""
+    """`stages(tabs)`: the page with these tabs and a fake worker, served once for each `tabs`."""
     from tests.ui.sites import Stage, open_stage
 
     with ExitStack() as servers:
@@ -239,8 +225,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, stages: Any) -> Any:
-    """The page with a fake worker. It has the tabs that the test's file names in TABS, or all
-    tabs."""
+    """The page with a fake worker and with the tabs in TABS of the test's file (default: all)."""
     return stages(tuple(getattr(request.module, "TABS", ())))
 
 
@@ -275,8 +260,8 @@ def real(
     chromium: Any,
     bundled: Any,
 ) -> Iterator[Any]:
-    """The address and the context of a page over the bundled models. The page has the tabs that the
-    test's file names in TABS, or all tabs."""
+    """The address and the context of a page over the bundled models, with the tabs in TABS of the
+    test's file (default: all)."""
     from core import Engine
     from core.engine.worker import Worker
     from tests.ui.sites import serve_page

@@ -1,5 +1,4 @@
-"""Runs of the bundled models on the page: helpers that start a run, read its events and check its
-charts."""
+"""Helpers for browser tests that start a run, read its events and check its charts."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ STILL_FRAMES = 15  # about a quarter of a second
 
 @dataclass(frozen=True)
 class Recorded:
-    """The events of one run, read from the store. Each list has one event for each round."""
+    """The events of one run that has ended."""
 
     started: RunStarted
     drafted: list[Drafted]
@@ -55,13 +54,13 @@ class Recorded:
 
 
 def latest_run(context: Context) -> Recorded:
-    """The events of the latest run, which has ended."""
+    """The events of the latest run. The run must have ended."""
     context.store.flush()
     return recorded(context, context.store.runs(RunQuery()).rows[0].run_id)
 
 
 def recorded(context: Context, run_id: str) -> Recorded:
-    """The events of a run that has ended."""
+    """The events of a run. The run must have ended."""
     context.store.flush()
     events = context.store.events(run_id)
 
@@ -81,8 +80,8 @@ def prepare(
     panes: bool = True,
     **fields: str,
 ) -> None:
-    """Fill in an example prompt, a preset and further fields, without pressing Run. `panes`: show
-    all panes of the dock, so that all of them are drawn during the run."""
+    """Fill in an example prompt, a preset and further fields. `panes`: show all panes of the dock,
+    since a pane out of sight is not drawn."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.fill("#prompt textarea", text)
     open_drawer(all_panes(page) if panes else page)
@@ -120,9 +119,8 @@ def wait_all_drawn(page: Any) -> None:
 
 
 def click_round(page: Any, number: int, where: str = "live") -> None:
-    """Click a round in the text after the text has stopped moving. A scroll ends at the start of a
-    line, and a mouse button that is pressed on one line and released on another line makes no
-    click."""
+    """Click a round in the text after the text has stopped moving. A press on one line with a
+    release on another line makes no click."""
     css = f"#{where}-strip .ss-round[data-r='{number}']"
     page.locator(css).first.scroll_into_view_if_needed()
     steady(page, f"() => document.querySelector(`{css}`).getBoundingClientRect().top")
@@ -130,7 +128,7 @@ def click_round(page: Any, number: int, where: str = "live") -> None:
 
 
 def select_round(page: Any, number: int, where: str = "live") -> None:
-    """Select a round by its text; wait until the pictures of that round are drawn."""
+    """Select a round by its text; wait until the round's pictures are drawn."""
     click_round(page, number, where)
     page.locator(f"#{where}-proposals").get_by_text(f"Round {number + 1}:").wait_for()
     page.locator(f"#{where}-tree").get_by_text(f"Round {number + 1}", exact=True).wait_for()
@@ -149,8 +147,8 @@ def close(text: str, value: float) -> bool:
 
 
 def with_draft(run: Recorded, dropping: bool = False) -> list[int]:
-    """Rounds with drafted tokens. `dropping`: only rounds in which the combine rule dropped
-    some."""
+    """Rounds, counted from 0, whose token tree is not empty. `dropping`: only rounds in which the
+    combine rule dropped tokens."""
     results = [r for r, tree in enumerate(run.combined) if tree.token_ids]
     return [r for r in results if run.combined[r].dropped] if dropping else results
 
@@ -180,7 +178,7 @@ class Axis:
 
     @property
     def step(self) -> float:
-        """The largest change of a value due to the rounding of a coordinate."""
+        """The tolerance of a value, due to the rounding of coordinates."""
         return abs(self.most * ROUNDING_PX / (self.zero - self.top)) + 1e-9
 
 
@@ -223,9 +221,6 @@ LENGTH_TRACES = """() => Object.fromEntries(document.querySelector("#live-length
 
 
 def check_lengths(page: Any, run: Recorded) -> None:
-    """Asserts that the bars show each round's accepted tokens, and the line each round's
-    speculation length. The small charts must show the acceptance rate by position and the
-    histogram."""
     drawn = read(page, LENGTH_TRACES)
     numbers = [completed.round + 1 for completed in run.completed]
     for name, expected in (
@@ -250,7 +245,7 @@ BARS = """(number) => {
 
 
 def check_lanes(page: Any, run: Recorded, number: int) -> None:
-    """Asserts that the bars of a round are its spans, except prefills: lane, start and duration."""
+    """Asserts the lanes, starts and durations of a round's bars. Prefills are left out."""
     bars = sorted(bar for bar in read(page, BARS, number) if bar[3] != "prefill")
     spans = [s for s in run.completed[number].spans if s.name != "prefill"]
     expected = sorted((s.start_ms, s.end_ms - s.start_ms, lane(s)) for s in spans)
@@ -264,14 +259,12 @@ def lane(span: Span) -> str:
 
 
 def round_times(run: Recorded) -> list[tuple[int, float, float]]:
-    """(round, milliseconds measured as `stages_ms`, milliseconds predicted) of every round with a
-    prediction."""
+    """(round, `stages_ms`, predicted milliseconds) of each round with a prediction."""
     return [(c.round, stages_ms(c), c.predicted_ms) for c in run.completed if c.predicted_ms > 0]
 
 
 def stages_ms(completed: RoundCompleted) -> float:
-    """A round's time as length policies observe it: the stages except prefill and drafting ahead,
-    plus the time between stages, minus drafting that was hidden by another request's pass."""
+    """A round's time in milliseconds, as length policies observe it."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)
     return sum(s.ms for s in own) - hidden + completed.between_ms

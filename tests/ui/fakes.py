@@ -26,9 +26,7 @@ def script_of(
     end: str = "completed",
     mechanisms: Mechanisms | None = None,
 ) -> Script:
-    """A script that plays the same SYNTHETIC text for every request, as plain decoding if the
-    request has no drafters. The events are made beforehand, so that playing does not wait for
-    them."""
+    """A script that plays one SYNTHETIC run, or plain decoding if the request has no drafters."""
     drafted = synthetic_run(rounds, seed, hostile=hostile, end=end, mechanisms=mechanisms)
     tokens = sum(len(e.token_ids) for e in drafted if isinstance(e, RoundCompleted))
     plain = synthetic_run(tokens, seed=seed, hostile=hostile, drafters=())
@@ -44,14 +42,14 @@ recorded = script_of
 
 
 def endless(request: Request, run_id: str) -> list[Event]:
-    """Rounds of plain decoding: two for a request of at most 8 tokens, such as a study's warm-up,
-    else 1,200."""
+    """1,200 rounds of plain decoding. A request of at most 8 tokens, like a study's warm-up, has
+    two rounds."""
     rounds = 1200 if request.sampling.max_new_tokens > 8 else 2
     return playback(synthetic_run(rounds, drafters=()))(request, run_id)
 
 
 class FakeWorker(PlaybackWorker):
-    """Plays `script` for every request; `slowdown` 0 plays as fast as events can be handed out."""
+    """Plays `script` for every request. `slowdown` 0: without delays."""
 
     def __init__(
         self, script: Script | None = None, slowdown: float = 1.0, max_live: int = 4
@@ -82,7 +80,7 @@ class FakeStore:
 
 
 def request(prompt: str = "Once", preset: str = "specinfer") -> Request:
-    """A request as the page makes it."""
+    """A request with a preset and with the page's `record_top_k`."""
     config = replace(SpeculationConfig.preset(preset), record_top_k=5)
     return Request(prompt=prompt, speculation=config)
 

@@ -1,5 +1,4 @@
-"""A gate before the LLM's passes, so that a request does not end before the page has drawn it,
-however slow the machine is."""
+"""A gate before the LLM's passes, so that a slow page can draw a request before its end."""
 
 from __future__ import annotations
 
@@ -12,35 +11,32 @@ from typing import Any
 
 import pytest
 
-# The delay of each LLM pass in seconds. It lets a page on a busy machine draw a request before the
-# request ends.
-PASS_S = 0.04
-# The largest number of passes that are let through one by one. The longest request has more passes
-# (about seventy).
-MAX_STEPS = 25
-# The time that the page has to draw the result of the first pass, and the longest such time for
-# later passes.
+PASS_S = 0.04  # for `PassGate.pass_s`
+MAX_STEPS = 25  # limit of the passes in `step_until_drawn`
+# The page's time to draw the result of a pass: for the first pass, and at most. The time doubles
+# with each pass.
 FIRST_STEP_MS, STEP_MS = 250, 2000
 POLL_S = 0.04
 
 
 @dataclass
 class PassGate:
-    """Lets LLM passes through one by one while it is closed. `pass_s`: the delay of each pass in
-    seconds, also while the gate is open."""
+    """While the gate is closed, it lets LLM passes through one by one. `pass_s`: the delay of each
+    pass in seconds, also while the gate is open."""
 
     passes: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     closed: bool = False
     pass_s: float = 0.0
 
     def wait(self) -> None:
-        """Called before each pass."""
+        """Wait for the delay and, while the gate is closed, for a permit."""
         time.sleep(self.pass_s)
         while self.closed and not self.passes.acquire(timeout=POLL_S):
             pass
 
     def step_until_drawn(self, page: Any, selector: str) -> None:
-        """Let one pass through at a time, until the page shows the element."""
+        """Let one pass through at a time, until the page shows the element. Raises AssertionError
+        after MAX_STEPS passes."""
         from playwright.sync_api import TimeoutError as NotInTime
 
         for step in range(MAX_STEPS):
@@ -56,8 +52,7 @@ class PassGate:
 
 @contextmanager
 def gated_passes(llm: Any) -> Iterator[PassGate]:
-    """A gate before every pass of this model within the `with` block. The gate is opened at the end
-    of the block."""
+    """A gate before every pass of this model. The gate is opened at the end."""
     gate, forward = PassGate(), llm.forward
 
     def wait_and_forward(feeds: Any) -> Any:

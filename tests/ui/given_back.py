@@ -1,9 +1,8 @@
 """`python -m tests.ui.given_back FOLDER`: measures what a model swap leaves behind.
 
 It prints a JSON object. `less`: the bytes by which this process's memory shrank. `size`: the bytes
-of the swapped-out LLM's weights. `left`: what still exists of the swapped-out engine and the
-swapped-out LLM's module. `events`: how many events of a run on the swapped-out LLM can still be
-read.
+of the swapped-out LLM's weights. `left`: the keys of `weak_refs` whose objects still exist.
+`events`: how many events of a run on the swapped-out LLM can still be read.
 
 This is a program of its own, so that threads and objects of other tests do not count.
 """
@@ -60,8 +59,7 @@ def main(folder: Path) -> None:
     size = 2 * sum(weight.numel() for weight in module.parameters())
     del module
     gc.collect()
-    # The weights are stored as float32 and loaded as bfloat16, so they are copied, not mapped from
-    # the file.
+    # Loading float32 weights as bfloat16 copies them. Otherwise they would be mapped from the file.
     swap_models(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
     source, references = run_to_end(model_host, "autoregressive"), weak_refs(model_host)
     before = anonymous_bytes()
@@ -75,8 +73,7 @@ def main(folder: Path) -> None:
 
 
 def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
-    """Decode a request on the loaded models; return the source of the run's events once it has
-    ended with `RunCompleted`."""
+    """Decode a request on the loaded models; return the source of the run's events."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     source = Hub(model_host, FakeStore()).start(
         Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))
@@ -87,7 +84,6 @@ def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
 
 
 def weak_refs(model_host: ModelHost) -> dict[str, weakref.ref[Any]]:
-    """Weak references to the loaded engine and to its LLM's module."""
     worker: Any = model_host.worker
     module = worker.engine.models.llm._module
     return {"engine": weakref.ref(worker.engine), "module": weakref.ref(module)}

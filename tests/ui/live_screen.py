@@ -1,5 +1,4 @@
-"""For browser tests of the Live tab on one screen: its parts, window sizes, and a run with a
-race."""
+"""Helpers for browser tests of the Live tab on one screen."""
 
 from __future__ import annotations
 
@@ -14,9 +13,8 @@ PARTS = ("race", "text", "tree", "scrubber", "dock")
 SIZES = ((1280, 800), (1920, 1080))
 ROUNDS = 12
 FIVE = SSMS
-# Gives one entry per part: the part's name if exactly one such part exists, is large enough and
-# lies wholly inside the window. Otherwise the entry has the number of such parts, or the part's
-# box. A last entry tells whether the page scrolls.
+# Gives one entry per part: the part's name, or what is wrong with the part. A last entry tells
+# whether the page scrolls vertically.
 SEEN = """(parts) => [...parts.map((part) => {
   const all = document.querySelectorAll(`[data-part=${part}]`);
   if (all.length !== 1) return `${all.length} of ${part}`;
@@ -28,8 +26,7 @@ SEEN = """(parts) => [...parts.map((part) => {
 
 
 def live_stage(stages: Any) -> Stage:
-    """The page with Live and Sessions and an empty log; each request plays a run of ROUNDS
-    rounds."""
+    """The page with Live and Sessions, an empty log and a script of ROUNDS rounds."""
     stage: Stage = stages(("live", "sessions"))
     stage.clear()
     stage.play(script_of(ROUNDS))

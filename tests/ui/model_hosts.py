@@ -19,7 +19,7 @@ OTHER = ModelPair("other", ("small",))
 
 
 def other_worker(*names: str, slowdown: float = 0.1) -> FakeWorker:
-    """A worker with other models: an LLM named `other`, and SSMs named `names`."""
+    """A worker with an LLM named `other` and with SSMs named `names`."""
     infos = [ModelInfo("other", "llm", 9, "None", 64, 64, "float32", "cpu")]
     infos += [ModelInfo(name, "ssm", 1, "None", 64, 64, "float32", "cpu") for name in names]
     worker = FakeWorker(_with_llm(script_of(6), infos[0]), slowdown)
@@ -30,8 +30,6 @@ def other_worker(*names: str, slowdown: float = 0.1) -> FakeWorker:
 
 
 def _with_llm(script: Script, llm: ModelInfo) -> Script:
-    """The runs of `script`, with `llm` as their LLM."""
-
     def play(request: Request, run_id: str) -> list[Event]:
         first, *rest = script(request, run_id)
         models = (llm, *(model for model in first.models if model.role != "llm"))
@@ -66,14 +64,13 @@ def failing_loader(error: BaseException) -> Callable[[], Any]:
 
 
 def wait_for_load(model_host: ModelHost) -> None:
-    """Wait until no models are being loaded."""
     while model_host.swap.is_loading:
         model_host.wait(model_host.swap, 0.1)
 
 
 def wait_settled(model_host: ModelHost) -> None:
-    """Wait until no models are being loaded, earlier models are released and the threads that load
-    models have ended."""
+    """Wait until no models are being loaded, earlier models are released and the threads named
+    `swap` have ended."""
     end = time.monotonic() + 120  # a real run may have to end first
     while model_host.swap.is_loading or model_host._leaving:
         assert time.monotonic() < end, model_host.swap

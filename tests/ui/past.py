@@ -1,5 +1,4 @@
-"""Past runs on the Sessions tab, for browser tests: record a run, open it, wait for the lines about
-it."""
+"""Past runs on the Sessions tab, for browser tests."""
 
 from __future__ import annotations
 
@@ -20,7 +19,6 @@ REQUEST = Request(
 
 
 def record_run(context: Context, request: Request = REQUEST) -> str:
-    """Record a run of the request in the log; return its id."""
     source = context.hub.start(request, "")
     source.wait_done(20.0)
     return source.run_id
@@ -40,5 +38,5 @@ def about(page: Any, words: str) -> None:
 
 
 def run_ids(context: Context) -> list[str]:
-    """The ids of the runs in the log, newest first."""
+    """The ids of the log's newest runs, newest first."""
     return [row.run_id for row in context.store.runs(RunQuery()).rows]

@@ -28,7 +28,7 @@ IMAGES = ROOT / "docs" / "images"
 # A window height that shows all panes of the dock: a pane out of sight is not drawn.
 PANES_HEIGHT = 4200
 WAIT_MS = 240_000
-# Makes panels with few rows lower.
+# Makes the text and some panels lower.
 LOW_PANELS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }
 :is(#live-mask, #live-inspector) .ss-body { min-height: 190px !important; }
@@ -40,12 +40,11 @@ BUTTONS_IN_PLACE = (
 )
 # Makes the panel of proposals lower too: without a vote it has neither weights nor a sentence.
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"
-# From a remote SSM's row of the pipeline's list: in how many rounds the SSM was in time, ahead,
-# late and absent.
+# From a remote SSM's row: in how many rounds the SSM was in time, ahead, late and absent.
 ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]
   .map((one) => [one.firstChild.textContent, Number(one.lastChild.textContent)])
   .filter(([name]) => ["in time", "ahead", "late", "absent"].includes(name)))"""
-# Removes the path of the run log's folder, which differs between machines, from the page.
+# Removes the path of the run log's folder from the page: the path differs between machines.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
   while (texts.nextNode()) {
@@ -58,7 +57,7 @@ WITHOUT_FOLDER = r"""() => {
 @contextlib.contextmanager
 def page_address(folder: str, *options: str) -> Iterator[str]:
     """Start the page of this checkout on a free port; yield the address once the page answers.
-    Raises TimeoutError if it never does."""
+    Raises TimeoutError if the page does not answer."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -66,7 +65,7 @@ def page_address(folder: str, *options: str) -> Iterator[str]:
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     address = f"http://127.0.0.1:{port}/"
     try:
-        for _ in range(960):  # four minutes, for a busy machine
+        for _ in range(960):  # at least four minutes, for a busy machine
             with contextlib.suppress(urllib.error.URLError, ConnectionError):
                 urllib.request.urlopen(address, timeout=2).close()
                 break
@@ -110,7 +109,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
             image = IMAGES / f"{part.replace('_', '-')}.png"
             page.locator(f"#live-{part}").screenshot(path=image)
         page.locator("#live-figures").screenshot(path=IMAGES / "race.png")
-        page.locator("#live-strip [data-r='4']").first.click()  # where the drafts were rejected
+        page.locator("#live-strip [data-r='4']").first.click()  # a round with rejected drafts
         page.mouse.move(0, 0)
         page.wait_for_timeout(1500)
         page.locator("#live-inspector").screenshot(path=IMAGES / "inspector.png")
@@ -133,7 +132,7 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
 
 
 def take_routed(browser: Any, address: str) -> None:
-    """Save the routing panel and a fused tree of a run in which routing changes."""
+    """Save the routing panel and a fused tree of a routed run."""
     page = browser.new_page(viewport={"width": 1280, "height": PANES_HEIGHT}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     all_panes(page).add_style_tag(content=LOW_PANELS)
@@ -142,7 +141,7 @@ def take_routed(browser: Any, address: str) -> None:
     open_drawer(page).get_by_text("Every setting of the engine").click()
     for field, value in (("routing", "credit"), ("draft", "fused_credit")):
         choose(page, f"field-{field}", value)
-    # At most 12 nodes on every machine, so that the trees have side leaves.
+    # The same budget on every machine.
     page.locator("#field-max_tree_nodes input, #field-max_tree_nodes textarea").first.fill("12")
     page.wait_for_timeout(1500)
     close_drawer(page).locator("#live-run").click()
@@ -231,7 +230,7 @@ def take_passes(browser: Any) -> None:
 
 
 def take_chat(browser: Any) -> None:
-    """Save Live after SmolLM2, with its SSMs, has answered a question."""
+    """Save Live after SmolLM2 has answered a question."""
     with tempfile.TemporaryDirectory() as folder, page_address(folder, "--llm", SMOLLM2) as address:
         page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
         page.goto(f"{address}?__theme=light")
@@ -274,8 +273,7 @@ def main() -> None:
 
 
 def take_tabs(browser: Any, address: str) -> None:
-    """Save Compare, Tune, Prompts, a past run, a pair of runs, a lesson and Models. The page is
-    1280 pixels wide and shows no path of this machine."""
+    """Save the tabs other than Live, and a pair of runs."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     page.add_style_tag(content=BUTTONS_IN_PLACE)

@@ -1,4 +1,4 @@
-"""The formula of `ui/components/assets/what_if.js` in Python (Leviathan et al. 2023, eq. 1)."""
+"""The formula of `ui/components/assets/what_if.js` in Python."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """Times of the parts of a round, in milliseconds. `step_ms`: drafting one token; `pass_ms`: the
-    LLM's pass over a tree; `plain_ms`: the LLM's pass over one token; `other_ms`: the rest of the
-    round; `trip_ms`: a round trip to the drafters."""
+    """Times in milliseconds. `step_ms`: drafting one token; `pass_ms`: the LLM's pass over a tree;
+    `plain_ms`: the LLM's pass over one token; `other_ms`: the rest of the round; `trip_ms`: a round
+    trip to the drafters."""
 
     step_ms: float
     pass_ms: float
@@ -19,8 +19,9 @@ class RoundCost:
 
 
 def expected_tokens(acceptance: float, length: int) -> float:
-    """Expected tokens per LLM pass with drafts of `length` tokens. `acceptance`: the probability
-    that a drafted token is accepted, given that the tokens before it are accepted."""
+    """Expected tokens per LLM pass with drafts of `length` tokens (Leviathan et al. 2023, eq. 1).
+    `acceptance`: the probability that a drafted token is accepted, given that the tokens before it
+    are accepted."""
     return sum(acceptance**i for i in range(length + 1))
 
 

@@ -1,6 +1,5 @@
-"""Reads a page and compares its values. A script is evaluated in the page until it gives the
-expected value, so that the page cannot change between a wait and the comparison after it. Needs a
-Playwright page."""
+"""Reads values of a Playwright page and compares them. Waiting and comparing are one step in the
+page, so that the page cannot change in between."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ FADED = "() => !document.getAnimations().some((one) => one instanceof CSSTransit
 
 def read(page: Any, script: str, arg: Any = None) -> Any:
     """The first true value that the JavaScript function `script` returns. An exception in the
-    script counts as false. At a timeout, an AssertionError shows the last value."""
+    script counts as false. Raises AssertionError at a timeout."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     try:
@@ -41,9 +40,8 @@ def read(page: Any, script: str, arg: Any = None) -> Any:
 def becomes(
     page: Any, script: str, expected: Any, arg: Any = None, every_ms: float | None = None
 ) -> None:
-    """Wait until `script` returns `expected`. At a timeout, an AssertionError shows the first
-    difference. `every_ms`: the interval between evaluations, for a slow script (None: every
-    frame)."""
+    """Wait until `script` returns `expected`. Raises AssertionError with the first difference at a
+    timeout. `every_ms`: the interval between evaluations (None: every frame)."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     equals = f"([arg, wanted]) => JSON.stringify(({script})(arg)) === wanted"
@@ -57,13 +55,12 @@ def becomes(
 
 
 def _patient(script: str) -> str:
-    """The function `script`, changed to return null where `script` throws. A script may throw while
-    the page is being loaded."""
+    """`script`, changed to return null if it throws. It may throw while the page is loading."""
     return f"(arg) => {{ try {{ return ({script})(arg); }} catch {{ return null; }} }}"
 
 
 def _differs(result: Any, expected: Any) -> str:
-    """Describes where two values differ first, in nested lists too."""
+    """The first difference of two values, also in nested lists."""
     if isinstance(result, list) and isinstance(expected, list) and len(result) == len(expected):
         pairs = enumerate(zip(result, expected, strict=True))
         place, pair = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
@@ -72,8 +69,7 @@ def _differs(result: Any, expected: Any) -> str:
 
 
 def steady(page: Any, script: str) -> Any:
-    """The value of `script` once the fonts are loaded and 15 frames in succession give the same
-    value."""
+    """The value of `script` once the fonts are loaded and 15 frames have not changed the value."""
     page.evaluate("() => { delete window.specscopeSteady; }")
     return read(page, STEADY.replace("SCRIPT", f"({script})"))[0]
 
@@ -85,8 +81,8 @@ def texts(page: Any, css: str, count: int | None = None) -> list[str]:
 
 
 def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
-    """Show the page in each width and colour scheme of `looks` (default: LOOKS). Yields the look's
-    name, such as `1280-light`, once the page is drawn."""
+    """Show the page in each width and colour scheme of `looks` (default: LOOKS). Yields a name like
+    `1280-light` once the page is drawn."""
     for width, dark in looks or LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
@@ -98,9 +94,8 @@ def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
 
 
 def click_in_motion(page: Any, css: str) -> None:
-    """Click an element through its own `click()`. Playwright's own click waits until the button has
-    not moved for two frames, which may take too long while the page plays a run on a busy
-    machine."""
+    """Click an element through its own `click()`. Playwright's click waits until the element stands
+    still, which may take too long while the page plays a run."""
     page.evaluate("(css) => document.querySelector(css).click()", css)
 
 

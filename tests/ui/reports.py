@@ -1,5 +1,4 @@
-"""Reads an HTML report as a browser does: unpacks its compressed parts and applies its deltas. The
-report's own reader is `ui/report/assets/recording.js`."""
+"""Reads an HTML report in Python, like `ui/report/assets/recording.js` in a browser."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ ALL_STAGES = 99  # more than a round has
 @dataclass(frozen=True)
 class Place:
     """The state of an open report. `stop`: the player's stop. `round`, `node`: the selected round
-    and node (None: nothing is selected). `moving`: whether the report plays. `opening`: whether
-    `round` is selected only because the report opens with it."""
+    and node (None: nothing is selected). `moving`: whether the report plays. `opening`: whether the
+    report opened with `round`. Stops, rounds and nodes are counted from 0."""
 
     stop: int
     round: int | None = None
@@ -81,8 +80,7 @@ class Report:
         return chain_at(chain[0], chain[1:], stage)
 
     def _absent(self, number: int) -> Value:
-        """The values of a round whose tree the report leaves out: blank values with the round's
-        number. The inspector's value says that the round is absent."""
+        """The values of a round whose tree the report leaves out."""
         number_keys = dict.fromkeys(("strip", "figures", "routing", "lengths", "timeline"), "sel")
         blank = {**self.content["blank"], "inspector": self.content["absent"]}
         return {
@@ -139,8 +137,7 @@ def sealed_in(html: str, name: str) -> str:
 
 
 def unpack_value(value: Value) -> Value:
-    """A board's value as its picture sees it: JSON texts are parsed, and the stamp `n` is
-    removed."""
+    """A board's value with parsed JSON texts and without the stamp `n`."""
     return {key: _unpack(inner) for key, inner in value.items() if key != "n"}
 
 

@@ -1,5 +1,4 @@
-"""Checks a routed run's pictures against its events: which SSMs draft in each round, where and why
-the choice changed, and which SSM drafted each node of a fused tree."""
+"""Checks a routed run's pictures against its events."""
 
 from __future__ import annotations
 
@@ -10,10 +9,9 @@ from tests.ui import decoded
 from tests.ui.reading import becomes, read
 from ui.run.reasons import route_reason
 
-# An SSM that drafts in a round has one of these roles in the round.
+# Roles of the SSMs that were chosen for a round.
 DRAFTING = ("routed", "explored")
-# For each role that an SSM may have in a round, the end of the clause about this SSM in the
-# selected round's sentence.
+# By an SSM's role: the end of the SSM's clause in the selected round's sentence.
 CLAUSES = {
     "routed": " drafted",
     "explored": " drafted too, to be measured",
@@ -21,7 +19,7 @@ CLAUSES = {
     "lost": " lost",
 }
 # Lists triples: a round's index among the routed rounds, an SSM, and the SSM's part in the round.
-# The left edges of the blocks in an SSM's row give the index.
+# The left edge of a block gives the index.
 STRIP = """(where) => {
   const paths = [...document.querySelectorAll(`#${where}-routing path[data-ssm]`)].map((path) => [
     path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
@@ -42,8 +40,6 @@ SENTENCE = "(where) => document.querySelector(`#${where}-routing .ss-words`).inn
 
 
 def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
-    """Check every SSM's part in every round, the rounds in which the choice changed, and whether
-    the cost includes auditions."""
     completed = run.completed
     routed = [event for event in completed if event.routing]
     cells = [
@@ -67,7 +63,7 @@ def part_of(run: decoded.Recorded, number: int, role: str) -> str:
 
 
 def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
-    """For each node, whether it is on the trunk, the branch that every SSM of the round was fed."""
+    """For each node, whether all drafters of the round proposed the node."""
     drafters = {draft.drafter for draft in run.drafted[number].drafts if draft.spans}
     return [
         drafters <= {proposal.drafter for proposal in proposals}
@@ -76,8 +72,6 @@ def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
 
 
 def check_round(page: Any, run: decoded.Recorded, number: int, where: str) -> None:
-    """Check the selected round's sentence, each node's letter, and which nodes are drawn on the
-    trunk."""
     if where == "live":
         decoded.select_round(page, number)
     names, round_event, tree = run.started.drafters, run.completed[number], run.combined[number]

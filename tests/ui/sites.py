@@ -60,14 +60,14 @@ OpenSite = Callable[..., Served]
 
 @dataclass(frozen=True)
 class Stage:
-    """A server with a fake worker and a real store, which several tests use one after another."""
+    """A served page with a fake worker and a real store."""
 
     url: str
     context: Context
     worker: FakeWorker
 
     def play(self, script: Any, **options: Any) -> tuple[str, Context]:
-        """Let every further request play `script`; return the URL and the context. `options`: see
+        """Let further requests play `script`; return the URL and the context. `options`: see
         `FakeWorker.set_script`."""
         self.worker.set_script(script, **options)
         return self.url, self.context
@@ -116,7 +116,7 @@ def wait_notice(
 
 
 def wait_run(page: Any) -> None:
-    """Wait until the run has ended."""
+    """Wait until the run on Live has ended."""
     wait_notice(page, "Finished: ", timeout=RUN_MS)
 
 
@@ -142,9 +142,9 @@ def ran(page: Any) -> Any:
 
 
 def ran_again(page: Any, context: Context) -> Any:
-    """Run again; return the page once the new run is drawn. Until the new run begins, the notice
-    shows the end of the previous run. So the new run's end is awaited on the server first."""
-    # All browser tabs count: the latest request may come from another tab, for that tab's header.
+    """Run again; return the page once the new run is drawn."""
+    # At first the notice shows the end of the previous run; the server's sessions do not. Another
+    # browser tab may have sent the latest request, hence all sessions.
     before = [(desk, desk.player) for desk in desks_of(context)]
     page.click("#live-run")
     until(page, lambda: any(d.player is not old and d.player.source.is_done for d, old in before))
@@ -153,20 +153,17 @@ def ran_again(page: Any, context: Context) -> Any:
 
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
-    """The server's session of the browser tab that sent the latest request, among the tabs with a
-    run on `board`."""
+    """The session that sent the latest request, among the sessions with a run on `board`."""
     return desks_of(context, board)[-1]
 
 
 def desks_of(context: Context, board: str = "live") -> list[TabSession]:
-    """The server's sessions of all browser tabs with a run on `board`, in the order of the tabs'
-    latest requests."""
+    """The sessions with a run on `board`, in the order of their latest requests."""
     desks = [desk for (_, name), desk in context.tab_sessions._sessions.items() if name == board]
     return [desk for desk in desks if desk.player]
 
 
 def open_latest_run(page: Any) -> Any:
-    """Open the latest run in Sessions; return the page once it is drawn."""
     sessions(page)
     page.locator(".sp-open").first.click()
     wait_notice(page, "Finished: ", "sessions")
@@ -196,7 +193,6 @@ def close_drawer(page: Any) -> Any:
 
 
 def run_tools(page: Any) -> Any:
-    """Open the menu of further actions on the opened run; return the page."""
     if not page.locator("#sessions-tools").is_visible():
         page.click("#sessions-more")
     page.locator("#sessions-delete").wait_for()
@@ -204,7 +200,6 @@ def run_tools(page: Any) -> Any:
 
 
 def dock(page: Any, name: str, where: str = "live") -> Any:
-    """Open the dock's tab `name`; return the page."""
     page.locator(f"#{where}-docked [data-name={name}]").click()
     return page
 
@@ -226,8 +221,7 @@ ALL_PANES = """
 
 
 def all_panes(page: Any) -> Any:
-    """Show every pane of the dock, one below the other; return the page. The page does not draw a
-    pane that is out of sight."""
+    """Show every pane of the dock, one below the other; return the page."""
     page.add_style_tag(content=ALL_PANES)
     return page
 
@@ -243,7 +237,6 @@ def unfold_settings(page: Any) -> Any:
 
 
 def every_setting(page: Any) -> Any:
-    """Show every setting in the drawer; return the page."""
     open_drawer(page)
     page.get_by_text("Every setting of the engine").click()
     number_box(page, "sampling-top_p").wait_for()
@@ -251,11 +244,9 @@ def every_setting(page: Any) -> Any:
 
 
 def wait_form_settled(page: Any) -> Any:
-    """Wait until the form is at rest: the server knows every entry, and the page shows the server's
-    answers. Returns the page.
+    """Wait for more than CALM frames in succession without a request; return the page.
 
-    A box that comes into sight and a field with a new value send a request one frame later. So the
-    form is at rest after more than CALM frames in succession without a request.
+    A box that comes into sight and a field with a new value send a request one frame later.
     """
     page.evaluate("() => { window.specscopeCalm = 0; }")
     page.wait_for_function(AT_REST, arg=CALM)
@@ -280,14 +271,12 @@ def text_box(page: Any, name: str) -> Any:
 
 
 def choose(page: Any, name: str, option: str) -> None:
-    """Choose an option of the menu `name`, such as `preset`, as a visitor does. The menu may show
-    the option's meaning in brackets behind the option. For a field, the drawer is opened and stays
-    open."""
+    """Choose an option of the menu `name`. For a field, the drawer is opened and stays open."""
     if name.startswith("field-"):
         # An earlier choice may still change this menu.
         wait_form_settled(open_drawer(page))
     page.locator(f"#{name} input").click()
-    words = re.compile(rf"^{re.escape(option)}( \(|$)")
+    words = re.compile(rf"^{re.escape(option)}( \(|$)")  # a meaning in brackets may follow
     page.locator(f"#{name}").get_by_role("option", name=words).click()
 
 
@@ -296,15 +285,14 @@ def strip_text(page: Any, where: str = "live") -> str:
 
 
 def shot(page: Any, name: str) -> None:
-    """Save a picture of the whole page at rest if BROWSER_SHOTS=1. Pictures are optional: a hundred
-    pictures take a minute of CPU time, and no test reads them."""
+    """Wait until the page is at rest. Save a picture of the whole page if BROWSER_SHOTS=1."""
     at_rest(page)
     shot_in_motion(page, name, full_page=True)
 
 
 def shot_in_motion(page: Any, name: str, full_page: bool = False) -> None:
-    """Save a picture if BROWSER_SHOTS=1, without waiting until the page is at rest. It shows the
-    whole page if `full_page`, else the part in sight."""
+    """Save a picture in `artifacts` if BROWSER_SHOTS=1, without waiting until the page is at rest.
+    `full_page`: of the whole page, not only of the part in sight."""
     if os.environ.get("BROWSER_SHOTS") == "1":
         ARTIFACTS.mkdir(exist_ok=True)
         page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=full_page)
@@ -326,7 +314,7 @@ def until(page: Any, condition: Callable[[], bool]) -> None:
 
 
 def in_sight(page: Any, *parts: str) -> None:
-    """Wait until a visitor sees each of `parts` (CSS selectors) without scrolling."""
+    """Wait until the top of each part (a CSS selector) is in the window."""
     script = """(part) => { const box = document.querySelector(part).getBoundingClientRect();
       return box.height > 0 && box.top >= 0 && box.top < innerHeight - 20; }"""
     for part in parts:

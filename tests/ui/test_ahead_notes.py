@@ -1,5 +1,4 @@
-"""Drafting ahead, and SSMs that draft in shared passes: the page's times, hits, misses and notes
-agree with the events."""
+"""The page's times, hits, misses and notes for drafting ahead and for SSMs in shared passes."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def pipeline_run(pipeline: str) -> list[Event]:
 def with_rounds(
     events: Sequence[Event], change: Callable[[RoundCompleted], dict[str, Any]]
 ) -> list[Event]:
-    """The events; in each round, the fields that `change` returns are replaced."""
+    """The events. In each round, the fields from `change` replace the round's fields."""
     return [replace(e, **change(e)) if isinstance(e, RoundCompleted) else e for e in events]
 
 
@@ -177,8 +176,9 @@ def test_trials_of_auto_are_reported_in_order_with_their_consequences() -> None:
 
 
 def guesses_of(events: list[Event], until: int) -> dict[str, int]:
-    """Counts over the rounds up to `until`. A guess is a draft made ahead that is not certain.
-    `asked`: the rounds with guesses; `used`: the guesses that were used."""
+    """Counts over the rounds up to and including `until`, counted from 0. A guess is a draft made
+    ahead that is not certain. `asked`: the rounds with guesses; `used`: the guesses that were
+    hits."""
     by_event = [event.ahead for event in rounds_of(events) if event.round <= until]
     uncertain = [[entry for entry in entries if not entry.is_certain] for entries in by_event]
     used = sum(entry.hit for entries in uncertain for entry in entries)
@@ -195,8 +195,7 @@ def test_a_combine_rule_that_cannot_draft_ahead_is_named(combine: str) -> None:
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
 def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str) -> None:
-    """The measured time is the sum of the stages and of the time between them, minus the hidden
-    time. `core.engine.round_state.round_outcome` computes it as `round_ms`."""
+    """Length rules get this time as `round_ms` of `core.engine.round_state.round_outcome`."""
     run = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in run]
     rounds, hidden = pictures_at(events, 3)["timeline"]["rounds"], 0.0

@@ -22,8 +22,8 @@ SCHEDULED = Scheduled("cosine", 3, 2, 4, 5, 1, 7, 3, 11, 6, 0.0, "", "2 of 3 req
 
 @dataclass
 class Scene:
-    """A context whose worker reports two live runs. `mine`: the id of the visitor's own run;
-    `theirs`: the id of another visitor's run."""
+    """A context with two live runs. `mine`: the id of the visitor's own run; `theirs`: the id of
+    another visitor's run."""
 
     context: Any
     mine: str
@@ -57,7 +57,7 @@ def test_a_request_without_a_visitor_is_a_measurement(
 
 
 def test_a_request_that_has_just_ended_is_still_its_visitors(scene: Scene) -> None:
-    """The worker may report a run for a moment after the page has received the run's last event."""
+    """The worker may report a run for a moment after the run's last event."""
     for run_id in (scene.mine, scene.theirs):
         source = scene.context.hub.source_of(run_id)
         assert source is not None

@@ -1,5 +1,4 @@
-"""`python app.py`: its arguments, one-line errors and addresses; the event handlers of the page.
-tests/bench/test_start.py starts the application."""
+"""`python app.py`: its arguments, errors and addresses, and the page's event handlers."""
 
 from __future__ import annotations
 
@@ -94,7 +93,7 @@ def test_others_who_reach_it_are_named_except_on_loopback() -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
-    """The page with all its tabs, for tests that only read it. Building it takes two seconds."""
+    """The whole page, shared by the tests since it is slow to build. Tests must not change it."""
     with RunStore(log_at(tmp_path_factory.mktemp("page") / "runs.db")) as store:
         page_context = context(store)
         yield build_page(page_context)
@@ -102,8 +101,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
 
 
 def test_gradio_polls_at_our_intervals(page: gr.Blocks) -> None:
-    """Gradio has no public settings for the intervals. This test fails if a later version of Gradio
-    renames the private settings."""
+    """Gradio has no public settings for the intervals, and may rename the private settings."""
     other = gr.Blocks()
     other.queue()
     assert 0 < other._queue.sleep_when_free <= 0.05
@@ -134,8 +132,8 @@ def test_no_event_shows_progress(page: gr.Blocks) -> None:
 
 
 def handlers_of_old_presses(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
-    """Handlers of mode `always_last` that take event data: Gradio may call them with the data of an
-    earlier press."""
+    """Handlers of mode `always_last` that take event data. Gradio may call such a handler with the
+    data of an earlier press."""
     return [
         handler
         for handler, mode in events

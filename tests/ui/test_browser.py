@@ -1,4 +1,4 @@
-"""The page in a real Chromium: a visitor's runs in Live and Sessions, from Run to deletion."""
+"""A visitor's runs in Live and Sessions, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ TABS = ("live", "sessions")
 
 FILLED = """() => ["tree", "inspector", "figures", "strip"]
   .every((name) => document.querySelector(`#live-${name}`).innerText.trim())"""
-# The texts of the panels `figures` and `strip`, without the race's clock. Only Live has the clock,
-# since a log has no times of plain decoding's passes.
+# The texts of the panels `figures` and `strip`, without the race's clock.
 BOARD = """(where) => ["figures", "strip"].map((name) =>
   document.querySelector(`#${where}-${name} .ss-body`).innerText
     .replace(/\\n(clock\\n)?time\\npasses/, ""))"""
@@ -38,7 +37,7 @@ PLACES = [*(f"live-{name}" for name in PICTURES), "preset", "prompt"]
 
 
 def places(page: Any) -> list[dict[str, int]]:
-    """The tops of the parts PLACES, in windows of 1920x1080 and 1280x800."""
+    """The tops of PLACES, in windows of 1920x1080 and 1280x800 pixels."""
     results = []
     for width, height in ((1920, 1080), (1280, 800)):
         page.set_viewport_size({"width": width, "height": height})
@@ -88,8 +87,6 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
 
 
 def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
-    """In Sessions the run has the same pictures and replays round by round. It is deleted only
-    after a second click."""
     sites.open_latest_run(page)
     assert EXAMPLES[0][1][:20] in page.locator("#sessions-runs").inner_text()
     assert context.store.runs(RunQuery()).total == 1
@@ -123,12 +120,11 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
 
 
 def num_stopped(worker: Any) -> int:
-    """The number of runs if all of them were stopped, else -1."""
+    """The number of runs if all runs were stopped, else -1."""
     return len(worker.runs) if all(run.is_cancelled for run in worker.runs) else -1
 
 
 def pressed_at_once(page: Any, button: str) -> None:
-    """Press a button and Stop at the same moment."""
     page.evaluate(
         """(button) => { document.querySelector(`#live-${button}`).click();
       document.querySelector("#live-stop").click(); }""",
@@ -276,7 +272,7 @@ COMPONENT = """(id) =>
 def test_steps_answers_that_were_overtaken_and_slow_motion(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
-    # Enough rounds for a busy machine: two rounds a second are played, drawn or not.
+    # Enough rounds for a busy machine.
     url, context = site(recorded(40))
     page = sites.wait_ready(browser_page(url))
     sites.speed(page, "step")
@@ -316,7 +312,7 @@ def an_older_answer_is_not_shown(page: Any) -> None:
             route.fulfill(response=answers[place])
 
     page.route("**/run/predict**", hold_the_first)
-    page.locator("button#live-step:enabled").wait_for()  # a button that waits ignores its key
+    page.locator("button#live-step:enabled").wait_for()  # a disabled button ignores its key
     page.keyboard.press(".")
     sites.until(page, lambda: 0 in answers)  # else the server may take the second step first
     page.keyboard.press(".")

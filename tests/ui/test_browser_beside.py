@@ -1,4 +1,4 @@
-"""The Sessions tab in a real Chromium: two runs side by side, and what the log keeps of runs."""
+"""Two runs side by side in the Sessions tab, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
 
-# The tops of both halves are read at once, since the page may still be scrolling to them.
+# The tops of both halves, read at once, since the page may still be scrolling.
 TOPS = """() => ["one", "two"].map((half) =>
   document.querySelector(`#pair-${half}-strip`).getBoundingClientRect().top)"""
 NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"
@@ -72,7 +72,6 @@ def test_two_runs_stand_side_by_side_are_moved_together_and_one_is_thinned(
 
 
 def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
-    """Cancel the choice of a second run; the next run that is opened is shown alone."""
     open_run(page, newest)
     sites.run_tools(page).click("#sessions-compare")
     page.get_by_role("button", name="Cancel comparing").click()
@@ -84,7 +83,6 @@ def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
 
 
 def both_are_moved(page: Any) -> None:
-    """Both runs follow a selection, a step, the next round, an entered round, and playing."""
     box = page.locator("#pair-scrub input[type=number]")
     last = box.input_value()
     decoded.click_round(page, 2, "pair-one")

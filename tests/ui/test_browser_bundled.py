@@ -1,4 +1,4 @@
-"""The bundled models in a real Chromium: the panels show what the store recorded; a lesson."""
+"""The bundled models in a real Chromium: panels against recorded events, and a lesson."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
 
 FIGURES = """(keys) => keys.map((key) =>
   document.querySelector(`#live-figures [data-key=${key}] .ss-figure-value`).textContent)"""
-# What the panels show of the selected round, read at once. `chips` has one list per drafter, in the
-# order in which the chips are drawn (by depth).
+# What the panels show of the selected round, read at once. `chips`: one list per drafter.
 ROUND = """() => {
   const one = (css) => document.querySelector(css)?.innerText ?? null;
   const all = (css) => [...document.querySelectorAll(css)].map((node) => node.textContent);
@@ -65,8 +64,7 @@ ROUND = """() => {
 
 
 def run_by(page: Any, context: Context, press: Callable[[], object]) -> decoded.Recorded:
-    """Begin a run by `press()`; return its recorded events once the run has ended, the figures show
-    it and every picture is drawn."""
+    """Begin a run by `press()`; return the run's recorded events once the run is drawn."""
     before = count_completed(context)
     press()
     sites.until(page, lambda: count_completed(context) > before)
@@ -91,8 +89,6 @@ def round_of(page: Any, number: int) -> dict[str, Any]:
 
 
 def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check every chip against the events: its token, score and mass, and whether it was dropped.
-    Check the counts of winning and accepted chips, and the weights before and after the round."""
     tree, drafted = run.combined[number], run.drafted[number]
     assert tree.rule == "vote"
     names, rows = run.started.drafters, shown["chips"]
@@ -118,7 +114,6 @@ def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
 
 
 def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """The tree draws the dropped proposals: those that lost the vote or their place in the tree."""
     tree, drafted = run.combined[number], run.drafted[number]
     paths: dict[tuple[str, int], tuple[int, ...]] = {}
     for draft in drafted.drafts:
@@ -129,8 +124,6 @@ def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> 
 
 
 def check_weights_line(page: Any, run: decoded.Recorded) -> None:
-    """Each drafter's line goes through the drafter's recorded weight in each round; the chart's
-    label gives the last weights."""
     label = page.locator("#live-proposals .ss-mini-svg").get_attribute("aria-label")
     rounds = [(number, tree.weights) for number, tree in enumerate(run.combined) if tree.weights]
     assert f"Weights over {len(rounds)} rounds" in label
@@ -147,11 +140,10 @@ def told_reason(completed: RoundCompleted) -> str:
 
 
 def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check the winner, its mass, and the reason for the chosen length."""
     tree = run.combined[number]
     assert shown["winner"].split("\n")[-1] == tree.winner
     assert shown["vote"].startswith(f"{tree.winner} won")
-    # If all drafters agree on a token, the sentence gives no mass to compare.
+    # If all drafters agree on a token, the sentence gives no mass.
     if "agree on token" in shown["vote"]:
         assert tree.masses[0] == pytest.approx(sum(tree.weights.values()))
     else:
@@ -160,7 +152,6 @@ def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
 
 
 def check_sums(page: Any, run: decoded.Recorded) -> None:
-    """The sums over the drafts made ahead, and the overlap, agree with the events."""
     entries = [entry for completed in run.completed for entry in completed.ahead]
     told = page.locator("#live-timeline .ss-ahead-sums")
     if not entries:
@@ -185,14 +176,13 @@ def check_sums(page: Any, run: decoded.Recorded) -> None:
 
 
 def time_in(words: str, before: str) -> float:
-    """The time in milliseconds that `words` gives right before the word `before`."""
+    """The time in milliseconds that `words` gives right before the text `before`."""
     match = re.search(rf"([\d.]+) (ms|s) {before}", words)
     assert match, words
     return float(match[1]) * (1000 if match[2] == "s" else 1)
 
 
 def check_ahead(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check, drafter by drafter, what became of the drafts made ahead for one round."""
     own = [entry for entry in run.completed[number].ahead if entry.reason != "ended"]
     guessed = any(entry.outcomes or not entry.hit for entry in own)
     begun = f", from drafts begun during round {number}" if guessed else ""
@@ -213,8 +203,6 @@ def check_ahead(shown: dict[str, Any], run: decoded.Recorded, number: int) -> No
 
 
 def check_times(page: Any, shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Check measured and predicted round times: in words for the selected round, as lines for all
-    rounds."""
     words = re.search(r"predicted ([\d.]+ m?s), measured ([\d.]+ m?s)", shown["predicted"])
     times = round_times(run)
     own = next(time for time in times if time[0] == number)
@@ -229,7 +217,6 @@ def check_times(page: Any, shown: dict[str, Any], run: decoded.Recorded, number:
 
 
 def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """The controller's estimates are drawn as columns; the column of the next length is marked."""
     completed = run.completed[number]
     assert told_reason(completed) in shown["choice"]
     assert len(shown["columns"]) == len(completed.estimates) > 1
@@ -242,8 +229,7 @@ def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, num
     check_columns(page, "#live-lengths", speeds)
 
 
-# Two visible texts of the Length card: the reason for the selected round's length, and the buttons
-# with offers.
+# Two texts of the Length card: the reason for the selected round's length, and the offers.
 LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) => {
   const all = [...document.querySelectorAll(`#live-lengths ${css}`)];
   return all.filter((one) => one.checkVisibility()).map((one) => one.textContent).join(", ");
@@ -251,8 +237,7 @@ LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) 
 
 
 def length_said(context: Context, board: str = "live") -> str:
-    """The reason for the length of the selected round's drafts, from the recorded events of its
-    run."""
+    """The reason for the selected round's length, from the recorded events."""
     frame = sites.desk_of(context, board).frame()
     context.store.flush()
     events = context.store.events(frame.run_id)
@@ -283,7 +268,7 @@ def test_a_newcomer_takes_a_lesson_and_live_shows_the_events_of_its_runs(
     becomes(page, LENGTH_SAID, [length_said(context), ""])
     lengths_and_times_are_those_of_the_events(page, best)
 
-    # A chosen preset runs at once, since a run of the prompt has ended.
+    # After a run of the prompt, a chosen preset runs at once.
     minions = run_by(page, context, lambda: sites.choose(page, "preset", "minions"))
     assert minions.started.config["speculation"]["combine"] == "vote"
     assert ", trend: " in length_said(context)

@@ -1,4 +1,4 @@
-"""Run on change in a real Chromium: one run for many presses, the previous run as a pale line."""
+"""Run on change in a real Chromium."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def requests(context: Context) -> list[Any]:
     return list(worker.requests)
 
 
-# Counts in `reruns` how often the page clicks its button `live-rerun`. Keeps in `stirring` the
-# timers that wait until the visitor has stopped changing controls (ui/shared/assets/changed.js).
+# Counts in `reruns` the clicks of the button `live-rerun`. Keeps in `stirring` the timers that wait
+# until the visitor has stopped changing controls (ui/shared/assets/changed.js).
 WATCH_HAND = """() => {
   window.reruns = 0;
   window.stirring = new Set();
@@ -52,8 +52,7 @@ WATCH_HAND = """() => {
 
 
 def still(page: Any, reruns: int) -> Any:
-    """Wait until no rerun is pending; check that the page has made `reruns` reruns in all. Returns
-    the page."""
+    """Wait until no rerun is pending. Checks the number of reruns so far; returns the page."""
     for _ in range(2):
         wait_form_settled(page)
         page.wait_for_function("() => stirring.size === 0")
@@ -61,7 +60,7 @@ def still(page: Any, reruns: int) -> Any:
     return page
 
 
-# The page times these presses, and also the pause after them, so that a slow machine slows both.
+# The page itself times the presses, so that a slow machine does not separate them.
 PRESSES = """async (box, presses) => {
   for (let i = 0; i < presses; i += 1) {
     box.stepDown();
@@ -72,7 +71,7 @@ PRESSES = """async (box, presses) => {
 
 
 def count(page: Any, name: str, presses: int) -> None:
-    """Step a number down `presses` times, as repeated presses of an arrow key do."""
+    """Step a number down `presses` times, 20 ms apart."""
     number_box(page, f"sampling-{name}").evaluate(PRESSES, presses)
 
 
@@ -141,8 +140,7 @@ NOTHING = {"__type__": "update"}
 
 
 def fields_that_come_one_by_one(page: Any, context: Context) -> None:
-    """A form that mixes the fields of two presets is not run. It is run once all fields of the new
-    preset have arrived."""
+    """A form that mixes the fields of two presets is not run."""
     answers: list[int] = []
 
     def only_the_first_fields(route: Any) -> None:
@@ -151,7 +149,7 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
             return route.continue_()
         answer = route.fetch()
         document = answer.json()
-        # Only the choice and the drafters arrive; the other fields do not change yet.
+        # The choice and the drafters arrive; the other fields do not change yet.
         document["data"] = [*document["data"][:2], *(NOTHING for _ in document["data"][2:])]
         answers.append(len(document["data"]))
         route.fulfill(response=answer, json=document)
@@ -160,7 +158,7 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
     choose(page, "preset", "sequence")
     until(page, lambda: bool(answers))
     page.wait_for_function("() => stirring.size === 1")
-    # The page keeps asking whether the fields have arrived, and keeps waiting.
+    # The page keeps asking whether the fields have arrived.
     for _ in range(2):
         with page.expect_response(lambda response: "/run/predict" in response.url):
             pass

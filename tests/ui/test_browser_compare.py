@@ -1,5 +1,4 @@
-"""The Compare tab in a real Chromium: from the form to Live; on a narrow page; hostile texts;
-several browser tabs."""
+"""The Compare tab in a real Chromium."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ SHOWN = """() => {
     markup: all("[id^=compare-] :is(img, script, iframe)").length,
   };
 }"""
-# How many cells of the speed-up column are cut off by the box that scrolls sideways.
+# The number of speed-ups that the right edge of their box cuts off.
 SPEED_UPS_CUT = """() => {
   const { right } = document.querySelector(".ss-compared-scroll").getBoundingClientRect();
   return [...document.querySelectorAll("#compare-compared td[data-key=ratio]")]
@@ -59,14 +58,14 @@ WHOLE = {
 
 @pytest.fixture
 def lab(stage: Stage) -> Stage:
-    """The page, with no run and no study."""
+    """The page with Live and Compare, without a run or a study."""
     stage.clear()
     return stage
 
 
 @pytest.fixture
 def whole(stages: Callable[..., Stage]) -> Stage:
-    """Like `lab`, but with every tab; the page's address names what is open."""
+    """Like `lab`, but with every tab."""
     stage = stages(())
     stage.clear()
     return stage
@@ -88,7 +87,7 @@ def press(page: Any, name: str) -> None:
 
 
 def tick(page: Any, *names: str) -> None:
-    """Choose these presets and no others."""
+    """Choose these of three presets, and not the others."""
     boxes = page.locator("#compare-configurations")
     for name in ("sequence", "specinfer", "minions"):
         boxes.get_by_label(name, exact=True).set_checked(name in names)
@@ -100,8 +99,7 @@ def few_tokens(page: Any) -> None:
 
 
 def hostile_differing(request: Request, run_id: str) -> list[Event]:
-    """Runs of hostile text. Plain decoding's token 3 differs from the token of other runs and is
-    clearly more probable."""
+    """Runs of hostile text. Plain decoding differs from other runs at token 3."""
     events = synthetic_run(8, run_id=run_id, hostile=True)
     events[0] = with_request(events[0], request)
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)
@@ -194,7 +192,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
 
     becomes(page, SHOWN, {**WHOLE, "rows": differing, "marks": 2})
     at_rest(page)
-    # The table is thousands of pixels down.
+    # The button is far down on the page.
     take = page.get_by_role("button", name="Open specinfer in Live")
     take.scroll_into_view_if_needed()
     assert read(page, "() => scrollY > 300")
@@ -203,8 +201,8 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     sites.in_sight(page, "#prompt textarea", "#live-run")
 
 
-# Collects in `window.seen` every progress that the header shows, and in `window.apart` every pair
-# of differing progress in header and bar.
+# Collects in `window.seen` the progress in the header, and in `window.apart` the pairs in which
+# header and bar differ.
 WATCHED = """() => {
   const [head, bar] = ["#header .sp-state", "#compare-progress .sp-study-words"]
     .map((css) => document.querySelector(css));
@@ -221,7 +219,7 @@ WATCHED = """() => {
 
 
 def header_and_bar_agree(page: Any, conductor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Header and bar show the same progress, even if the progress grows at each reading."""
+    """Header and bar show the same progress, although it grows at each reading."""
     counts, progress = count(1), conductor.progress
     monkeypatch.setattr(conductor, "progress", lambda: replace(progress(), done=next(counts)))
     page.evaluate(WATCHED)
@@ -234,7 +232,7 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     lab: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def script(request: Request, run_id: str) -> list[Event]:
-        """Live's run goes on until it is stopped; a study's runs are short."""
+        """Long runs for Live; short runs for a study."""
         lives = request.sampling.max_new_tokens > 100
         return (endless if lives else script_of(4))(request, run_id)
 
@@ -259,7 +257,7 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     lab.worker.set_script(script_of(4), slowdown=0.0)
     press(one, "Go on")
     bar_says(one, "Complete")
-    bar_says(two, "Complete")  # a tab at rest polls seldom, but it polls
+    bar_says(two, "Complete")  # the other browser tab polls too
     two.locator("#compare-compared tbody tr").nth(3).wait_for()
     becomes(two, "() => document.querySelectorAll('#compare-compared tbody tr').length", 4)
 

@@ -1,6 +1,5 @@
-"""Two visitors' simultaneous requests with preset and schedule `cosine`, one of them from a page in
-Chromium. The page and the events agree on the SSMs that draft, the SSM of each node, and the nodes
-granted to each request."""
+"""Two simultaneous requests with preset and schedule `cosine`, in a real Chromium: the page against
+the recorded events."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ pytestmark = pytest.mark.browser
 
 TOKENS = 80
 OTHER_PROMPT = "class Stack:\n    def __init__(self):\n        self.items = []\n"
-# Collects in `window.seen` the states of the panel, read every 50 ms: the scheduler's sentence and
-# the panel's rows.
+# Collects in `window.seen` the states of the panel, read every 50 ms.
 WATCH = """() => { window.seen = {}; setInterval(() => {
   const panel = document.querySelector("#requests");
   const rows = [...panel.querySelectorAll(".sp-requests tbody tr")].map((row) => ({
@@ -103,8 +101,7 @@ def grant_of(round_event: RoundCompleted) -> Any:
 def check_panel(
     seen: Sequence[dict[str, Any]], own: decoded.Recorded, other: decoded.Recorded
 ) -> None:
-    """Check nodes, length, SSMs, group and sentence of every state in which both requests have
-    ended a round."""
+    """Check the states in which both requests have ended a round."""
     compared = 0
     for state in seen:
         if len(state["rows"]) != 2 or any(row["round"] == "0" for row in state["rows"]):
@@ -133,8 +130,8 @@ def check_panel(
     assert compared, "the panel never showed both requests"
 
 
-# The dock's open tab; whether the first row of the dock's table of parts is in sight; whether all
-# rows of proposals are drawn.
+# The dock's open tab; whether the first row of the table of parts is in sight; whether all rows of
+# proposals are drawn.
 ANSWERED = """() => { const dock = document.querySelector("#live-dock");
   const box = (node) => node?.getBoundingClientRect();
   const [edge, row] = [box(dock), box(dock.querySelector(".ss-parts-rows tbody tr"))];
@@ -146,8 +143,8 @@ ANSWERED = """() => { const dock = document.querySelector("#live-dock");
 def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
-    """At 1280x800, the two clicks open the menu of presets and choose `cosine`. The preset runs at
-    once, since the page opened with a recorded run. The dock opens on Who."""
+    """The clicks open the menu of presets and choose `cosine`. The page shows a recorded run, and
+    beside a finished run a chosen preset runs at once."""
     url, context = real
     record_opening(context)
     while context.opening.source() is None:
@@ -175,8 +172,7 @@ BESIDE = """() => {
 
 
 def chips_stay_beside_the_tabs(page: Any) -> None:
-    """On other tabs the chips have no counts and fit a shorter line; back on Live, they are fitted
-    to the line again."""
+    """On other tabs the chips have no counts."""
     becomes(page, BESIDE, True)
     sites.sessions(page)
     becomes(page, BESIDE, True)
@@ -191,8 +187,7 @@ def chips_stay_beside_the_tabs(page: Any) -> None:
 def check_pictures(
     page: Any, run: decoded.Recorded, kinds: Sequence[str], where: str = "live"
 ) -> None:
-    """Check the routing strip of all rounds. Check sentence, nodes and grant of one round of each
-    kind in `kinds`."""
+    """Check the routing strip, and one round of each kind in `kinds`."""
     routed.check_strip(page, run, where)
     sites.wait_notice(page, "Which drafter served which part of the text: ", where)
     meant = page.locator(f"#{where}-routing .ss-parts-meant")
@@ -228,8 +223,6 @@ KINDS: dict[str, Callable[[decoded.Recorded, int], bool]] = {
 
 
 def check_grant(page: Any, event: RoundCompleted, where: str) -> None:
-    """Check the sentence below the accepted tokens: schedule, requests in the pass, nodes and the
-    scheduler's reason."""
     part = grant_of(event)
     are = "request was" if part.num_live == 1 else "requests were"
     nodes = "node that it" if part.num_drafted == 1 else "nodes that it"
@@ -243,7 +236,6 @@ def check_grant(page: Any, event: RoundCompleted, where: str) -> None:
 
 
 def check_sessions(page: Any, context: Context, run: decoded.Recorded) -> None:
-    """Check the same pictures in Sessions; the run is found by its prompt."""
     sites.sessions(page)
     row = page.locator("#sessions-runs tr", has_text=run.started.prompt[:30])
     row.locator(".sp-open").click()

@@ -1,4 +1,4 @@
-"""The dock of Live in a real Chromium: mask and slots, probabilities, the vote, what if."""
+"""The dock of Live in a real Chromium."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def live(stages: Any) -> Stage:
 
 INSIDE = """() => [...document.querySelectorAll("#live-mask .ss-mask-on")]
   .map((cell) => [Number(cell.dataset.row), Number(cell.dataset.column)]).sort()"""
-# For each name in sight: its row, and whether the name is right of the cell where its row and
-# column meet.
+# For each displayed name: its row, and whether the name is just right of the row's diagonal cell.
 NAMED = """() => [...document.querySelectorAll("#live-mask .ss-mask-name")]
   .filter((name) => getComputedStyle(name).display !== "none")
   .map((name) => {
@@ -53,8 +52,8 @@ COVERED = """(keys) => {
   const nodes = keys.map((key) => `#live-tree .ss-node[data-key="${key}"]`);
   return ["#live-tree .ss-stagebar", ...nodes].filter(covers);
 }"""
-# What looks different since the last call with `true`, as four lists: rows of the mask, outlined
-# slots, tinted slots, nodes of the tree.
+# What looks different from the last call with `true`: rows of the mask, outlined slots, tinted
+# slots, nodes of the tree.
 HIGHLIGHTED = """(keep) => {
   const looks = new Map();
   const found = { rows: [], outlined: [], tinted: [], nodes: [] };
@@ -103,7 +102,7 @@ def mask_and_slots_are_the_trees(page: Any, live: Stage) -> None:
             above.append([node, at])
             at = tree.parents[at]
         seen += above
-    # JavaScript sorts the pairs as texts.
+    # JavaScript sorts pairs as texts.
     becomes(page, INSIDE, sorted(seen, key=lambda pair: ",".join(map(str, pair))))
     rounds = desk.frame().view.rounds[:number]
     prompt = len(desk.frame().view.started.prompt_token_ids)
@@ -122,7 +121,7 @@ def mask_and_slots_are_the_trees(page: Any, live: Stage) -> None:
     assert len(path) > 3, "the root, two ancestors, the node"
     page.locator(f"#live-tree .ss-node[data-key='{deepest}']").hover()
     becomes(page, HIGHLIGHTED, [[deepest], [deepest], path, path], arg=False)
-    # A low dock names only the token under the pointer; a higher dock names all tokens.
+    # A low dock names the token under the pointer; a higher dock names all tokens.
     becomes(page, NAMED, [[deepest, True]])
     for node in nodes:
         page.locator(f"#live-tree .ss-node[data-key='{node}']").hover()
@@ -143,7 +142,7 @@ BARS_BELOW = """() => {
 
 
 def why_and_the_temperature_are_read(page: Any, live: Stage) -> None:
-    """In a window of 1280x800."""
+    """The window has 1280x800 pixels."""
     sites.dock(page, "why")
     page.locator("#live-tree .ss-node[data-key='0']").click()
     page.locator("#live-inspector .ss-bar").first.wait_for()
@@ -180,7 +179,7 @@ SLIDE = """([key, value]) => {
 }"""
 
 
-# The acceptance rate that the slider is set to.
+# The slider's acceptance rate.
 ACCEPTANCE = """() => Number(
   document.querySelector("#live-what_if input[data-key=acceptance]").value).toFixed(2)"""
 
@@ -201,7 +200,7 @@ def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None
         )
         expected = [predicted_speedup(cost, acceptance, k, size) for k in range(17)]
         assert page.evaluate(DOTS) == pytest.approx(expected, abs=2e-3)
-    # The sentence is about an LLM of the slider's size and the draft depths that the budget allows.
+    # The sentence is about the draft depths that the budget allows.
     said = page.locator("#live-what_if .ss-what-if-said")
     page.evaluate(SLIDE, ["trip_ms", 0])
     allowed = max(page.evaluate(DOTS)[: told["most"] + 1])

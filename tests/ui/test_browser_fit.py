@@ -1,4 +1,4 @@
-"""Live and Sessions in a real Chromium: every necessary part is in sight, also in large type."""
+"""Live and Sessions in a real Chromium: which parts are in sight, also in large type."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def live(stages: Any) -> Stage:
 
 
 SIX = (*FIVE, "ngram")
-# How many lines the race's sentence has, and how high the race is.
+# The number of lines of the race's sentence, and the height of the race in pixels.
 RACE = """() => {
   const verdict = document.querySelector("#live-figures .ss-verdict");
   const line = parseFloat(getComputedStyle(verdict).lineHeight);
   const box = document.querySelector("[data-part=race]").getBoundingClientRect();
   return [Math.round(verdict.getBoundingClientRect().height / line), box.height];
 }"""
-# The width of the text's scrollbar: it has a style of its own, so that every system shows it.
+# The styled width of the text's scrollbar.
 BAR = """() => getComputedStyle(
   document.querySelector("#live-strip .ss-scroll"), "::-webkit-scrollbar").width"""
 
 
-# Whether Run is in sight; how many pixels of the preset's name are cut.
+# ROW_SEEN: whether Run is shown. PRESET_CUT: how many pixels of the preset's name are cut.
 ROW_SEEN = "() => document.querySelector('#live-run').checkVisibility({ visibilityProperty: true })"
 PRESET_CUT = """() => {
   const field = document.querySelector("#preset input");
   return field.scrollWidth - field.clientWidth;
 }"""
-# How high the windows of text and tree are.
+# The heights of the windows of text and tree, in pixels.
 HEIGHTS = """() => ["#live-strip .ss-scroll", "#live-tree .ss-window"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height)"""
 
@@ -64,7 +64,7 @@ def large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(p
     large, higher = page.evaluate(RACE)
     assert (lines, large) == (1, 1) and higher < high + 14
     looks.large_type(page, False)
-    # In large type at 1280x800, the dock gives up height for text and tree.
+    # At 1280x800 the dock gives up height for large text and a large tree.
     page.set_viewport_size({"width": 1280, "height": 800})
     looks.at_rest(page)
     ordinary = page.evaluate(HEIGHTS)
@@ -73,8 +73,7 @@ def large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(p
         large / small for large, small in zip(page.evaluate(HEIGHTS), ordinary, strict=True)
     )
     assert text > 1.15 and tree > 1.15
-    # In large type the command row is hidden, so that all bars fit in the dock; a button shows the
-    # row.
+    # In large type the command row is hidden, so that all bars fit in the dock.
     becomes(page, HIDDEN, [], ["why", [*ANSWERS["why"], "#live-inspector .ss-bar:last-child"]])
     becomes(page, ROW_SEEN, False)
     row = page.get_by_role("button", name="Prompt, preset and Run")
@@ -104,7 +103,7 @@ def test_live_is_one_screen_whose_panes_answer_in_sight(
 
 
 def live_is_one_screen(page: Any, when: str, types: Sequence[bool]) -> None:
-    """`types`: of large type and ordinary type, those to check."""
+    """`types`: the type sizes to check (True: large type)."""
     for large in types:
         looks.large_type(page, large)
         for width, height in SIZES:
@@ -116,8 +115,8 @@ def live_is_one_screen(page: Any, when: str, types: Sequence[bool]) -> None:
 
 LONG = "0.80x the speed of plain decoding (0.90 to 13.35 in 3 repeats): no difference is shown"
 MANY = "The same 1,280 tokens in 1,000 LLM passes instead of 1,280."
-# Shows `words`, unless empty, as the race's sentence. Returns the sentence and the number of
-# letters that its style is set to.
+# Shows `words`, unless empty, as the race's sentence. Returns the sentence and the value of
+# `--ss-letters`.
 VERDICT = """(words) => {
   const verdict = document.querySelector("[data-part=verdict]");
   if (words) {
@@ -213,8 +212,8 @@ ROWS = """(name) => {
 }"""
 
 
-# Whether the selected round is in sight, as two values. In the tree: the root and the LLM's own
-# token. In the text: the round's first token.
+# Whether the root and the LLM's own token of the selected round are in sight in the tree; whether
+# the round's first token is in sight in the text.
 SHOWN_YET = """() => {
   const within = (part, whole) => {
     const [a, b] = [part, whole].map((one) => document.querySelector(one)?.getBoundingClientRect());
@@ -239,8 +238,8 @@ def other_type_or_another_screen_keeps_the_selected_round_in_sight(page: Any) ->
                 becomes(page, SHOWN_YET, [True, True])
 
 
-# LINES: how many lines the text's legend takes. BELOW_LEGEND: the pixels below the legend.
-# TOUCHING: the proposals' chips whose words touch the chip's right edge.
+# LINES: the lines of the text's legend. BELOW_LEGEND: the pixels below the legend. TOUCHING: the
+# proposals' chips whose words touch the chip's right edge.
 LINES = """() => new Set([...document.querySelectorAll("#live-strip .ss-legend-item")]
   .filter((one) => one.checkVisibility()).map((one) => one.offsetTop)).size"""
 BELOW_LEGEND = """() => {
@@ -276,7 +275,7 @@ def legend_table_and_chips_are_whole_at_the_smaller_size(page: Any, preset: str)
     sites.shot(page, f"whole-1280-{preset}")
 
 
-# The largest font size of the tree's tokens, in pixels of the screen.
+# The largest font size of the tree's tokens, in CSS pixels.
 LETTERS = """() => {
   const zoom = Number(document.querySelector("#live-tree .ss-viewport").dataset.zoom);
   const texts = [...document.querySelectorAll("#live-tree .ss-node-text")];
@@ -289,13 +288,13 @@ ZOOM_IN = """() => [...document.querySelectorAll("#live-tree button")]
 
 
 def large_type_enlarges_a_tree_that_fills_its_pane(page: Any) -> None:
-    """At 1920x1080."""
+    """The window has 1920x1080 pixels."""
     looks.at_rest(page)
     before = page.evaluate(LETTERS)
     looks.large_type(page, True)
     becomes(page, SHOWN_YET, [True, True])
     assert page.evaluate(LETTERS) > 1.2 * before
-    # After a change to 1280x800 and back the letters are as large as before.
+    # After a change of the window and back, the letters are as large as before.
     there = page.evaluate(LETTERS)
     page.set_viewport_size({"width": 1280, "height": 800})
     looks.at_rest(page)
@@ -313,7 +312,7 @@ def large_type_enlarges_a_tree_that_fills_its_pane(page: Any) -> None:
     becomes(page, f"() => {viewport}.scrollTop + {viewport}.scrollLeft", 0)
 
 
-# Shows the longest words that the pane When can have: those for five SSMs in batched passes.
+# Shows long words in the pane When: WHEN_WORDS and WHEN_REMARKS, for five SSMs in batched passes.
 LONGEST = """([words, remarks]) => {
   document.querySelector("#live-timeline .ss-words").textContent = words;
   document.querySelector("#live-timeline .ss-lane-remarks").textContent = remarks;
@@ -351,8 +350,7 @@ def every_pane_answers_in_sight(page: Any) -> None:
 
 
 def tables_are_in_sight_and_move_nothing(page: Any) -> None:
-    """At 1280x800 the table of figures is drawn over the parts below it. The button that closes the
-    table stays in sight."""
+    """The window has 1280x800 pixels."""
     sites.dock(page, "when")
     high = page.locator("#live-figures").bounding_box()
     for name, least in (("timeline", 2), ("figures", 7)):
@@ -367,15 +365,15 @@ def tables_are_in_sight_and_move_nothing(page: Any) -> None:
     sites.dock(page, "why")
 
 
-# Gives each model six bars: its five most probable tokens, and below them the explained token.
+# Gives each model six bars. The last bar is marked as the explained token.
 SIX_BARS = """() => {
   for (const list of document.querySelectorAll("#live-inspector .ss-bars")) {
     while (list.children.length < 6) list.append(list.lastChild.cloneNode(true));
     [...list.children].forEach((bar, i) => bar.toggleAttribute("data-hit", i === 5));
   }
 }"""
-# Shows `words` in a part of the pane Why. The longest words are MEANT, about bars above temperature
-# 0, and DROPPED, about a round whose drafts were dropped.
+# Shows `words` in a part of the pane Why: MEANT, about bars above temperature 0, or DROPPED, about
+# a round whose drafts were dropped.
 WHY_WORDS = """([part, words]) => {
   document.querySelector(`#live-inspector ${part}`).textContent = words;
 }"""
@@ -392,7 +390,7 @@ DROPPED = (
 
 
 def the_longest_words_of_why_are_in_sight(page: Any) -> None:
-    """At 1280x800, with the dock on Why."""
+    """The window has 1280x800 pixels; the dock is on Why."""
     page.evaluate(SIX_BARS)
     page.evaluate(WHY_WORDS, [".ss-meant", MEANT])
     hit = "#live-inspector .ss-bar[data-hit]"
@@ -404,7 +402,7 @@ def the_longest_words_of_why_are_in_sight(page: Any) -> None:
 
 
 # Which of `parts` are missing, too small or not wholly in the window. The last entry tells whether
-# the page scrolls.
+# the page scrolls vertically.
 CUT = """(parts) => [...parts.filter((part) => {
   const box = document.querySelector(part)?.getBoundingClientRect();
   return !(box && box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
@@ -426,8 +424,8 @@ SCORES = """() => getComputedStyle(document.querySelector("#header .sp-score")).
 
 
 def scores_of(live: Stage, where: str) -> list[str]:
-    """For each SSM of the run on the board `where`, "accepted of proposed" from the run's events,
-    or a dash if the SSM proposed nothing."""
+    """For each drafter of the run on the board `where`: "accepted of proposed", or a dash if the
+    drafter proposed nothing."""
     view = sites.desk_of(live.context, where).frame().view
     counts = [view.scoreboard.get(name, (0, 0)) for name in view.slots]
     return [f"{got} of {of}" if of else "–" for got, of in counts]
@@ -444,7 +442,7 @@ def test_sessions_are_a_list_beside_the_opened_run_whatever_the_run(
 def the_list_is_beside_the_opened_run(page: Any, live: Stage) -> None:
     turn_to(page, "Sessions")
     page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
-    page.get_by_text("Runs open here").wait_for()  # also with an empty list
+    page.get_by_text("Runs open here").wait_for()
     turn_to(page, "Live")
     sites.ran(page)
     what_to_press_in_sessions_is_a_line_and_not_a_column(page)
@@ -474,7 +472,6 @@ def the_list_is_beside_the_opened_run(page: Any, live: Stage) -> None:
 
 
 def what_to_press_in_sessions_is_a_line_and_not_a_column(page: Any) -> None:
-    """While no run is opened, the hint takes a line and not a column."""
     turn_to(page, "Sessions")
     page.locator("#sessions-runs .sp-open").wait_for()
     for width, height in (*SIZES, (390, 844)):
@@ -494,8 +491,8 @@ KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
     (FIVE, Mechanisms(routing="cosine", draft="fused")),
     (FIVE, VOTE_AHEAD),
 )
-# True if the tree's window is at least 220 px high, else its height; how many lines about the run
-# are in sight; whether these lines contain a run's id.
+# True if the tree's window is at least 220 px high, else its height; the number of lines about the
+# run in sight; whether these lines contain a run's id.
 SEEN_RUN = """() => {
   const about = document.querySelector("#sessions-about .sp-shell").getBoundingClientRect();
   const lines = [...document.querySelectorAll("#sessions-about .sp-line")].filter((line) =>
@@ -506,8 +503,8 @@ SEEN_RUN = """() => {
 }"""
 
 
-# The drafters whose rows in Who are cut off below, and the chart of weights if it is too low to be
-# read. Empty for a routed run, whose pane scrolls.
+# The drafters whose rows in Who are cut off below, and the chart of weights if it is below 90 px
+# high. Empty for a routed run: its pane scrolls.
 WHO_BELOW = """(where) => {
   const pane = document.querySelector(`#${where}-dock .sp-pane-who`);
   if (pane.querySelector(".ss-routing[data-routed]")) return [];
@@ -523,7 +520,7 @@ WHO_BELOW = """(where) => {
   const high = chart.checkVisibility() ? chart.getBoundingClientRect().height : 0;
   return high && high < 90 ? [...cut, `chart of ${high}`] : cut;
 }"""
-# The texts of the pane Why that end below the pane's box.
+# Texts of the pane Why that end below the pane's box.
 WHY_BELOW = """() => {
   const body = document.querySelector("#sessions-inspector .ss-body").getBoundingClientRect();
   const parts = ":is(.ss-sentence, .ss-inspected-title, .ss-bar)";
@@ -542,7 +539,7 @@ def of_an_opened_run_the_tree_is_seen_whatever_the_run(
     for drafters, uses in KINDS:
         live.play(playback(synthetic_run(24, seed=5, drafters=drafters, mechanisms=uses)))
         run_id = record_run(live.context)
-        # The longest note that a baseline can have.
+        # A long note of a baseline.
         note = "plain decoding in the same study, same prompt and repeat"
         keep_baseline(live.context.store, run_id, Baseline(100.0, "", note))
     page.set_viewport_size({"width": 1280, "height": 800})
@@ -597,8 +594,8 @@ LATE = (
     "the heaviest. 6 of its 8 tokens were accepted (75 %), above the running mean of 41.5 %: its "
     "weight rises from 1.10 to 1.18, after all are rescaled to mean 1."
 )
-# The last depth that is wholly in sight in Who; whether the vote's sentence is wholly in sight;
-# that sentence.
+# `last`: the last depth that is wholly in sight in Who. `isWhole`: whether the vote's sentence is
+# wholly in sight. `said`: the vote's sentence.
 VOTE_SEEN = """() => {
   const pane = document.querySelector("#sessions-dock .sp-pane-who");
   const box = pane.querySelector(".ss-scroll").getBoundingClientRect();
@@ -618,7 +615,7 @@ VOTE_BOX = "document.querySelector('#sessions-proposals .ss-scroll')"
 
 
 def decided_late(frame: Frame) -> dict[str, Any]:
-    """The proposals of a frame, as if its drafters differed at depth SPLIT only."""
+    """The proposals of a frame, as if the drafters first differed at depth SPLIT."""
     value = proposals_value(frame)
     tokens = [token for row in value["rows"].values() for token in row.values()]
     if not tokens:
@@ -634,7 +631,7 @@ def decided_late(frame: Frame) -> dict[str, Any]:
 
 
 def a_vote_that_is_decided_late_is_seen_where_it_is_decided(page: Any) -> None:
-    """The window is 1280x800, and an opened run with votes is shown with the dock on Who."""
+    """The window has 1280x800 pixels, and the dock of a run with votes is on Who."""
     page.locator("#sessions-scrubber [data-r='3']").click()
     expected = {"last": SPLIT, "isWhole": True, "said": LATE}
     for large in (False, True):

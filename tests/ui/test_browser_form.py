@@ -1,4 +1,4 @@
-"""The settings form in a real Chromium: the page shows and runs what a visitor chooses."""
+"""The settings form in a real Chromium."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ TABS = ("live",)
 OPENED = "specinfer"  # the preset that the page of these tests opens with
 PRESET = "() => document.querySelector('#preset input').value.split(' (')[0]"
 CAN_RUN = "() => !document.querySelector('#live-run').disabled"
-# The reason why Run cannot be pressed. `innerText` leaves out the hidden seconds that Gradio counts
-# in the box during a call.
+# The reason why Run cannot be pressed, without the hidden seconds that Gradio counts in the box.
 REASON = "() => document.querySelector('#live-validity').innerText.trim()"
 
 
@@ -149,7 +148,7 @@ def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temper
         ("0", OPENED, ("minions", "specinfer-paper")),
         ("0.8", "specinfer-paper", ("best", "minions")),
     ):
-        # A preset's fields depend on the temperature, so the page asks the server twice.
+        # A preset's fields depend on the temperature.
         sites.number_box(page, "sampling-temperature").fill(temperature)
         becomes(sites.wait_form_settled(page), PRESET, opened)
         page.wait_for_function(CAN_RUN)
@@ -180,7 +179,7 @@ def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
     short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, context = short
-    # The page is left twice, perhaps before the opening run or the race has ended.
+    # The page may be left with open streams.
     page = sites.wait_ready(browser_page(url, forgiven=sites.LEAVING))
     open_fields(page)
     sites.text_box(page, "field-expansion").fill("2,2")
@@ -291,7 +290,7 @@ PREDICT = "**/run/predict**"
 
 
 def asks_about(route: Any, value: object) -> bool:
-    """Whether the request sends the server `value` as the value of a field."""
+    """Whether the request sends the server `value`."""
     return value in json.loads(route.request.post_data or "{}").get("data", ())
 
 

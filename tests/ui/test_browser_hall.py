@@ -1,4 +1,4 @@
-"""Every tab in a real Chromium: widths, both themes, large type, keys; a run in progress."""
+"""Every tab in a real Chromium: widths, both themes, large type and keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.browser
 OPENED = {
     "Live": "#live-scrubber .ss-column",
     "Compare": "#compare-studies .sp-shell > *",
-    # Without a study, one card tells what will appear, and no frame is empty.
+    # Without a study, a card tells what will appear.
     "Tune": "#tune-progress .sp-study-more:not(:empty)",
     "Prompts": "#prompts-progress .sp-study-more:not(:empty)",
     "Sessions": "#sessions-scrubber .ss-column",
@@ -44,7 +44,7 @@ OPENED = {
 
 @pytest.fixture
 def whole(stages: Any) -> Stage:
-    """The page with all tabs and an empty log; each run has eight rounds."""
+    """The page with all tabs, an empty log and short runs."""
     stage: Stage = stages(())
     stage.clear()
     stage.play(recorded(8))
@@ -61,8 +61,7 @@ def live(stages: Any) -> Stage:
 
 
 def each_tab(page: Any) -> Iterator[str]:
-    """Open the tabs one after the other; yield each tab's name once the tab is drawn. In Sessions,
-    a run is opened too."""
+    """Open each tab, and in Sessions a run; yield the tab's name once the tab is drawn."""
     names = looks.tabs(page)
     assert names == list(OPENED)
     for name in names:
@@ -104,9 +103,8 @@ OVERRULED = """() => {
   }
   return [count, [...found]];
 }"""
-# The looks are narrow and dark, wide and dark, usual and light. Only colours depend on the theme,
-# so the checks of contrast need one width per theme (CONTRAST). axe checks the last look, and the
-# first look with RULES_OF_WIDTH: only these rules depend on the width.
+# CONTRAST: one look for each theme, since colours depend on the theme. RULES_OF_WIDTH: rules of axe
+# whose results depend on the width.
 LOOKS = ((390, True), (1920, True), (1280, False))
 CONTRAST = ("1920-dark", "1280-light")
 LARGE = CONTRAST
@@ -117,8 +115,8 @@ ONLY_RULES = """(ids) => axe.configure({ rules: axe.getRules().map(({ ruleId }) 
 
 GRADIOS = """() => ["#tabs .overflow-menu", "footer"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height > 0)"""
-# BEGINS: for each tab with studies, the button that begins a study. IN_WINDOW: whether that button
-# is in the window, however long the tab's form is.
+# BEGINS: for each tab with studies, the button that begins a study. IN_WINDOW: whether this button
+# is above the window's lower edge.
 BEGINS = {"Compare": "#compare-begin", "Tune": "#tune-start", "Prompts": "#prompts-measure"}
 IN_WINDOW = """(css) => {
   scrollTo(0, 0);
@@ -127,11 +125,9 @@ IN_WINDOW = """(css) => {
 
 
 def check_fit(page: Any, name: str, look: str) -> None:
-    """Nothing sticks out, is covered or tiny; the button that begins a study is in the window."""
     assert looks.overflow(page) <= 1, (name, look)
     assert looks.covered(page) == [], (name, look)
-    # Gradio shows a menu of the tabs that do not fit, on narrow pages only. Gradio's footer is
-    # never shown.
+    # Gradio's menu of tabs that do not fit, and Gradio's footer.
     becomes(page, GRADIOS, [look.startswith("390"), False])
     if name in BEGINS:
         assert page.evaluate(IN_WINDOW, BEGINS[name]), (name, look)
@@ -141,8 +137,7 @@ def check_fit(page: Any, name: str, look: str) -> None:
 
 
 def check_large_type(page: Any, name: str) -> None:
-    """Large type enlarges every text, and no text is cut or overlaps another. At the end the type
-    is ordinary again, but not yet drawn."""
+    """Check all texts in large type. At the end the type is ordinary again, but not yet drawn."""
     assert looks.keep_sizes(page) > 20
     looks.large_type(page, True)
     shot(page, f"hall-{name}")
@@ -155,7 +150,7 @@ def check_large_type(page: Any, name: str) -> None:
 
 
 def what_large_type_sets_is_what_is_seen(page: Any) -> None:
-    """Check the elements of all tabs, while Models is open."""
+    """Check the elements of the page while Models is open."""
     page.locator("#models-need").wait_for()
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -165,8 +160,7 @@ def what_large_type_sets_is_what_is_seen(page: Any) -> None:
         assert [told for told in looks.cut_texts(page) if "models-" in told] == []
 
 
-# The ids of our own parts in sight, except for the pictures of a run: tests/ui/components checks
-# those pictures.
+# The ids of our own parts in sight. tests/ui/components checks the pictures that are left out.
 OWN = """() => [...new Set([...document.querySelectorAll(".ss-shell, .sp-shell")]
   .filter((node) => node.checkVisibility() && node.children.length)
   .map((node) => `#${node.closest("[id]:not([id^=html-])").id}`))]
@@ -174,8 +168,8 @@ OWN = """() => [...new Set([...document.querySelectorAll(".ss-shell, .sp-shell")
 LIVE = {"#header", "#live-notice", "#live-tree", "#live-docked"}
 
 
-# Elements that a mouse can press but keys cannot reach. A race's lane is left out: it leads to
-# rounds, and keys reach rounds through the scrubber.
+# Elements that a mouse can press but keys cannot reach. A race's lane is left out, since keys reach
+# its rounds through the scrubber.
 MOUSE_ONLY = """() => {
   const reached = "a[href], button, input, select, textarea, summary, label, [tabindex]";
   const hand = (node) => Boolean(node) && getComputedStyle(node).cursor === "pointer";
@@ -188,7 +182,7 @@ MOUSE_ONLY = """() => {
 
 
 def axe_for_width(page: Any, axe: Axe) -> list[str]:
-    """What axe finds with RULES_OF_WIDTH, after a check with all rules."""
+    """What axe finds with RULES_OF_WIDTH. Resets axe's rules."""
     page.evaluate(ONLY_RULES, RULES_OF_WIDTH)
     found = axe(page, "body")
     page.evaluate("() => axe.reset()")
@@ -196,7 +190,7 @@ def axe_for_width(page: Any, axe: Axe) -> list[str]:
 
 
 def check_live_without_drawer(page: Any, axe: Axe, look: str) -> None:
-    """Nothing is wrong in our own parts of Live, which the drawer of settings would cover."""
+    """Check our own parts of Live. The drawer of settings would cover them."""
     own = page.evaluate(OWN)
     assert {*own} >= LIVE
     if look == "1280-light":
@@ -208,13 +202,11 @@ def check_live_without_drawer(page: Any, axe: Axe, look: str) -> None:
 
 CONTRAST_JS = looks.SCRIPT.with_name("contrast.js")
 
-# Sets which of Run and Stop is in sight: Run becomes Stop while a run goes on.
+# Sets whether Run or Stop is in sight.
 STATE = "(state) => { document.documentElement.dataset.liveState = state; }"
 
 
 def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
-    """The labels of Run and Stop have enough contrast, in the page's present state and during a
-    run."""
     before = page.evaluate("() => document.documentElement.dataset.liveState")
     for state, button in ((before, "live-run"), ("running", "live-stop")):
         page.evaluate(STATE, state)
@@ -226,9 +218,8 @@ def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
 
 
 def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
-    """Drawn texts and checkboxes have enough contrast, and keys reach everything that a mouse can
-    press. In the dark theme, texts outside drawings are checked too; in the light theme, axe checks
-    them. Returns the numbers of texts (`drawn`, `texts`) and of checkboxes (`boxes`)."""
+    """Check what only a mouse can reach, and the contrast of drawn texts, of boxes and, in the dark
+    theme, of other texts. Returns the number of checked elements by kind."""
     assert page.evaluate(MOUSE_ONLY) == [], (name, look)
     if name == "Live":
         check_run_and_stop(page, axe, look)
@@ -249,8 +240,8 @@ def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
 def test_every_tab_fits_and_is_accessible_at_every_width_theme_and_type_size(
     whole: Stage, browser_page: OpenPage, axe: Axe
 ) -> None:
-    """One visit serves all checks. axe checks our parts of Live before the drawer of settings
-    covers them; all other checks run with every setting in sight."""
+    """One visit serves all checks, since a visit is slow. Our parts of Live are checked before the
+    drawer of settings covers them."""
     page = ran(wait_ready(browser_page(whole.url)))
     (run,) = whole.context.store.runs(whole.context.query()).rows
     whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
@@ -286,7 +277,7 @@ def is_large(page: Any, large: bool) -> None:
 
 
 def size_in_menu(page: Any) -> float:
-    """The font size of the presets in the open menu, in pixels."""
+    """The font size of the menu of presets, in pixels."""
     page.locator("#preset input").click()
     option = page.get_by_role("option").first
     size = option.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)")
@@ -342,7 +333,7 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     page.evaluate("() => specscopeLargeType(false, { keep: false })")
     is_large(page, False)
     page.goto(live.url)
-    is_large(wait_ready(page), True)  # small type was only for the visit before
+    is_large(wait_ready(page), True)  # the small type was not kept
     page.evaluate(BAD_TEXTS)
     told = [line.rpartition(": ")[2] for line in looks.cut_texts(page)]
     assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"
@@ -424,12 +415,11 @@ def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
     page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")
-    # Larger type moves the lines; the page still follows the newest text.
+    # Another type size moves the lines; the page still follows the newest text.
     for large in (True, False):
         page.evaluate(f"(on) => {{ specscopeLargeType(on); window.newest = {NEWEST}; }}", large)
         page.wait_for_function(f"() => {NEWEST} > newest + 12 && ({IS_AT_END})()")
-    # AT_TOP scrolls the text to its top in each frame. Once a frame finds the text there, the
-    # scroll event of the frame before has been dispatched.
+    # Scrolls the text to its top, and waits until the scroll event has been dispatched.
     page.wait_for_function(AT_TOP)
     page.evaluate(f"() => {{ window.newest = {NEWEST}; }}")
     page.wait_for_function(f"() => {NEWEST} > newest + 24")
@@ -442,14 +432,13 @@ def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
 
 
 def largest_move(before: list[list[int]], after: list[list[int]]) -> int:
-    """The largest difference between two results of PLACES, in pixels. PLACES rounds to whole
-    pixels."""
+    """The largest difference between two results of PLACES, in whole pixels."""
     pairs = zip(before, after, strict=True)
     return max(abs(a - b) for one, other in pairs for a, b in zip(one, other, strict=True))
 
 
 def chips_stay(page: Any) -> None:
-    """Chips stay on one line, whole, and in place while a run begins and is stopped."""
+    """The chips stay on one line and in place while a run begins and is stopped."""
     before = steady(page, PLACES)
     middles = {round(top + height / 2) for _, top, _, height in before}
     assert max(middles) - min(middles) <= 2, "one line"

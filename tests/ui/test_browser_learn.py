@@ -1,4 +1,4 @@
-"""Learn and links in a real Chromium: from a lesson to Live; keys; layout; other models."""
+"""Learn in a real Chromium: lessons, layout, keys, links and other models."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ ALL_PICTURES = ["figures", "strip", "tree", "proposals", "inspector"]
 ALL_PICTURES += ["lengths", "timeline", "routing"]
 THEME = {"__theme": "light"}
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
-# The open lesson: its title, and the names of all runs in its table, including runs that have not
-# been made yet.
+# The open lesson's title, and the names of the runs in its table, made or not.
 LESSON = """() => ({
   title: document.querySelector(".sp-lesson-title")?.innerText,
   runs: [...document.querySelectorAll(".sp-measured :is(tbody, tfoot) th")]
@@ -45,7 +44,7 @@ ROWS = """(count) => {
   const cells = rows.map((row) => [...row.cells].map((cell) => cell.innerText));
   return rows.length === count && !cells.flat().some((text) => text.includes("…")) && cells;
 }"""
-# Which of the board's pictures are visible.
+# Which of these pictures are visible.
 PICTURES = """(names) => names.filter((name) => {
   const one = document.querySelector(`#learn-${name}`);
   return one.querySelector(".ss-shell") && one.offsetParent;
@@ -60,7 +59,7 @@ STICKS_OUT = """() => {
 }"""
 TOO_WIDE = """() => [...document.querySelectorAll("#learn-scrubber button")]
   .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"""
-# Tops relative to the lesson: scrolling does not change them.
+# Tops relative to the lesson, so that scrolling does not change them.
 TOPS = """() => ["#learn-try", "#learn-moves"].map((one) => Math.round(
   document.querySelector(one).getBoundingClientRect().top
   - document.querySelector("#learn-lesson").getBoundingClientRect().top))"""
@@ -113,7 +112,7 @@ def on_lesson(page: Any, number: int) -> Any:
 
 
 def rows(page: Any, count: int) -> list[list[str]]:
-    """The cells of each run's row, once the table has `count` runs and all times are measured."""
+    """The table's cells, once the table has `count` runs and all times are measured."""
     return list(read(page, ROWS, count))
 
 
@@ -127,7 +126,7 @@ def answer(page: Any, number: object) -> None:
 
 
 def only_tick(page: Any) -> None:
-    """Wait until the open lesson has a tick, and no other lesson has one."""
+    """Wait until the open lesson has the only tick."""
     page.locator(".sp-step[aria-current] .sp-tick").wait_for()
     becomes(page, "() => document.querySelectorAll('.sp-tick').length", 1)
 
@@ -197,7 +196,7 @@ def every_lesson_is_one_screen_with_its_picture_and_its_question(page: Any) -> N
         becomes(page, CUT, [], list(WHOLE))
         assert page.evaluate(STILL), number
         assert not sites.overflows(page), number
-    # Lesson 8 has the longest words about a run and an answer.
+    # Lesson 8 has long words about a run and an answer.
     step_to(page, 8)
     page.click("#learn-run")
     sites.wait_notice(page, "Finished: ", "learn")
@@ -208,7 +207,7 @@ def every_lesson_is_one_screen_with_its_picture_and_its_question(page: Any) -> N
     read(page, TWO_LINES)
 
 
-# The tree's height, and which of these are cut: buttons, inputs, counts of hidden levels.
+# The tree's height, and the buttons, inputs and counts of hidden levels that are cut.
 TREE = """() => {
   const box = (node) => node.getBoundingClientRect();
   const height = box(document.querySelector("#learn-tree .ss-viewport")).height;
@@ -246,14 +245,14 @@ def the_tree_keeps_its_height_after_a_run_and_a_wrong_answer(page: Any, number: 
 
 
 def tree_has_room(page: Any, least: int = 120) -> None:
-    """At the sizes of laptops the tree is at least `least` pixels high, and no button is cut."""
+    """On laptops the tree is at least `least` pixels high, and no button is cut."""
     for width, height in ((1280, 800), (1366, 768)):
         page.set_viewport_size({"width": width, "height": height})
         found = steady(page, TREE)
         assert found["height"] >= least and not found["cut"], (width, height, found)
 
 
-# The parts of the vote that are not wholly in their pane.
+# Parts of the vote that are not wholly in their pane.
 VOTE_CUT = """() => {
   const pane = document.querySelector("#learn-dock .sp-pane-who").getBoundingClientRect();
   const rows = document.querySelector("#learn-proposals .ss-scroll").getBoundingClientRect();
@@ -304,7 +303,7 @@ def nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(page: An
 
 
 def watch_pointed(page: Any, where: str) -> None:
-    """Let `window.pointed` become true once the element `where` is outlined, however briefly."""
+    """Set `window.pointed` once the element `where` is outlined, however briefly."""
     page.evaluate(
         """(where) => {
           window.pointed = false;
@@ -317,8 +316,7 @@ def watch_pointed(page: Any, where: str) -> None:
 
 
 def turns_by_keys(page: Any) -> None:
-    """Starting from lesson 1, keys change lessons and run an example. A click at the end leads back
-    to lesson 2."""
+    """Starting from lesson 1, keys change lessons and run an example. Ends at lesson 2."""
     page.locator("#learn-strip .ss-panel").wait_for()
     becomes(page, PICTURES, [*LESSONS[0].pictures], ALL_PICTURES)
     body = page.locator("body")
@@ -344,8 +342,7 @@ def turns_by_keys(page: Any) -> None:
 
 
 def finishes_by_its_table(page: Any, context: Context) -> None:
-    """Lesson 6: an earlier run in the table is put back on the board, whose figures answer the
-    question."""
+    """Lesson 6: an earlier run in the table is put back on the board and answers the question."""
     page.click("#learn-run")
     rows(page, 1)
     sites.wait_drawn(page, "learn")
@@ -361,7 +358,7 @@ def finishes_by_its_table(page: Any, context: Context) -> None:
     panel.locator(".ss-tools").hover()
     panel.get_by_role("button", name="as a table").click()
     panel.locator("caption").get_by_text("Rate by position", exact=True).wait_for()
-    # The pictures follow the chosen row a moment later: until then they show the run played last.
+    # The pictures follow the chosen row a moment later.
     rates = context.store.runs(RunQuery()).rows[1].stats.acceptance_rate_per_position
     becomes(page, RATES, [f"{100 * rate:.1f} %" for rate in rates])
     answer(page, f"{100 * rates[2]:.1f}")

@@ -1,5 +1,4 @@
-"""Links in a real Chromium: the address and the copied link name what the page shows, and opening
-the address or the link shows the same again."""
+"""The page's address and copied links, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ SHOWN = """(where) => {
 
 @pytest.fixture
 def whole(stages: Any) -> Stage:
-    """The whole page, with an empty log and a run of ROUNDS rounds to play."""
+    """The whole page, with an empty log and a script of ROUNDS rounds."""
     stage: Stage = stages(())
     stage.clear()
     stage.play(recorded(ROUNDS))
@@ -80,8 +79,7 @@ def test_a_page_loaded_anew_says_what_became_of_its_run_and_opens_a_link_to_the_
 
 
 def a_page_loaded_anew_says_what_became_of_its_run(page: Any, whole: Stage) -> None:
-    """First a run in the queue, then one that is being decoded. Rounds end faster than the page
-    updates its address."""
+    """The first run is in the queue; the second run is being decoded."""
     whole.play(endless, max_live=1, slowdown=10.0)
     another = whole.context.hub.start(request(), "another")
     page.click("#live-run")
@@ -194,7 +192,7 @@ LESSON_OF = "() => new URLSearchParams(location.search).get('lesson')"
 def a_link_opens_a_lesson_with_its_run_and_back_goes_through_lessons(
     page: Any, whole: Stage
 ) -> None:
-    """The link's stage is wrong, so the usual one is shown."""
+    """The link's stage is wrong, so the usual stage is shown."""
     turn_to(page, "Learn")
     step_to(page, 3)
     page.click("#learn-run")

@@ -1,4 +1,4 @@
-"""The Models tab in a real Chromium: real models are swapped or refused, and all pages follow."""
+"""The Models tab in a real Chromium, with real models."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
-    """The page with a model host that loads real models, first the bundled ones. For an LLM with a
-    hostile name, the host returns a fake worker instead."""
+    """The page with a model host that loads real models, or a fake worker for an LLM with a hostile
+    name. The bundled models are loaded first."""
     from core import Engine, load_models
     from core.engine.worker import Worker
 
@@ -68,7 +68,6 @@ def bundled_site(site: Served) -> Served:
 
 
 def swap_models(context: Context, pair: ModelPair) -> None:
-    """Load other models on the server, not by the page."""
     context.model_host.begin(pair)
     while context.model_host.swap.is_loading:
         context.model_host.wait(context.model_host.swap, 1.0)
@@ -111,7 +110,7 @@ def load(page: Any, *names: str) -> None:
 
 
 def offers(page: Any, *drafters: str) -> None:
-    """Wait until Live offers these drafters, all chosen, and the model-free drafters, none
+    """Wait until Live offers these drafters as chosen, and the model-free drafters as not
     chosen."""
     open_drawer(page)
     if not page.locator("#field-drafters").is_visible():
@@ -157,8 +156,7 @@ def a_check_while_the_table_is_still_made_stays_reported(
     turn_to(page, "Models")
     page.click("#models-need")
     wait_notice(page, "It fits: ", CHECK)
-    # The page asked for the tab's state once, when the tab was opened. So no later answer replaces
-    # the answer to the check.
+    # The page asked for the tab's state when the tab was opened, not after the check.
     assert calls == ["state", "check"]
     answered.set()
     page.locator("table.sp-offers").wait_for()
@@ -224,7 +222,6 @@ LINES = """(buttons) => buttons.map((button) => { const range = document.createR
 
 
 def the_table_is_whole_on_a_phone_and_a_notebook(page: Any) -> None:
-    """The table has all bundled models, and no button's label wraps."""
     for look in in_looks(page, (390, False), (1280, False)):
         shot(page, f"models-{look}")
         count, cut = page.evaluate(CUT)

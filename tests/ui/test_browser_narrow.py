@@ -1,4 +1,4 @@
-"""With many models, or in large type at 1280x800, nothing is cut and nothing is lost."""
+"""The page with many models, and in large type at 1280x800, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG = "some-owner/" + "a-very-long-name-" * 4
 
 
 def models(count: int, llm: str = "llm") -> list[ModelInfo]:
-    """An LLM and `count` SSMs. If there are five SSMs, they have the names of the bundled SSMs."""
+    """An LLM and `count` SSMs. Five SSMs have the names in FIVE."""
     names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
     names = list(FIVE) if count == len(FIVE) else names
     infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
@@ -37,10 +37,9 @@ def models(count: int, llm: str = "llm") -> list[ModelInfo]:
 
 @contextmanager
 def header_alone() -> Iterator[str]:
-    """Serve a page with the header alone; yield its address. Boxes of the page set what the header
-    shows. `count`: the number of SSMs. `llm`: the LLM's name. `proposed`: the tokens that each
-    drafter proposed (0: no scores). `idle`: the number of SSMs that draft nothing while `ngram`
-    drafts (negative: no `ngram`)."""
+    """Serve a page with the header and four boxes; yield the page's address. `count`: the number of
+    SSMs. `llm`: the LLM's name. `proposed`: the tokens that each drafter proposed (0: no scores).
+    `idle`: the number of SSMs that draft nothing while `ngram` drafts (negative: no `ngram`)."""
     with gr.Blocks() as page:
         chips = header(header_value(models(0)))
         count, llm = gr.Number(0, elem_id="count"), gr.Textbox("llm", elem_id="llm")
@@ -62,8 +61,7 @@ def header_alone() -> Iterator[str]:
         yield url
 
 
-# For each chip in sight: its words, the vertical position of its middle, whether the chip or its
-# name is cut.
+# For each visible chip: its words, the height of its middle in pixels, and whether it is cut.
 CHIPS = """() => [...document.querySelectorAll(".sp-chip")].filter((chip) => chip.offsetParent)
   .map((chip) => { const name = chip.querySelector(".sp-name");
     const box = chip.getBoundingClientRect(), line = chip.parentElement.getBoundingClientRect();
@@ -76,7 +74,7 @@ DRAWN = (
 
 def chips_fit(page: Any, count: int, width: int) -> list[str]:
     """Check that no chip is cut, and that the chips take one line (on a phone at most two). Returns
-    the chips' words: first the LLM, then the SSMs, then the number of further SSMs."""
+    the chips' words."""
     chips = page.evaluate(CHIPS)
     words = [chip["words"] for chip in chips]
     assert not any(chip["cut"] for chip in chips), words
@@ -142,8 +140,8 @@ TAB = "() => document.documentElement.dataset.tab"
 
 
 def a_tab_of_the_menu(page: Any) -> None:
-    """The chips' counts are Live's, so another tab hides them. This holds for a tab opened from the
-    menu too, although that tab's button appears in the line of tabs only later."""
+    """The chips' counts are Live's, so another tab hides them. The button of a tab from the menu
+    appears in the line of tabs later."""
     page.evaluate(TAB_IN_MENU)
     page.evaluate("leave()")
     becomes(page, TAB, "live")
@@ -152,7 +150,7 @@ def a_tab_of_the_menu(page: Any) -> None:
     page.locator(".sp-score").first.wait_for(state="hidden")
 
 
-# Left and right end of a chip's tooltip, which is positioned in the chip or in the line of chips.
+# Left and right end of a chip's tooltip, in pixels.
 TOLD = """(chip) => { const style = getComputedStyle(chip, "::after");
   const inLine = getComputedStyle(chip).position === "static";
   const { left } = (inLine ? chip.parentElement : chip).getBoundingClientRect();
@@ -187,8 +185,7 @@ def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
 
 
 def six_drafters_say_accepted_of_proposed(page: Any) -> None:
-    """At 1280 pixels too, the chips have the drafters' names and counts. A drafter that drafted
-    nothing has only its letter and a dash."""
+    """A drafter that drafted nothing has its letter and a dash."""
     page.set_viewport_size({"width": 1280, "height": 900})
     page.locator("#proposed input").fill("81")
     names = [*(name.removeprefix("ssm-") for name in FIVE), "ngram"]
@@ -204,7 +201,7 @@ def six_drafters_say_accepted_of_proposed(page: Any) -> None:
 
 
 def names_of_the_others(page: Any) -> None:
-    """On keyboard focus, the left-out chips are listed below the line of chips."""
+    """On keyboard focus, the left-out chips are listed."""
     rest = page.locator(".sp-rest")
     page.locator(
         ".sp-rest", has_text=re.compile(r"\+(9|1\d)")
@@ -220,21 +217,21 @@ def names_of_the_others(page: Any) -> None:
     assert overflow(page) <= 0
 
 
-# Whether a study's progress is in sight; a narrow page scrolls to it.
+# Whether a study's progress is wholly in the window.
 IN_SIGHT = """() => { const line = document.querySelector("#compare-progress .sp-study-line");
   const { top, bottom } = line.getBoundingClientRect();
   return top >= 0 && bottom > top && bottom <= innerHeight; }"""
 WIDE = "(box) => box.scrollWidth - box.clientWidth"
 
 
-# Ranges such as "0.80 to 2.67" that take more than one line.
+# Notes with a range that take more than one line.
 RANGES_BROKEN = """(table) => [...table.querySelectorAll("tbody .ss-compared-note")]
   .filter((one) => / to /.test(one.textContent)
     && one.getBoundingClientRect().height > 1.9 * parseFloat(getComputedStyle(one).fontSize))
   .map((one) => one.textContent)"""
 
 
-# Scrolls a table to its right end. Returns whether the table scrolled and whether its first column
+# Scrolls a table to its right end. Returns whether the table scrolled, and whether the first column
 # stayed in sight.
 SCROLLED = """(box) => {
   box.scrollLeft = box.scrollWidth;

@@ -1,5 +1,4 @@
-"""A node that disconnects during a run, in Chromium: the page says so, and the text stays the
-same."""
+"""A node that disconnects during a run, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ ALL_IN_SIGHT = """(row) => {
   const boxes = [...row.querySelectorAll("dd")].map((one) => one.getBoundingClientRect());
   return boxes.every((box) => box.width > 0 && box.left >= left && box.right <= right);
 }"""
-# Long enough that only the disconnected node counts as missing, even on a busy machine.
+# Long enough that a busy machine does not make the other node late.
 LEAST_DEADLINE_S = 1.0
 
 
@@ -86,8 +85,7 @@ def test_a_node_that_disconnects_is_seen_to_be_missing(
         for address in (far, other):
             row(page, address).get_by_text("drafts in time").wait_for(timeout=LONG_MS)
         lost.close()
-        # The engine notices the disconnection within the next rounds; the node's last state stays
-        # on the page.
+        # The engine notices the disconnection within the next rounds.
         disconnected.set()
         row(page, far).get_by_text("not there").wait_for(timeout=LONG_MS)
         page.locator("#live-timeline .ss-nodes-said").get_by_text(
@@ -105,13 +103,12 @@ def test_a_node_that_disconnects_is_seen_to_be_missing(
 
 
 def node_of(models: LoadedModels, name: str) -> NodeServer:
-    """A node with one SSM."""
     vocabulary = vocabulary_hash(models.tokenizer)
     return NodeServer({name: models.ssms[name]}, models.tokenizer, vocabulary)
 
 
 def last_run(context: Context) -> decoded.Recorded:
-    """The run that has just ended."""
+    """The events of the run on Live. The run must have ended."""
     context.store.flush()
     player = sites.desk_of(context).player
     assert player is not None
@@ -130,7 +127,6 @@ def alone(engine: Engine, run: decoded.Recorded) -> list[int]:
 
 
 def check_rows(page: Any, run: decoded.Recorded) -> None:
-    """The counts in the nodes' rows agree with the recorded events."""
     for address in {trip.node for one in run.completed for trip in one.nodes}:
         trips = [t for one in run.completed for t in one.nodes if t.node == address]
         cells = row(page, address).locator("dd").all_inner_texts()
@@ -140,5 +136,4 @@ def check_rows(page: Any, run: decoded.Recorded) -> None:
         ]
         assert cells[5:9] == counts, (cells, counts)
         assert re.search(r"predicted", cells[10]), cells
-        # No cell is outside the panel, which may be narrow.
         assert row(page, address).evaluate(ALL_IN_SIGHT)

@@ -1,5 +1,4 @@
-"""Prompts in a real Chromium: typed prompts and prompts of a file are measured, saved and opened as
-runs; past runs are listed."""
+"""The Prompts tab in a real Chromium."""
 
 from __future__ import annotations
 
@@ -20,12 +19,10 @@ from ui.form.form import EXAMPLES
 pytestmark = pytest.mark.browser
 TABS = ("live", "prompts")
 PARTS = ("#prompts-progress", "#prompts-table", "#prompts-studies")
-# The cells of each row, for each part of the table. A row that names a group is the first row of
-# its part.
+# The cells of each row, for each part of the table.
 TABLE = """() => [...document.querySelectorAll("#prompts-table tbody")].map((part) =>
   [...part.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())))"""
-# The rows, once they are the rows of `prompts`, in this order, and `known` rows have a speed-up.
-# `prompts` may hold only the prompts' beginnings.
+# The rows, once they begin with `prompts`, in this order, and `known` rows have a speed-up.
 MEASURED = """([prompts, known]) => {
   const rows = [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]
     .map((row) => [...row.cells].map((cell) => cell.innerText.trim()));
@@ -51,14 +48,14 @@ GROUPS = """() => [...document.querySelectorAll("#prompts-table .ss-group th")]
 
 @pytest.fixture
 def lab(stage: Stage) -> Stage:
-    """The page with an empty log and runs that take no time."""
+    """The page with an empty log and runs without delays."""
     stage.clear()
     stage.play(script_of(6), slowdown=0.0)
     return stage
 
 
 def prompts_tab(page: Any) -> Any:
-    """Open the tab Prompts and let it measure each prompt once; return the page."""
+    """Open the tab Prompts and set its repeats to 1; return the page."""
     turn_to(page, "Prompts")
     wait_usable(page, page.locator("#prompts-repeats input")).fill("1")
     return page
@@ -78,7 +75,7 @@ SPEEDS_CUT = """() => [...document.querySelectorAll("#sessions-runs .sp-run-fact
 
 
 def measure_typed(page: Any, text: str) -> list[list[str]]:
-    """Measure typed prompts, one a line, to the end; return their rows."""
+    """Measure typed prompts, one on each line; return the table's rows."""
     page.locator("#prompts-source").get_by_text("typed").click()
     wait_usable(page, text_box(page, "prompts-typed")).fill(text)
     page.click("#prompts-measure")
@@ -89,7 +86,6 @@ def measure_typed(page: Any, text: str) -> list[list[str]]:
 
 
 def measure_file(page: Any, lines: list[dict[str, str]]) -> None:
-    """Measure the prompts of a file to the end."""
     page.locator("#prompts-source").get_by_text("a file").click()
     content = "\n".join(json.dumps(line) for line in lines).encode()
     file: Any = {"name": "some.jsonl", "mimeType": "application/json", "buffer": content}
@@ -100,7 +96,7 @@ def measure_file(page: Any, lines: list[dict[str, str]]) -> None:
 
 
 def look(page: Any, words: str) -> None:
-    """Show past runs instead of a study; wait until the page says `words` about them."""
+    """Show past runs instead of a study; wait until the page says `words`."""
     button = page.locator("#prompts-look")
     if not button.is_visible():
         page.get_by_text("Or of past runs").click()
@@ -109,7 +105,6 @@ def look(page: Any, words: str) -> None:
 
 
 def record(lab: Stage, prompt: str, speculation: SpeculationConfig, **sampling: Any) -> None:
-    """Record a run in the log."""
     request = Request(prompt, SamplingParams(**sampling), speculation)
     lab.context.hub.start(request).wait_done(10)
     lab.context.store.flush()

@@ -1,5 +1,4 @@
-"""A report opened from disk in a real Chromium: it has the page's pictures, follows a reader's
-actions, and looks right."""
+"""A report opened from disk in a real Chromium."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
 
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
-# Gives these pictures the same sizes in Sessions and in a report, since their form depends on their
+# Gives pictures the same sizes in Sessions and in a report: the form of a picture depends on its
 # size.
 AS_LARGE = """
 :is(#sessions-lengths, #sessions-timeline, #report-lengths, #report-timeline) .ss-plot {
@@ -53,10 +52,10 @@ AS_LARGE = """
 #sessions-tree#sessions-tree .ss-viewport, #report-tree .ss-viewport {
   width: 600px !important; height: 380px !important; flex: none !important; }"""
 TALL = {"width": 1280, "height": 5000}
-"""A window in which every picture is in sight, and so drawn at once."""
+"""A window in which every picture is in sight."""
 
-# For each picture, in order: its elements with their classes, states and labels, and its texts. For
-# a chart drawn by Plotly: only its label and its texts.
+# For each picture: its elements with their classes, states and labels, and its texts. For a chart
+# drawn by Plotly: its label and its texts.
 SAID = """([where, names]) => {
   const OURS = "aria-(?!labelledby|describedby).*|data-(?!seen).*";
   const KEPT = new RegExp(`^(class|role|hidden|tabindex|title|${OURS})$`);
@@ -90,8 +89,8 @@ LOOKS = ((1920, True), (390, True), (1280, False))
 
 @pytest.fixture
 def open_report(tmp_path: Path, browser_page: OpenPage) -> OpenReport:
-    """`open_report(events, width=..., dark=...)`: opens the report of a run from disk; returns the
-    browser page. With `page=`, the report opens in that browser page."""
+    """`open_report(events, page=None, **options)` opens a run's report from disk, in `page` or in a
+    new browser page with `options` for `browser_page`. Returns the page."""
 
     def open_file(events: Sequence[Event], page: Any = None, **options: Any) -> Any:
         path = tmp_path / f"{events[0].run_id}-{len(events)}.html"
@@ -159,7 +158,7 @@ def hostile_text_stays_text(report: Any) -> None:
 
 
 def alike(board: Any, report: Any) -> list[list[str]]:
-    """Wait until every picture says the same in `board` as in `report`; return what the pictures
+    """Wait until the pictures of `board` say the same as the pictures of `report`; return what they
     say."""
     for chart in ("lengths", "timeline"):
         report.locator(f"#report-{chart} .js-plotly-plot").wait_for()
@@ -332,7 +331,7 @@ def test_its_address_names_round_stage_and_node_and_leads_back_to_them(
 
     def opens(fields: dict[str, str], *at: str) -> Any:
         """Open a link with the parameters `fields`; wait until the report shows the place `at`.
-        Returns the line that says what is wrong with the link, if there is such a line."""
+        Returns the locator of the line about a wrong link."""
         page.goto(f"{file.as_uri()}?{urlencode(fields)}")
         page.locator("body[data-ready]").wait_for()
         becomes(page, PLACE, [f"Round {at[0]} of 8", *at[1:]])

@@ -1,5 +1,4 @@
-"""The panel "All requests now" in Chromium: six requests fit, and a lesson shows the pool.
-test_browser_cosine.py compares the panel with the recorded events."""
+"""The panel "All requests now" in a real Chromium."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ PROMPTS = (
     "class Stack:\n    def __init__(self):\n        self.items = []\n",
     "User: I want to book a table for two at an Italian restaurant.\nAssistant:",
 )
-# Sets `window.seenInPass` once a request is shown to be in the LLM's pass.
+# Sets `window.seenInPass` once a row of the lesson says "in the pass".
 WATCH_PASS = """() => { new MutationObserver(() => {
   const cells = [...document.querySelectorAll("#learn-requests td")];
   if (cells.some((cell) => cell.innerText === "in the pass")) window.seenInPass = true;
@@ -32,7 +31,7 @@ WATCH_PASS = """() => { new MutationObserver(() => {
   subtree: true, childList: true, attributes: true, characterData: true
 });
 }"""
-# How many of the lesson's requests have their row wholly in the pane.
+# The number of the lesson's rows that end inside the pane.
 ROWS_IN_SIGHT = """() => {
   const pane = document.querySelector("#learn-dock .sp-pane-requests").getBoundingClientRect();
   return [...document.querySelectorAll("#learn-requests tbody tr")]
@@ -44,7 +43,7 @@ ROWS_IN_SIGHT = """() => {
 def gated_site(
     tmp_path_factory: pytest.TempPathFactory, chromium: Any, bundled: Engine
 ) -> Iterator[tuple[Served, PassGate]]:
-    """The page with the bundled models, and a gate that holds the LLM's passes."""
+    """The page with the bundled models, and a gate before the LLM's passes."""
     with gated_passes(bundled.models.llm) as gate:
         worker = Worker(Engine(bundled.models))
         with sites.serve_page(tmp_path_factory.mktemp("requests"), worker) as site:
@@ -71,7 +70,7 @@ def scheduled_site(gated_site: tuple[Served, PassGate], gate: PassGate) -> Serve
 
 
 def open_panel(page: Any) -> Any:
-    """Open the panel; return the page."""
+    """Open the panel, without requests; return the page."""
     sites.wait_ready(page)
     sites.dock(page, "requests")
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()

@@ -1,5 +1,4 @@
-"""Routed and fused drafts of the bundled models in a real Chromium. The page and the events agree
-on the SSMs that draft in each round and on the SSM of each node. The page also shows the regret."""
+"""Routed and fused drafts of the bundled models, and the regret, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -58,8 +57,6 @@ def the_inspector_says_whose(page: Any, run: decoded.Recorded, number: int) -> N
 
 
 def regret_is_counted(page: Any, context: Context, run: decoded.Recorded) -> None:
-    """The picture's button adds a sentence and rows: one each for the routed run, the best group,
-    every SSM alone, and the oracle."""
     # Press the button by a key, since the dock shows only a part of this pane.
     page.locator("#live-routing").get_by_role("button", name="Count afterwards").press("Enter")
     page.locator("#live-routing .ss-regret-said").wait_for()
@@ -89,7 +86,6 @@ def the_lesson_shows_who_drafts(page: Any, context: Context) -> None:
     run = decoded.latest_run(context)
     routed.check_strip(page, run, "learn")
     for look in in_looks(page, (1280, False), (1920, False)):
-        # The chart that the lesson speaks of is in sight.
         becomes(page, CHART_SEEN, True)
         sites.shot(page, f"lesson-routing-{look}")
     at_rest(page)

@@ -1,4 +1,4 @@
-"""Live in a real Chromium: the race, the place in the run that all pictures share, links."""
+"""Live in a real Chromium: the race, the place in the run, and links."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ CLOCK = """() => [...document.querySelectorAll("#live-figures .ss-clock input")]
 WHOSE = """() => [...document.querySelectorAll("#live-figures .ss-lane-whose"),
   ...document.querySelectorAll("#live-figures [data-key=tokens_per_second]")]
   .map((one) => one.innerText.replace(/^[\\d.]+ /, ""))"""
-# Whether each lane shows its entry of `wanted`: the lane's clock in milliseconds, its tokens by
-# then, and when it wrote its last token (null if it has written this token by then).
+# Whether each lane shows its entry of `wanted`: the lane's clock in milliseconds, the number of its
+# tokens by then, and the time of its last token (null if written by then).
 TIMES = """(wanted) => wanted.every(([ms, count, last], i) => {
   const [now, end] = document.querySelectorAll("#live-figures .ss-lane-count")[i].children;
   const [, seconds, tokens] = /^([\\d.]+) s → (\\d+) tokens?$/.exec(now.textContent) ?? [];
@@ -83,7 +83,7 @@ TIMED = [["time", True, False], ["passes", False, False]]
 
 
 def a_double_click_is_one_run(page: Any, live: Stage) -> None:
-    """The run's race goes by passes, since plain decoding has not been timed."""
+    """The race goes by passes, since plain decoding has not been timed."""
     before = len(live.worker.runs)
     page.locator("#live-run").dblclick()
     sites.wait_run(page)
@@ -130,10 +130,9 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     assert verdict.inner_text() == (
         f"The same {sum(tokens)} tokens in {len(tokens)} LLM passes instead of {sum(tokens)}."
     )
-    # Now that there are measured times, the clock `time` is on. On that clock, a lane stops with
-    # its last pass.
+    # With measured times, the clock `time` is on.
     becomes(page, CLOCK, TIMED)
-    # The times come from the block with the median speed-up; the sentence gives that speed-up.
+    # The times come from the block with the median speed-up. A lane stops with its last pass.
     plain, ours = desk.baseline.ends[desk.baseline.median_block]
     end = ours[-1]
     assert len(ours) == len(tokens)
@@ -142,7 +141,6 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     last = plain[-1] if done < len(plain) else None
     times = [[spent, done, last], [end, sum(tokens), None]]
     page.wait_for_function(TIMES, arg=times)
-    # The page says which runs the lanes' times and the speed come from.
     becomes(page, WHOSE, ["median of 3", "median of 3", "tokens / s, this run"])
     clock = page.get_by_role("radiogroup", name="Clock of the race")
     clock.get_by_role("radio", name="time").press("ArrowRight")
@@ -193,7 +191,7 @@ PLACE = """() => {
 
 
 def at(page: Any, round_number: int, stage: str) -> None:
-    """Wait until every picture shows this place."""
+    """Wait until the pictures show this place. `round_number` is counted from 1."""
     message = f"Round {round_number} of {ROUNDS}"
     becomes(page, PLACE, [round_number, stage, round_number, round_number, message])
 
@@ -209,7 +207,7 @@ def one_place_for_tokens_stages_keys_columns_and_the_link(page: Any) -> None:
     at(page, 5, "verify")
     page.locator("body").press("ArrowLeft")
     at(page, 4, "commit")
-    # A column can be clicked at any height, however many tokens were accepted.
+    # A column can be clicked at any height.
     column = page.locator("#live-scrubber [data-r='7']")
     column.click(position={"x": 3, "y": 2})
     at(page, 8, "commit")
@@ -230,7 +228,7 @@ SELECTED = """() => {
     document.querySelector("#live-inspector .ss-inspected-title").textContent,
   ];
 }"""
-# For each model in the inspector: its name, and the probability that it gives the explained token.
+# For each model in the inspector: its name, and its probability of the explained token.
 EXPLAINED = """() => [...document.querySelectorAll("#live-inspector .ss-source")].map((source) => [
   source.querySelector(".ss-source-name > :last-child").textContent,
   source.querySelector(".ss-bar[data-hit] .ss-bar-number")?.textContent ?? null,
@@ -238,9 +236,7 @@ EXPLAINED = """() => [...document.querySelectorAll("#live-inspector .ss-source")
 
 
 def a_token_of_the_text_is_explained_by_its_own_node(page: Any, live: Stage) -> None:
-    """The inspector's title, sentence and bars, and the selected node, agree with the recorded
-    events. The LLM's own token has no node, so the inspector explains it by the end of the
-    round."""
+    """The LLM's own token has no node, so the inspector explains it by the end of the round."""
     recording = decoded.latest_run(live.context)
     for number, kind in ((4, "the LLM's own token after a rejection"), (8, "a bonus token")):
         tree, verdict = recording.combined[number], recording.verified[number]
@@ -261,8 +257,7 @@ def a_token_of_the_text_is_explained_by_its_own_node(page: Any, live: Stage) -> 
         texts.last.click()
         becomes(page, SELECTED, [[], [], f"{quote(verdict.own_text)}, {kind}"])
         assert quote(verdict.own_text) in sentence_of(page)
-        # Conversely, selecting a node on the accepted path selects its token in the text. Any other
-        # node selects no token.
+        # A node on the accepted path selects its token in the text. Another node selects no token.
         last = {outcome: node for node, outcome in enumerate(verdict.outcomes)}
         assert len(last) == 3
         for outcome, node in last.items():
@@ -283,8 +278,8 @@ def sentence_of(page: Any) -> str:
     return str(page.locator("#live-inspector .ss-sentence").text_content())
 
 
-# How a round's tree is drawn: the view box, the scale, whether nodes have numbers, whether numbers
-# are explained (true without numbers), and the places of all nodes.
+# How a round's tree is drawn: the view box, the scale, whether nodes have numbers, whether the
+# numbers are explained (true without numbers), and the nodes' places.
 DRAWN = """() => {
   const svg = document.querySelector("#live-tree .ss-tree-svg");
   const numbers = [...svg.querySelectorAll(".ss-node-p")].some((one) => one.textContent);
@@ -294,7 +289,7 @@ DRAWN = """() => {
     [...svg.querySelectorAll(".ss-node")].map((node) => node.getAttribute("transform")).sort(),
   ];
 }"""
-# How many levels the tree has, and the share of the panel's width that the tree takes.
+# The number of the tree's levels, and the share of the panel's width that the tree takes.
 WIDE = """() => {
   const panel = document.querySelector("#live-tree .ss-viewport").getBoundingClientRect();
   const nodes = [...document.querySelectorAll("#live-tree .ss-node")]
@@ -330,8 +325,8 @@ def a_rounds_tree_is_drawn_alike_whatever_was_seen_before(page: Any) -> None:
 ADDRESS = "() => Object.fromEntries(new URLSearchParams(location.search))"
 
 
-# Returns the run in the address, and how many steps the history got (`history.length` stops at 50).
-# Timers end at once, so that the address is set when the call returns.
+# Returns the run in the address, and the number of new steps of the history. Timers end at once, so
+# that the address is set when the call returns.
 PLACED = """(value) => {
   const { setTimeout } = window;
   const { pushState } = history;
@@ -392,7 +387,7 @@ def test_links_open_what_is_seen_history_goes_through_runs_and_a_wrong_one_is_sa
     page.go_forward()
     sites.until(page, lambda: sites.desk_of(stage.context).frame().run_id == second)
     becomes(page, FORM, ["A third prompt", "sequence", "0.8"])
-    # Without what the browser has stored, a link is opened as by a new visitor.
+    # Without the browser's storage, a link is opened as by a new visitor.
     page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
     page.goto(link)
     at(page, 5, "verify")
@@ -407,7 +402,7 @@ def test_links_open_what_is_seen_history_goes_through_runs_and_a_wrong_one_is_sa
     a_wrong_link_is_said_on_one_screen_until_the_next_press(page, stage)
 
 
-# Whether nothing covers the page's name.
+# Whether nothing outside the header covers the page's name.
 TITLE_SEEN = """() => {
   const box = document.querySelector("#header .sp-title").getBoundingClientRect();
   const seen = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);

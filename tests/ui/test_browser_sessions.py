@@ -1,4 +1,4 @@
-"""The Sessions tab in a real Chromium: a past run, a long run, a run in progress, and studies."""
+"""The Sessions tab in a real Chromium."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ui.shared.studies import Studies
 pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
-# The values of Live's text and number boxes; `shows` checks the menus.
+# The values of Live's text and number boxes.
 FORM = """(boxes) => boxes.map((box) =>
   document.querySelector(`#${box} :is(input, textarea)`).value)"""
 ASKED_FORM = {
@@ -36,14 +36,14 @@ ASKED_FORM = {
     "field-weight_bounds": "0.125,3.5",
     "preset": "own settings",
 }
-# For each button that turns the list's pages: whether it can be pressed, and whether it looks so.
+# For each button that turns the list's pages: whether it is enabled, and whether it looks enabled.
 PAGES = """() => ["previous", "next"].map((name) => {
   const turn = document.querySelector(`#sessions-${name}`);
   return [!turn.disabled, Number(getComputedStyle(turn).opacity) === 1];
 })"""
 NOTE = "() => document.querySelector('#sessions-note textarea').value"
 ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
-# A list with the shown round, once that round is above `low` and below `high`.
+# The shown round in a list, once it is above `low` and below `high`.
 BETWEEN = """([low, high]) => {
   const at = Number(document.querySelector("#sessions-scrubber .ss-columns").ariaValueNow);
   return low < at && at < high && [at];
@@ -51,14 +51,12 @@ BETWEEN = """([low, high]) => {
 
 
 def open_row(page: Any, place: int, run_id: str) -> None:
-    """Open the run at a place of the list."""
     page.locator(".sp-open").nth(place).click()
     about(page, run_id)
 
 
 def count_said(page: Any, words: str, rows: int) -> None:
-    """Wait until the page says `words` and lists `rows` runs; the list may change after the
-    words."""
+    """Wait until the page says `words` and lists `rows` runs."""
     page.locator("#sessions-said").get_by_text(words).wait_for()
     becomes(page, "() => document.querySelectorAll('#sessions-runs tbody tr').length", rows)
 
@@ -78,8 +76,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
 
 
 def its_settings_fill_lives_form(page: Any, context: Context, run_id: str) -> None:
-    """A button of the opened run fills Live's form. That begins no run, although "Run on change"
-    was on."""
+    """Filling Live's form begins no run, although "Run on change" was on."""
     worker: Any = context.hub.worker
     sites.open_drawer(page).get_by_label("Run on change").check()
     sites.close_drawer(page)
@@ -91,7 +88,7 @@ def its_settings_fill_lives_form(page: Any, context: Context, run_id: str) -> No
     becomes(page, FORM, [*ASKED_FORM.values()], [*ASKED_FORM])
     sites.shows(page, "combine", "vote")
     sites.shows(page, "length", "goodput")
-    sites.wait_form_settled(page)  # the form is settled: a run on change would have begun
+    sites.wait_form_settled(page)  # by then a run on change would have begun
     assert worker.requests == [REQUEST]
 
 
@@ -103,7 +100,7 @@ def runs_as_filled_in(page: Any, context: Context) -> None:
 
 
 def note_is_kept_and_found(page: Any, context: Context, run_id: str) -> str:
-    """Hostile text in a note stays text. Returns the note; the older of two runs now has it."""
+    """Keep a note with hostile text at the older of two runs; return the note."""
     sites.sessions(page)
     count_said(page, "2 runs.", 2)
     open_row(page, 1, run_id)
@@ -143,8 +140,7 @@ def files_are_saved(page: Any, run_id: str) -> None:
 
 
 def again_it_writes_the_same_text(page: Any, context: Context) -> None:
-    """Running again makes a new run. The new run is opened in place of the first one and compared
-    with it."""
+    """The new run is opened in place of the first run."""
     earlier = {*run_ids(context)}
     at_rest(page)
     before = sites.strip_text(page, "sessions")
@@ -160,7 +156,6 @@ def again_it_writes_the_same_text(page: Any, context: Context) -> None:
 
 
 def player_of(context: Context, run_id: str) -> Player:
-    """The server's player of the run `run_id`, which a browser tab has opened in Sessions."""
     (player,) = (
         desk.player
         for (_, page), desk in context.tab_sessions._sessions.items()
@@ -254,7 +249,6 @@ def rewound(page: Any) -> None:
 
 
 def buttons_step_round_by_round(page: Any) -> None:
-    """Forward from the start, and back to the first round."""
     sites.speed(page, "step", "sessions")
     rewound(page)
     selected = "#sessions-strip .ss-round[data-r='{}'][aria-pressed=true]"
@@ -267,7 +261,8 @@ def buttons_step_round_by_round(page: Any) -> None:
 
 
 def stopped_while_it_plays(page: Any, context: Context, run_id: str) -> Player:
-    """Stop works only while something plays; return the server's player, stopped before the end."""
+    """Stop works only while something plays. Returns the server's player, stopped before the
+    end."""
     assert page.locator("#sessions-stop").is_disabled()
     page.click("#sessions-play")
     page.locator("#sessions-stop:not([disabled])").wait_for()
@@ -286,7 +281,6 @@ def a_pace_is_taken_up_at_once(page: Any, player: Player) -> None:
 
 
 def play_pauses_at_the_end_of_a_round(page: Any, player: Player) -> None:
-    """A second press of Play pauses at a round's end; at full speed the run goes on to its end."""
     rewound(page)
     click_in_motion(page, "#sessions-play")
     sites.wait_notice(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")

@@ -1,4 +1,4 @@
-"""Live in a real Chromium: sizes and places of bars, lanes, lines and edges, read from the page."""
+"""Sizes and places of bars, lanes, lines and edges on Live, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ def five_ssms(uses: Mechanisms) -> Script:
 
 @pytest.fixture
 def live(stages: Any) -> Stage:
-    """The page with Live alone; in its runs five SSMs draft, and each tree combines the drafts of
-    all five."""
+    """The page with Live alone, and runs in which five SSMs draft."""
     stage: Stage = stages(("live",))
     stage.clear()
     stage.play(five_ssms(Mechanisms("union")))
@@ -43,9 +42,9 @@ def at_size(page: Any, size: tuple[int, int]) -> Any:
 
 # `columns`: the number of columns of bars. `alike`: whether the columns are equally wide and in one
 # row. `track`: the width of the narrowest track. `most`: the longest bar's share of its track.
-# `wrong`: the largest error of a bar, which is the difference between the bar's share of its track
-# and the bar's number divided by the largest number. `below`: whether the foot note is below all
-# bars. `fits`: whether the panel scrolls or shows everything. `whole`: whether it shows everything.
+# `wrong`: the largest difference between a bar's share of its track and the bar's number divided by
+# the largest number. `below`: whether the foot note is below all bars. `fits`: whether the panel
+# scrolls or shows everything. `whole`: whether the panel shows everything.
 WHY = """() => {
   const box = (node) => node.getBoundingClientRect();
   const all = (css) => [...document.querySelectorAll(`#live-inspector ${css}`)];
@@ -137,8 +136,8 @@ PIXELS = """() => [".ss-verdict", ".ss-verdict b", ".ss-race-speed"].map((css) =
 
 
 def are_whole(shown: list[str], words: list[str]) -> bool:
-    """Whether `words` begin with `shown`. The last word of `shown` may be cut, but not between two
-    letters or digits."""
+    """Whether `words` begin with `shown`. The last word of `shown` may end before a sign that is
+    no letter or digit."""
     *before, last = shown
     if words[: len(before)] != before or len(words) < len(shown):
         return False
@@ -192,7 +191,7 @@ def a_wide_screen_has_why_and_when_side_by_side(page: Any) -> None:
     sites.dock(page, "why")
 
 
-# Lines of the text, with stripes and boxes, that the panel's top or bottom cuts.
+# Lines of the text that the panel's top or bottom cuts.
 CUT_LINES = """() => {
   const scroll = document.querySelector("#live-strip .ss-scroll");
   const { top, bottom } = scroll.getBoundingClientRect();
@@ -213,7 +212,7 @@ FADE = """() => {
 
 
 def no_line_of_the_text_is_cut(page: Any, live: Stage) -> None:
-    """The run's text is long enough to fill its panel."""
+    """The run's text is longer than its panel."""
     live.play(recorded(60))
     sites.ran_again(page, live.context)
     for size in SIZES:
@@ -267,8 +266,8 @@ def lines_of_a_tree_are_seen_on_its_ground(page: Any, live: Stage) -> None:
     assert kinds >= {"not_reached", "rejected", "dropped", "accepted"}
 
 
-# For nodes of ordinary and of least height: how far a line to a further sibling is from the boxes
-# below and above the line, in pixels.
+# For nodes of ordinary and of least height: the distances, in units of the drawing, of a line to a
+# further sibling from the boxes below and above the line.
 BRACKETS = """async (base) => {
   const { edgePath } = await import(base + "tree_layout.js");
   const { sizes } = await import(base + "tree_node.js");

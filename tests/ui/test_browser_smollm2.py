@@ -1,5 +1,4 @@
-"""SmolLM2 with the SSMs that come with it, in a real Chromium: a question is answered, drawn and
-kept."""
+"""SmolLM2 with its SSMs, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.browser
 TOKENS = 12
 SURROUNDINGS = """() => [...document.querySelectorAll("#live-strip .ss-template")]
   .map((side) => side.textContent)"""
-# By how many pixels the content of the pane Why is higher than its box.
+# By how many pixels the content of the pane Why is higher than the pane's box.
 CUT = """() => { const { scrollHeight, clientHeight } =
   document.querySelector("#live-inspector .ss-body"); return scrollHeight - clientHeight; }"""
 DRAWN = """() => [...document.querySelectorAll("#live-strip .ss-tok")]

@@ -1,5 +1,4 @@
-"""Tune in a real Chromium: a grid from the form to Live; grids of one to three axes; prompts from a
-file."""
+"""The Tune tab in a real Chromium."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.browser
 TABS = ("live", "tune")
 CELLS = "#tune-speed td[data-place]"
 ONCE = "Highest measured: "
-"""What the page says before the best point's name if each point was run once."""
+"""The words before the best point's name if each point was run once."""
 PARTS = [f"#tune-{name}" for name in ("speed", "length", "points", "point", "found")]
 PARTS += ["#tune-plan", "#tune-progress"]
 # What is drawn of a grid, read at once.
@@ -38,7 +37,7 @@ DRAWN = """() => {
   };
 }"""
 FOCUSED = "() => document.activeElement.dataset.place"
-# The column of speed-ups, once the table is sorted by it in the direction `way`.
+# The column of speed-ups, once a column is sorted in the direction `way`.
 SPEEDS = """(way) => document.querySelector(`#tune-points th[aria-sort=${way}]`) &&
   [...document.querySelectorAll("#tune-points tbody tr")].map((row) => row.cells[3].innerText)"""
 KEYS = {
@@ -58,7 +57,7 @@ makes a second press of the same key a different entry."""
 
 @pytest.fixture
 def tuning(stage: Stage) -> Stage:
-    """The page with an empty log, no studies, and runs that take no time."""
+    """The page with an empty log, no studies, and runs without delays."""
     stage.clear()
     stage.play(script_of(4), slowdown=0.0)
     return stage
@@ -77,7 +76,7 @@ def type_prompts(page: Any, text: str) -> None:
 
 
 def plan_says(page: Any, words: str) -> None:
-    """Wait until the plan, which tells what Start would do, contains `words`."""
+    """Wait until the plan of the study contains `words`."""
     page.locator("#tune-plan").get_by_text(words).first.wait_for()
 
 
@@ -90,8 +89,8 @@ def press(page: Any, name: str) -> None:
 
 
 def grid_shows(page: Any, runs: int, found: str = "Best: ", **counts: int) -> None:
-    """Wait until all runs are measured, DRAWN gives `counts` (0 for a count that is left out), and
-    the best point's sentence contains `found`."""
+    """Wait until all runs are measured, DRAWN gives `counts` (default: 0), and the best point's
+    sentence contains `found`."""
     bar_says(page, f"{runs} of {runs}")
     bar_says(page, "Complete")
     becomes(page, DRAWN, {"measured": 0, "refused": 0, "dots": 0, "rows": 0, **counts})
@@ -99,7 +98,6 @@ def grid_shows(page: Any, runs: int, found: str = "Best: ", **counts: int) -> No
 
 
 def point_is(page: Any, words: str) -> None:
-    """Wait until the chosen point has the name `words`."""
     page.locator("#tune-point").get_by_text(words, exact=True).wait_for()
 
 
@@ -112,14 +110,13 @@ def axis(page: Any, number: int, field: str, values: str = "") -> None:
 
 
 def three_by_three(page: Any, lengths: str = "2, 4, 8") -> None:
-    """Fill in a grid of `lengths` by three expansions, in place of the form's first grid."""
     axis(page, 1, "speculation_length", lengths)
     axis(page, 2, "expansion", "1 | 1,1,3 | 1,2,2")
     axis(page, 3, "none")
 
 
 def goes_by_keys(page: Any) -> None:
-    """Arrow keys move through the map of three by three cells; Enter chooses a point."""
+    """Keys move through the map of three by three cells; Enter chooses a point."""
     page.locator(f"{CELLS}[tabindex='0']").focus()
     page.keyboard.press("Control+Home")
     becomes(page, FOCUSED, "0")
@@ -146,7 +143,7 @@ CLICK = """async (places) => {
 
 
 def last_choice_stays(page: Any, *places: int) -> None:
-    """Of several quick choices the page shows the last one, although the server answers it
+    """The page shows the last of several choices, although the server answers this choice
     first."""
     held: list[Any] = []
 
@@ -169,8 +166,6 @@ def last_choice_stays(page: Any, *places: int) -> None:
 
 
 def sorts_and_chooses(page: Any) -> None:
-    """A column's head sorts the table. A row's button, pressed by a key, chooses the row's
-    point."""
     head = page.locator("#tune-points").locator("thead button", has_text="speed-up")
     head.click()
     *speeds, plain = read(page, SPEEDS, "descending")
@@ -241,20 +236,19 @@ AREAS = """() => [...document.querySelectorAll(".sp-form-side, .sp-form-side .co
 
 
 def form_scrolls_with_the_page(page: Any) -> None:
-    """The form is higher than the window, and no scrolling area within the page cuts a field."""
     assert page.evaluate("document.documentElement.scrollHeight > innerHeight")
     assert page.evaluate(AREAS) == []
 
 
 def fast_at_nine(request: Request, run_id: str) -> list[Any]:
-    """Runs that are twice as fast with max_tree_nodes 9."""
+    """Runs with drafters are twice as fast with max_tree_nodes 9."""
     *events, end = script_of(4)(request, run_id)
     quick = request.speculation.drafters and request.speculation.max_tree_nodes == 9
     speed = end.stats.tokens_per_second * (2 if quick else 1)
     return [*events, replace(end, stats=replace(end.stats, tokens_per_second=speed))]
 
 
-# How many cells the keys reach, and how many changes to the page they cause.
+# The number of cells that keys reach, and the number of changes to the page.
 MOVES = """() => {
   const been = new Set();
   const watch = new MutationObserver(() => {});
@@ -272,8 +266,7 @@ MOVES = """() => {
 
 
 def points_that_cannot_run_stay(page: Any) -> None:
-    """A grid of two axes, with a value that cannot run. The points of that value are drawn, with
-    the reason."""
+    """The points of a value that cannot run are drawn, with the reason."""
     three_by_three(page, lengths="2, 99")
     axis(page, 1, "speculation_length")  # a field that is chosen again keeps its values
     plan_says(page, "cannot run: speculation length 99")
@@ -373,8 +366,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
 
 def slow_at_the_end(request: Request, run_id: str) -> list[Any]:
-    """Quick runs. Only runs of the second prompt with the longest drafts take half a minute
-    each."""
+    """Runs of the prompt "long" with speculation length 8 are long; other runs are short."""
     slow = request.prompt == "long" and request.speculation.speculation_length == 8
     return (endless if slow else script_of(4))(request, run_id)
 

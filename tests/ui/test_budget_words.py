@@ -1,5 +1,4 @@
-"""The page's sentences about the value of `max_tree_nodes` in a run, and about the tokens and
-drafters that get no node under this budget."""
+"""The page's sentences about a run's node budget (`max_tree_nodes`)."""
 
 from __future__ import annotations
 
@@ -90,7 +89,6 @@ def test_the_line_of_speculation_lengths_is_what_the_budget_allows() -> None:
     view = with_budget("auto", 2)
     assert shown["deep"] and shown["deep"] in budget_words(view)
     assert shown["budget"] == budget_words(view).replace(f"{shown['deep']} ", "")
-    # The scrubber's dots have the values of the line of speculation lengths.
     dots = scrubber_value(Frame(view=with_budget("auto", 2)), Pace(), False)["rounds"]
     assert {
         number: (one["a"], one.get("m", one["s"])) for number, one in shown["rounds"].items()
@@ -127,8 +125,7 @@ def test_the_panel_of_lengths_mentions_the_node_budget_once() -> None:
     shown = picture_values(Frame(view=view, detail=detail_of(events, 3)))["lengths"]
     assert bound in shown["why"] and (shown["reason"], shown["deep"]) == ("", "")
     assert shown["budget"] == f"{DRAFTERS[2]} gets no node and drafts nothing."
-    # Before the round is complete, nothing explains the round's length, so the panel gives the
-    # depth.
+    # Before the round is complete, the panel gives the depth.
     early = picture_values(Frame(view=view, detail=detail_of(events[:-3], 7)))["lengths"]
     assert early["why"] == ""
     assert early["deep"].startswith("2 nodes for 3 drafters let drafts be 1 deep")

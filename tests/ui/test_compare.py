@@ -35,7 +35,6 @@ from ui.shared.study_words import limit_words, machine_words
 
 
 def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
-    """The values of the tab's form."""
     defaults = {"prompt": "Once", "chosen": ("specinfer",), "repeats": 2, "max_new_tokens": 8.0}
     defaults |= {"temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
     defaults |= {"repetition_penalty": 1.0, "seed": 1000.0}
@@ -54,8 +53,7 @@ def measure(context: Context, script: Any = None, **changes: Any) -> OpenedStudy
 
 
 def differing(margin: float, change: int | None = 3) -> Script:
-    """A script whose plain runs have a different token number `change`, preferred by `margin` nats.
-    If `change` is None, no token differs."""
+    """A script whose plain runs differ at token `change` (None: nowhere) by `margin` nats."""
 
     def script(request: Request, run_id: str) -> list[Event]:
         events = synthetic_run(8, run_id=run_id)
@@ -235,7 +233,7 @@ def test_every_picture_has_a_value_that_json_can_write(context: Context) -> None
 
 
 def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> None:
-    """The time of another repeat could contradict the medians next to that time."""
+    """The time of another repeat could contradict the medians next to it."""
     took_ms = {}
 
     def script(request: Request, run_id: str) -> list[Event]:
@@ -256,8 +254,7 @@ def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> 
 
 
 def test_the_time_per_token_is_the_inverse_of_the_speed_in_its_row(context: Context) -> None:
-    """Neither the time per token nor the speed includes the prefill, which is part of the time to
-    the first token."""
+    """Neither the time per token nor the speed includes the prefill."""
     opened = measure(context, script_of(8), repeats=3)
     rows = pictures(context, opened)["compared"]["rows"]
     for key, stages in pictures(context, opened)["portions"]["stages"].items():
@@ -291,7 +288,7 @@ def test_partial_results_and_the_value_of_auto_are_shown(context: Context) -> No
     opened = opened._replace(results=known)
     assert pictures(context, opened)["compared"]["words"].endswith(sentence)
     assert study_updates(context, opened)[0]["words"].endswith(sentence)
-    # The sentence is only about the configurations with max_tree_nodes=auto.
+    # The sentence names the configurations with max_tree_nodes=auto.
     minions = {
         replace(cell, contestant="minions"): replace(known[cell], auto_nodes=None)
         for cell in list(known)[1:]
@@ -303,8 +300,8 @@ def test_partial_results_and_the_value_of_auto_are_shown(context: Context) -> No
 
 
 def with_speeds(opened: OpenedStudy, plain: float, others: float) -> dict[Any, Any]:
-    """The results as if plain decoding had the speed `plain` and every other configuration the
-    speed `others`."""
+    """The results with speed `plain` for plain decoding and speed `others` for the rest, in tokens
+    per second."""
     results = dict(opened.results)
     for cell in results:
         speed = plain if cell.contestant == opened.study.base else others
@@ -385,7 +382,7 @@ def test_of_six_repeats_resamples_are_reported(context: Context) -> None:
 
 
 def test_one_faster_repeat_of_another_leaves_the_verdict_open(context: Context) -> None:
-    """`sequence` is not the best, but it was faster than plain decoding in one repeat."""
+    """`sequence` was faster than plain decoding in one repeat."""
     opened = measure(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):
@@ -397,7 +394,7 @@ def test_one_faster_repeat_of_another_leaves_the_verdict_open(context: Context) 
 
 
 def test_the_reason_why_it_was_slower_is_of_all_its_runs(context: Context) -> None:
-    """The run with the median speed may have other figures than all runs together."""
+    """The run with the median speed may have other figures than the runs together."""
     opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
     for repeat, rounds in enumerate((40, 10, 40)):

@@ -1,4 +1,4 @@
-"""Why a token was accepted, rejected or drawn, in sentences with the recorded numbers."""
+"""The inspector's sentences and bars about a token."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_title_names_two_proposers_and_gives_the_letters_of_more() -> None:
 
 
 def test_the_last_digit_of_a_probability_is_that_of_its_bar() -> None:
-    """A bar's value has four digits, of which the picture writes three."""
+    """A bar's value has four decimals; the picture writes three."""
     for exact, drawn in ((0.77452, "0.774"), (0.77457, "0.775"), (0.00047, "0.001")):
         assert probability(exact) == drawn
     assert probability(0.00044) == "<0.001" and probability(0.999999) == ">0.999"
@@ -249,7 +249,7 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
     assert [row["t"] for row in rows["llm"].values()] == list(top.texts)
     hits = [row for row in rows["llm"].values() if row["hit"]]
     assert all(row["id"] == explanation.token_id for row in hits)
-    # A drafter whose recorded alternatives lack the token that it drew is listed too.
+    # A drafter without recorded alternatives is listed too.
     proposers = {str(run_view().drafters.index(name)) for name in detail.combined.drafters_of(node)}
     llm_only = replace(
         detail.verified, top_k=tuple(t for t in detail.verified.top_k if t.source == "llm")

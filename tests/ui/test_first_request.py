@@ -1,5 +1,4 @@
-"""`python app.py` with SmolLM2: everything that the first requests need is compiled and timed
-before the page opens. tests/bench/test_start.py tests this with the bundled models."""
+"""`python app.py` with SmolLM2 compiles functions and times passes before the page opens."""
 
 from __future__ import annotations
 

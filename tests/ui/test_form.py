@@ -1,4 +1,4 @@
-"""The request form: the request that it makes, and what it refuses before anything runs."""
+"""The request form: the requests that it makes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ from ui.words.settings import PAGE_NODES, field_label
 
 @cache
 def fresh_form() -> Form:
-    """The form as it is when the page opens."""
     with gr.Blocks():
         return build_settings(build_command("specinfer"), SSMS, "specinfer", chat=False)
 

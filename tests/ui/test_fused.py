@@ -1,5 +1,4 @@
-"""Fused drafts on the page: the trunk is the one that the engine drafted, and each node has the SSM
-that the events record."""
+"""Fused drafts on the page: the trunk, and the SSM of each node."""
 
 from __future__ import annotations
 
@@ -99,8 +98,7 @@ def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
     )
 
 
-# For each SSM: the number of its accepted tokens in fused trees, and the number of all its tokens
-# in fused trees.
+# For each SSM: the number of its accepted tokens and the number of its tokens in fused trees.
 TAKEN = """SELECT taken.value, sum(outcome = 'accepted' AND depth <= num_accepted), count(*)
     FROM rounds JOIN json_each(origins_json) AS taken
     JOIN nodes ON nodes.run = rounds.run AND nodes.round = rounds.round AND node = taken.key

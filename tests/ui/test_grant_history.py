@@ -1,5 +1,4 @@
-"""What a scheduler granted a request, as the run's pictures show it: a sentence about the selected
-round, and marks at the rounds in which the scheduler changed its decision."""
+"""What a scheduler granted a request, in a sentence and as marks in the run's pictures."""
 
 from dataclasses import replace
 

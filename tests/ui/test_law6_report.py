@@ -1,5 +1,4 @@
-"""Law 6, as a reader sees it: a recorded run shows what the live run showed. At every stop, a run's
-report shows what the page shows. The control: a change to an event of any kind is detected."""
+"""Law 6 on the page and in reports: a recorded run shows what the live run showed."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ SYNTHETIC_RUNS: dict[str, Callable[[], list[Event]]] = {
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
 # The stops of the long run are tested in this number of parts. Every fourth event ends a round and
-# takes longest to test; an odd number of parts divides these events about evenly.
+# takes long to test; an odd number of parts divides these events about evenly.
 PARTS = 3
 RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *SYNTHETIC_RUNS)
 
@@ -67,7 +66,7 @@ def run_of(name: str) -> tuple[Event, ...]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _engine(bundled: Engine) -> None:
-    """Load the engine before the first test; each run is made in the test that needs it."""
+    """Load the engine before the first test."""
 
 
 def test_there_are_more_than_twenty_runs() -> None:
@@ -79,8 +78,7 @@ MEASURED = RUNS[::2]
 
 
 def baseline_of_run(name: str) -> Baseline | None:
-    """The baseline of a run in MEASURED; None for any other run. A baseline's speed has digits that
-    rounding would change. Some baselines are faster than their run, others are slower."""
+    """The baseline of a run in MEASURED, else None. Rounding would change the baseline's speed."""
     if name not in MEASURED:
         return None
     rate = 10 ** (1 + RUNS.index(name) / 7) / 3
@@ -126,7 +124,7 @@ def test_a_replay_shows_what_the_live_run_showed(
         assert live_frame.view == replayed.view == view
         if isinstance(event, RoundCompleted):
             assert live_frame.detail == view.last
-        # A live frame does not know the run's end, and shows the latest complete round.
+        # A live frame does not know the run's end.
         number = live_frame.selected_round
         detail = replaying._round(number) if number >= 0 else None
         assert picture_values(
@@ -180,8 +178,7 @@ def open_run(sessions: Sessions, events: tuple[Event, ...]) -> TabSession:
 def long_run(
     _engine: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Sessions, Report]]:
-    """Sessions with the long run, and the run's report. They are made once for all parts, since
-    making them takes longer than testing one part."""
+    """Sessions with the long run, and the run's report. Both are slow to make."""
     with RunStore(log_at(tmp_path_factory.mktemp("long") / "runs.db")) as store:
         yield sessions_and_report(store, run_of("long"), baseline_of_run("long"))
 
@@ -193,7 +190,7 @@ def values_of(board: Board, desk: TabSession) -> dict[str, Any]:
 
 
 def stops(desk: TabSession) -> Iterator[int]:
-    """Step through the run from its start; yields the number of each stop."""
+    """Step through the run from its start; yield the number of each stop, from 0."""
     player = desk.player
     player.set_pace(Pace("step"))
     player.rewind()
@@ -249,7 +246,7 @@ def test_the_baseline_of_a_run_is_replayed_and_reported(name: str, store: RunSto
     keep_baseline(store, events[0].run_id, baseline)
     desk = TabSession()
     opened_run(sessions, desk, ALL, events[0].run_id)
-    # A run that was cut short is still running in the live view, but interrupted in the log.
+    # A run without an end is running in the live view, but interrupted in the log.
     if watching.player.source.is_done:
         assert values_of(sessions.board, desk) == live_values
         notices = [sessions.board.current_notice(one)["lines"].keys() for one in (desk, watching)]
@@ -258,8 +255,7 @@ def test_the_baseline_of_a_run_is_replayed_and_reported(name: str, store: RunSto
     assert desk.baseline == baseline
     figures = values_of(sessions.board, desk)["figures"]
     drafted = bool(watching.frame().view.drafters)  # plain decoding has no speed-up over itself
-    # A run that did not complete has a speed-up only if blocks were measured: the speed of a part
-    # of a run is no sample.
+    # The speed of a part of a run is no sample.
     is_sample = watching.frame().view.state == "completed" or bool(baseline.blocks)
     assert (figures["speedup"] is not None) == (bool(rounds) and drafted and is_sample)
     report = Report(write_export(sessions.board.context, ALL, events[0].run_id, "html")["text"])
@@ -275,8 +271,8 @@ def test_a_baseline_of_another_run_is_not_shown(store: RunStore) -> None:
 
 
 def clicks(report: Report, stop: int, rng: random.Random) -> list[tuple[int, int | None]]:
-    """Pairs of a round and a node to select at this stop: the latest round alone, the latest round
-    with a node, and a random round with a node. A node may be the root (-1), or not exist."""
+    """Pairs of a round and a node to select at this stop. A node may be None, be the root (-1), or
+    not exist."""
     latest = report.current(stop)
     if latest < 0:
         return []
@@ -315,9 +311,8 @@ def test_the_report_can_go_to_the_end_of_every_round(store: RunStore) -> None:
 
 
 def change_of(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:
-    """A function that applies `change`, by field, to an event of the class `kind`. It returns None
-    for an event of another class, and for an event in which one of the fields would keep its
-    value."""
+    """A function that applies `change`, by field, to an event of the class `kind`. The function
+    returns None if the class is another or if a field would keep its value."""
 
     def change_event(event: Event) -> Event | None:
         if not isinstance(event, kind):

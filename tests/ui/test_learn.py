@@ -1,4 +1,4 @@
-"""Handlers of the Learn tab, as plain functions and generators."""
+"""Handlers of the Learn tab."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ FULL_SPEED = Pace()
 
 @cache
 def layout() -> Learn:
-    """The tab's components. They are slow to make and hold no values of a run, so all tests share
-    them."""
+    """The tab's components. They are shared because they are slow to make."""
     with gr.Blocks():
         return build_learn(cast(Context, SimpleNamespace(drafter_names=(), models=(), chat=False)))
 
@@ -209,7 +208,7 @@ def test_speed_is_compared_with_the_llm_alone(learn: Learn) -> None:
 def lesson_being_written(
     store: RunStore, number: int
 ) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
-    """Start a lesson's example with long runs; return while the first run is being written."""
+    """Start a lesson's example with long runs; return while the first run is written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).slowdown = 1.0
     frames = run_example(learn, desk, number, "me", FULL_SPEED)
@@ -296,7 +295,6 @@ def test_a_lesson_that_cannot_run_is_disabled_and_says_why(store: RunStore) -> N
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
-    # The reason is below the buttons too, and no text names a disabled button.
     assert "needs 2 small models" in values[learn.attempt]
     assert "Press" not in str(values[learn.board.notice]) and OFF in str(values[learn.board.notice])
     assert "needs 2 small models" in notice_of(
@@ -310,7 +308,7 @@ def test_a_lesson_that_cannot_run_is_disabled_and_says_why(store: RunStore) -> N
 
 
 def exchangeable(store: RunStore, slowdown: float = 0.2) -> Learn:
-    """Learn with one SSM loaded, and a loader for two further sets of models."""
+    """Learn with one SSM loaded, and a loader for two further workers."""
     worker = other_worker("small", slowdown=slowdown)
     outcomes = iter((FakeWorker(script_of(8), 0.2), other_worker("small")))
     model_host = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))

@@ -1,4 +1,4 @@
-"""The lessons themselves: their words, their runs, and whether their questions can be answered."""
+"""The lessons: their words, their runs, and whether their questions can be answered."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from ui.words.glossary import GLOSSARY
 KEYS = [lesson.key for lesson in LESSONS]
 HALVES = RanksInfo("tp", (1, 1))
 
-# For a lesson's number, the words that the lesson explains. No earlier lesson uses them.
+# By a lesson's number: the words that the lesson explains.
 EXPLAINED = {
     2: ("SSM", "LLM", "draft", "round", "accepted", "bonus"),
     3: ("tree", "node", "branch", "width"),
@@ -80,7 +80,7 @@ JARGON = (
 
 
 def words(lesson: Lesson) -> str:
-    """All words of a lesson that a visitor reads, without the names in quotation marks."""
+    """A lesson's words, without the names in quotation marks."""
     question = lesson.question
     texts = [lesson.title, *lesson.text, lesson.look, lesson.attempt.words, lesson.attempt.button]
     return re.sub("“[^”]*”", "", " ".join([*texts, question.words, question.where, question.needs]))
@@ -124,8 +124,7 @@ def test_every_word_is_explained_in_its_lesson() -> None:
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
 def test_a_lesson_states_no_result(lesson: Lesson) -> None:
-    """A visitor reads results from a run, so the lesson's words contain no time, no share and no
-    speed-up."""
+    """A visitor reads results from a run."""
     assert not re.findall(
         r"\d[\d.]*\s*(?:ms|milliseconds|per cent|%|times faster|×)", words(lesson)
     )
@@ -154,8 +153,6 @@ def test_lessons_call_things_as_the_page_does() -> None:
 
 
 def test_before_its_run_a_lesson_says_what_will_be_seen() -> None:
-    """The notice names every picture of the lesson, and the dock's tab that shows the pictures
-    below."""
     for lesson in LESSONS:
         notice = coming_words(lesson)
         assert notice.startswith("Press “Run the example”: here you will see the ")
@@ -202,8 +199,7 @@ def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_reported(
     ]
     assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",))
     assert not missing_reason(LESSONS[-1], ("one",), HALVES)
-    # The lesson describes layers that are each divided into two halves, so other divisions are
-    # refused.
+    # The lesson describes layers that are each divided into two halves.
     for division in (RanksInfo("pp", (1, 1)), RanksInfo("tp", (1, 1, 1, 1))):
         assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",), division)
 
@@ -222,9 +218,8 @@ RunsOf = Callable[[str], Runs]
 
 @pytest.fixture(scope="module")
 def runs_of(bundled: Engine) -> RunsOf:
-    """`runs_of(key)`: the events of a lesson's runs on the bundled models. The runs are decoded at
-    the first call with this key and kept, since decoding the runs of all lessons takes ten
-    seconds."""
+    """`runs_of(key)`: the events of a lesson's runs on the bundled models. They are kept, since
+    decoding is slow."""
     lessons = dict(zip(KEYS, LESSONS, strict=True))
 
     @cache
@@ -239,7 +234,6 @@ def runs_of(bundled: Engine) -> RunsOf:
 
 @pytest.fixture
 def runs(lesson: Lesson, runs_of: RunsOf) -> Runs:
-    """The runs of the test's lesson, decoded before the test."""
     return runs_of(lesson.key)
 
 
@@ -252,8 +246,7 @@ def events_of(engine: Engine, setup: Setup) -> list[Event]:
 
 
 def with_traffic(lesson: Lesson, events: list[Event]) -> list[Event]:
-    """`events`; if the lesson is about ranks, each round has the traffic that an LLM divided over
-    ranks would record."""
+    """`events`; if the lesson is about ranks, each round has invented traffic of the ranks."""
     exchanged = tuple(RankTraffic(rank, 33, 40_960, 9.5) for rank in range(lesson.ranks))
     return [
         replace(event, traffic=exchanged)
@@ -271,7 +264,7 @@ def evidence_of(runs: Runs, latest: str = "") -> Evidence:
 
 
 def left_out(events: list[Event]) -> float:
-    """The mean number of a round's drafted tokens that the scheduler left out."""
+    """The mean number of drafted tokens that the scheduler left out of a round."""
     parts = [line.scheduled for line in rounds_of(events)]
     return sum(part.num_drafted - part.num_granted for part in parts if part) / len(parts)
 
@@ -293,8 +286,7 @@ def heaviest(events: list[Event]) -> str:
     return max(weights, key=lambda name: weights[name])
 
 
-# Each lesson's answer, computed from the events of its runs alone. The runs are in the order of
-# `setups`.
+# By a lesson's key: its answer, computed from the events of its runs in the order of `setups`.
 ANSWERS: dict[str, Callable[[list[list[Event]]], Any]] = {
     "memory": lambda runs: median_pass(runs[1]) / median_pass(runs[0]),
     "ssm": lambda runs: max(line.num_accepted for line in rounds_of(runs[0])),
@@ -347,7 +339,7 @@ def test_runs_are_as_their_lessons_describe(runs_of: RunsOf) -> None:
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
 def test_an_example_takes_two_seconds_at_most(lesson: Lesson, runs: Runs) -> None:
-    """At 20 ms a round, a hundred rounds take two seconds; a round takes less than 20 ms."""
+    """At 20 ms a round, a hundred rounds take two seconds."""
     assert sum(len(rounds_of(runs[setup.label])) for setup in lesson.example) <= 100
 
 
@@ -459,7 +451,7 @@ def test_a_mechanism_that_was_slower_in_every_repeat_is_explained() -> None:
 
 
 def repeated(label: str, column: str, values: Sequence[float]) -> Measured:
-    """A row whose repeats have these values in `column`."""
+    """A row with a repeat for each of `values` in `column`."""
     repeats = tuple(
         row(label=label, stats=stats_at(value))
         if column == "tokens_per_second"
@@ -478,7 +470,7 @@ def row(**changes: Any) -> Measured:
 
 
 def evidence_of_passes(*passes_ms: float) -> Evidence:
-    """The runs of lesson 1, with `passes_ms` as their times of a pass, in milliseconds."""
+    """The runs of lesson 1, with these times of a pass in milliseconds."""
     pairs = zip((setup.label for setup in LESSONS[0].example), passes_ms, strict=True)
     return Evidence(MappingProxyType({label: row(label=label, pass_ms=ms) for label, ms in pairs}))
 
@@ -508,7 +500,7 @@ def test_the_ratio_of_pass_times_is_explained_or_called_impossible(
 def test_the_ratio_of_the_times_in_the_table_is_a_right_answer(
     one_ms: float, factor: float
 ) -> None:
-    """The table rounds times, which changes the ratio of short passes most."""
+    """The table rounds the times."""
     evidence = evidence_of_passes(one_ms, one_ms * factor)
     shown = runs_table_value(evidence, ("pass_ms",))["rows"].values()
     first, second = (float(shown_row["cells"]["0"]) for shown_row in shown)
@@ -557,7 +549,7 @@ def test_routing_comes_to_choose_the_ssm_of_the_texts_domain(bundled: Engine) ->
 def test_routings_choice_changes_with_three_ssms_too(
     bundled: Engine, absent: tuple[str, ...]
 ) -> None:
-    """The lesson requires three SSMs or more; the SSM of dialogues may be absent."""
+    """The lesson requires three SSMs; the SSM of dialogues may be absent."""
     lesson = next(one for one in LESSONS if one.key == "routing")
     remaining = {
         name: ssm for name, ssm in bundled.models.ssms.items() if name[len("ssm-") :] not in absent

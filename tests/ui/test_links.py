@@ -1,4 +1,4 @@
-"""Links: the tab, the lesson, the run and the place in the run that an address opens."""
+"""Links: what an address opens."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def record_run(store: RunStore) -> tuple[Context, str]:
 
 
 def open_link(tab: Sessions | Live, query: dict[str, str]) -> tuple[TabSession, list[str]]:
-    """Open a run by a link in a new browser tab; return the tab's session and the link's faults."""
+    """Open a run by a link in a new session; return the session and the link's faults."""
     session = TabSession()
     values, wrong = linked_run(tab, session, ALL, query)
     assert values[-1] == query["run"] == session.frame().run_id
@@ -85,8 +85,7 @@ def open_link(tab: Sessions | Live, query: dict[str, str]) -> tuple[TabSession, 
 
 
 def place(session: TabSession) -> tuple[int, str, int | None]:
-    """The selected round (counted from 1), the round's stage, and the selected node (None: no
-    node)."""
+    """The selected round, counted from 1; the round's stage; the selected node, if any."""
     frame = session.frame()
     assert frame.detail is not None
     return frame.selected_round + 1, frame.detail.stage, frame.node

@@ -1,4 +1,4 @@
-"""Handlers of the Live tab, as plain generators and functions."""
+"""Handlers of the Live tab."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_bug_is_reported_in_a_line(store: RunStore, caplog: pytest.LogCaptureF
 
 def test_stop_cancels_the_run_and_reports_it(store: RunStore) -> None:
     ctx = context(store)
-    ctx.hub.worker.slowdown = 100.0  # a run takes minutes: it is stopped long before its end
+    ctx.hub.worker.slowdown = 100.0  # a run takes minutes
     live, desk = live_of(ctx), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)
@@ -164,7 +164,7 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
 
 
 def lane_ends(value: dict[str, Any]) -> list[float]:
-    """When each lane of the race ends, in milliseconds."""
+    """The ends of plain decoding's lane and of the run's lane, in milliseconds."""
     return [list(value["plain_ms"].values())[-1], list(value["rounds"].values())[-1]["ms"]]
 
 
@@ -230,7 +230,7 @@ def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: Run
     live, desk = live_of(ctx), TabSession()
     list(start_run(live, desk, replace(press(drafters=[]), race=True)))
     assert len(ctx.hub.worker.requests) == 1
-    ctx.hub.worker.slowdown = 100.0  # a run takes minutes: it is stopped long before its end
+    ctx.hub.worker.slowdown = 100.0  # a run takes minutes
     frames = start_run(live, desk, replace(press(), race=True))
     until_writing(frames)
     stop_run(live, desk)
@@ -255,7 +255,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
 
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
-    """A finished run; every later run takes seconds."""
+    """A finished run, and slow later runs."""
     ctx = context(store, rounds=30)
     worker: Any = ctx.hub.worker
     worker.slowdown = 0.01

@@ -1,5 +1,4 @@
-"""A run in progress is opened in Sessions or by a link, and is followed, stopped or deleted. Also a
-run of another server."""
+"""A run in progress, or a run of another server, in Sessions and by a link."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def ctx(store: RunStore) -> Iterator[Context]:
 
 
 def start_run(ctx: Context, slowdown: float = 1.0) -> LiveSource:
-    """Start a run that takes seconds to minutes; return its source once two rounds have ended."""
+    """Start a long run; return its source once 12 events are known."""
     ctx.hub.worker.slowdown = min(
         slowdown, 5.0
     )  # fast at first: every test waits for the first rounds
@@ -164,7 +163,6 @@ def test_a_run_is_neither_compared_nor_repeated_before_its_end(ctx: Context) -> 
 
 
 def test_a_long_run_is_followed_from_its_beginning(ctx: Context) -> None:
-    """Events that have left the run's buffer are read from the log, in one read."""
     source = start_run(ctx, 20.0)
     source._buffer.clear()  # as in a run of thousands of rounds
     read, reads = ctx.store.events, []
@@ -184,7 +182,7 @@ def test_a_run_without_a_process_is_interrupted_and_can_be_deleted(ctx: Context)
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that stands for another server; it runs until the test ends."""
+    """A process that stands for another server."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()

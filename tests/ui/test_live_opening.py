@@ -1,4 +1,4 @@
-"""The recorded run that Live opens with: handlers called as plain functions and generators."""
+"""Handlers of the recorded run that Live opens with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ WAIT_S = 30.0
 
 
 def wait_until(reached: Callable[[], bool], ctx: Context) -> None:
-    """Read the latest run's events until `reached()` is true."""
+    """Read the latest run's events until `reached()` is true. Raises AssertionError after WAIT_S
+    seconds."""
     end = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < end
@@ -50,7 +51,6 @@ def wait_until(reached: Callable[[], bool], ctx: Context) -> None:
 
 
 def wait_for_opening(ctx: Context) -> None:
-    """Wait until the run that the page opens with is recorded."""
     wait_until(lambda: ctx.opening.source() is not None, ctx)
 
 
@@ -132,8 +132,7 @@ def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunSt
 
 
 def test_a_run_stops_the_recording_which_a_later_visit_starts_again(store: RunStore) -> None:
-    """If the recording and the visitor's run were decoded at once, the visitor's run would be slow,
-    and would be measured as slow."""
+    """A recording at the same time would slow the visitor's run down."""
     ctx = context(store)
     live, worker = live_of(ctx), ctx.hub.worker
     worker.slowdown = 1000.0  # no run comes to its end

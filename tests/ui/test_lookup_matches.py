@@ -1,5 +1,4 @@
-"""The context and the share of a node that a lookup drafted are in the event and in the
-inspector."""
+"""The context and the share of a node that a lookup drafted."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ LOOKUPS = ("ngram", "suffix", "table")
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
-    """A run in which every lookup finds matches: a similar prompt was continued before."""
+    """The events of a run. A similar prompt was continued before, so that lookups find matches."""
     engine = engine_of(*tables())
     config = SpeculationConfig(drafters=("all", *LOOKUPS), expansion=(2, 2), max_tree_nodes=24)
     for prompt in (f"{PROMPT} w3", PROMPT):

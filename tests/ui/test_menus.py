@@ -1,5 +1,4 @@
-"""The menus of the settings: they mark what core refuses, and fields that are not read are
-disabled. Also visitors' own presets."""
+"""The menus of the settings, and visitors' own presets."""
 
 from __future__ import annotations
 

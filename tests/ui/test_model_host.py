@@ -28,7 +28,6 @@ from ui.server.session import Hub
 
 
 def events_to_end(source: LiveSource) -> list[Any]:
-    """Wait until the run has ended; return its events."""
     source.wait_done(10)
     return list(source.events(0, source.count))
 
@@ -234,7 +233,7 @@ def test_a_page_with_drafters_that_were_swapped_out_is_asked_to_reload() -> None
     assert "the models were exchanged since this page was opened: reload it" in str(caught.value)
     assert "all, first, ngram, suffix, table, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
-        # The host accepts a name that was never loaded: the engine would refuse it.
+        # The host accepts a name that was never loaded; the engine would refuse the name.
         events_to_end(hub.start(request_for(*names)))
     assert not model_host._served.runs
 

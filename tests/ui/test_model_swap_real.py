@@ -1,5 +1,4 @@
-"""Real models are swapped: texts stay the same, models that were swapped out free their memory,
-wrong pairs are refused."""
+"""Swaps of real models."""
 
 from __future__ import annotations
 

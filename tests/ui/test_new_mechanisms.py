@@ -1,6 +1,5 @@
-"""The page shows a combine rule and a length policy that were registered at run time. Menus,
-disabled fields, marks of what is not lossless, and pictures show them.
-tests/core/test_mechanisms.py defines them and tests what core derives from their records."""
+"""The page shows a combine rule and a length policy that were registered at run time
+(tests/core/test_mechanisms.py)."""
 
 from __future__ import annotations
 

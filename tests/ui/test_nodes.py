@@ -1,5 +1,4 @@
-"""What a run with remote SSMs records of their nodes, and how the trace and the pictures show
-this."""
+"""The nodes of remote SSMs in a run's events, trace and pictures."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +24,7 @@ FIRST, SECOND = "10.0.0.1:7000", "10.0.0.2:7000"
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
-    """A run in which the first of two nodes is slow in a round, then killed, then started again."""
+    """A run whose first node is slow, then killed, then started again."""
     models = loaded_tables(tables()[0], tables(3)[1])
     engine, transport = engine_over(models, [["same"], ["ssm-2", "ssm-3"]])
     engine.warm_up()
@@ -121,7 +120,6 @@ def test_the_panel_has_counts_times_and_a_prediction(events: list[Event]) -> Non
     wire_ms = sum(trip.round_trip_ms - trip.busy_ms for _, trip in answered) / len(answered)
     plain_ms = answered[-1][1].plain_ms
     assert one["even"] == pytest.approx(tokens * plain_ms - round_ms + wire_ms, abs=0.01)
-    # Before the first round nothing is known.
     before = nodes_value(reduce_all(events[:1]))["0"]
     assert before["state"] == "" and before["trip"] is before["even"] is None
 
@@ -139,8 +137,6 @@ def test_a_run_without_nodes_has_no_panel() -> None:
 
 
 def test_a_simulated_wire_delays_each_round_with_a_draft() -> None:
-    """`Engine.wire_ms`, which a lesson sets: each round with a draft waits, and has a span for the
-    wait."""
     llm, ssms = tables(2)
     engine = Engine(loaded_tables(llm, ssms))
     engine.wire_ms = 5

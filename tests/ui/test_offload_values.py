@@ -1,5 +1,4 @@
-"""What a run of an offloaded LLM records of the loads of layers, and how the page shows the
-loads."""
+"""The loads of an offloaded LLM's layers in a run's events and on the page."""
 
 import json
 from collections.abc import Iterator
@@ -56,7 +55,7 @@ def test_every_round_says_when_layers_were_read(events: list[Event]) -> None:
         for load in one.loads:
             assert max(last_end, begin) - 0.01 <= load.start_ms < load.end_ms <= one.at_ms
             last_end = load.end_ms
-    # Loads are not among the spans of the stages, which add up to a round's time.
+    # The spans of the stages add up to a round's time, so loads are not among them.
     assert all(span.lane != "layers" for one in rounds_of(events) for span in one.spans)
 
 
@@ -65,7 +64,7 @@ def test_passes_take_at_least_the_time_of_the_stream(events: list[Event]) -> Non
     assert info is not None
     first, *_, last = rounds = rounds_of(events)
     assert len(rounds) > 2
-    # A single pass may be shorter: the stream also reads between passes.
+    # A single pass may be shorter, since the stream also reads between passes.
     (forward,) = (span for span in last.spans if span.name == "forward")
     assert forward.end_ms - first.loads[0].start_ms >= len(rounds) * info.least_ms
 

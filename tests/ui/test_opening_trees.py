@@ -1,4 +1,4 @@
-"""The run that Live opens with has the same trees on any machine and under any load."""
+"""The trees of the run that Live opens with do not depend on the machine's load."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ WIDE = VerifyCosts(dict.fromkeys(NODE_COUNTS, 1.0), 64)
 
 
 def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tuple[Event, ...]:
-    """The recording that the application makes at its start. A new engine over the models of
-    `engine` makes it, with `verify` as the times of the LLM's passes."""
+    """The application's recording at its start, made by a new engine over the models of `engine`.
+    `verify`: the times of the LLM's passes."""
     models = engine.models
     fresh = Engine(models, costs=Costs(models.llm, verify))
     with closing(Worker(fresh, threads=1)) as worker:
@@ -46,8 +46,7 @@ def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tupl
 
 @contextmanager
 def busy_thread() -> Iterator[None]:
-    """A thread that occupies the interpreter for 5 ms in every 20 ms, at any point of a round. The
-    share is small, since the test has a time limit."""
+    """A thread that occupies the interpreter for 5 ms in every 20 ms."""
     ended = threading.Event()
 
     def spin() -> None:
@@ -66,8 +65,7 @@ def busy_thread() -> Iterator[None]:
 
 
 def leaping_clock() -> Callable[[], float]:
-    """A clock, in seconds, that runs as if something else took the core for up to 20 ms before each
-    reading."""
+    """A clock, in seconds, that leaps by up to 20 ms before each reading."""
     rng, clock, lost_s = random.Random(5), time.perf_counter, 0.0
 
     def now() -> float:
@@ -80,7 +78,7 @@ def leaping_clock() -> Callable[[], float]:
 
 @pytest.fixture(scope="module")
 def quiet(bundled: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Event, ...]:
-    """The recording of an engine whose trees are expensive, made undisturbed before the test."""
+    """The recording of an undisturbed engine with the pass times NARROW."""
     with RunStore(log_at(tmp_path_factory.mktemp("quiet") / "runs.db")) as store:
         return opening_events(store, bundled, NARROW)
 

@@ -1,4 +1,4 @@
-"""Actions on a past run: note, exports, run again, open on Live; the log's retention."""
+"""Actions on a past run, and the log's retention."""
 
 from __future__ import annotations
 

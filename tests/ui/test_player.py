@@ -1,4 +1,4 @@
-"""Player: pace, steps back and forward, selection; the engine never waits for the player."""
+"""The player of a run: pace, steps and selection."""
 
 from __future__ import annotations
 
@@ -152,8 +152,7 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
 
 @pytest.mark.parametrize("stop", [(), (" the",)])
 def test_a_token_of_the_text_selects_the_node_that_it_was(stop: tuple[str, ...]) -> None:
-    """The LLM's own tokens were no nodes. With this seed, the stop string ends the text within the
-    last round's accepted path."""
+    """With this seed, the stop string ends the text within the last round's accepted path."""
     events = synthetic_run(12, seed=8, stop=stop)
     player = player_of(store_source(events))
     *_, (verdict, last) = zip(
@@ -214,13 +213,12 @@ def test_the_story_score_counts_six_properties_and_is_0_without_nodes() -> None:
 
 
 def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() -> None:
-    """A drafter's second choice beside a token that all drafters rank first is no disagreement.
-    First choices after a node off the accepted path do not count."""
+    """Second choices, and choices off the accepted path, do not count."""
     events = synthetic_run(1, seed=2)
 
     def split(path: tuple[int, ...]) -> bool:
-        """Whether drafters disagree along `path`. In the tree, drafters a and b agree on node 0,
-        and b proposes node 1 too. After node 0, a and b propose different nodes."""
+        """Whether drafters disagree along `path`. Drafters a and b agree on node 0, and b proposes
+        node 1 too. After node 0, a proposes node 2, and b proposes node 3."""
         ranks: tuple[dict[str, int], ...] = ({"a": 0, "b": 0}, {"b": 1}, {"a": 0}, {"b": 0})
         changes: dict[type, dict[str, object]] = {
             Combined: {
@@ -248,7 +246,7 @@ def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() 
 
 def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tree() -> None:
     events = synthetic_run(6, seed=2, end="cancelled")
-    # The last round has no draft, as at the end of many runs.
+    # The last round has no draft.
     emptied = ("token_ids", "texts", "parents", "depths", "proposals", "dropped")
     for i, event in enumerate(events):
         if isinstance(event, Combined) and event.round == 5:
@@ -329,7 +327,7 @@ def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None
 
 @pytest.fixture
 def half_forgotten_run(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """A run of which a live source keeps only the second half in memory."""
+    """A run; a live source keeps about half of the events in memory."""
     events = synthetic_run(80, seed=1)
     monkeypatch.setattr("ui.run.source.KEPT_EVENTS", len(events) // 2)
     return events

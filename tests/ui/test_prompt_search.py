@@ -105,7 +105,6 @@ def updates_of(context: Context, desk: TabSession, **changes: Any) -> Iterator[l
 
 
 def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, TabSession]:
-    """A board of prompts, its pictures, and the tab session that shows them."""
     board = StudyBoard(context, "prompts", "prompts", None, None)
     return (
         board,

@@ -1,4 +1,4 @@
-"""`prove it` and baselines of a run; what the page writes about bars, p and q is true."""
+"""Proofs and baselines of a run, and the numbers that the page explains."""
 
 from __future__ import annotations
 
@@ -103,8 +103,7 @@ def test_above_temperature_0_the_noise_is_counted_too() -> None:
     events = [with_request(run_events()[0], sampled), *run_events()[1:]]
     plain = plain_twin(events, 0.00001, 7)
     result = compare(reduce_all(events), reduce_all(plain), events, plain)
-    # The two tokens have nearly equal probabilities, but different noise. Both runs have the same
-    # noise for the same token.
+    # The two tokens have nearly equal probabilities, but different noise.
     assert result.kind == "bug" and "apart" in result.sentence
 
 
@@ -225,8 +224,8 @@ def events() -> list[Event]:
 
 
 def test_q_is_at_the_requests_temperature_and_the_bars_are_not(events: list[Event]) -> None:
-    """In a round's first trial, q is the SSM's bar at temperature TEMPERATURE, the score is the
-    SSM's calibrated bar, and p is the LLM's bar."""
+    """In a round's first trial, q is the SSM's bar at TEMPERATURE, the score is the SSM's
+    calibrated bar, and p is the LLM's bar."""
     sampling = SamplingParams(1, temperature=TEMPERATURE)
     num_checked, fitted = 0, dict[str, float]()
     ends = [event for event in events if isinstance(event, RoundCompleted)]

@@ -1,5 +1,4 @@
-"""The report of a run as a file: its texts and its recording; characters that reverse a line's
-direction."""
+"""The report of a run as a file: its texts and its recording."""
 
 from __future__ import annotations
 
@@ -127,7 +126,7 @@ def test_a_large_run_keeps_the_trees_that_accepted_most_and_says_so() -> None:
         if not has_tree:
             assert values["tree"]["round"] == number and values["tree"]["nodes"] == {}
             assert "not in this report" in values["inspector"]["sentence"]
-            # Without its tree a round has no stages: its tokens are shown from its first stop on.
+            # Without its tree a round has no stages.
             assert values["strip"] == complete["strip"] | {"whole": True}
     assert "Left out" not in report_html(events)
 

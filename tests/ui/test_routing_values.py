@@ -1,4 +1,4 @@
-"""The routing picture's value: every SSM's part and score as recorded, switches, reasons, costs."""
+"""The routing picture's value."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ def with_routing(
     audition_ms: dict[int, float],
 ) -> list[Event]:
     """The run `events` with other routing. `sets`: the letters of the routed SSMs. `reasons`: why
-    they are routed. In both, a value holds from the round that is its key until the next key.
-    `audition_ms`: by round, how long each of two SSMs scored the text. In round 0, the span is a
-    prefill."""
+    they are routed. In both, a key is the first round of its value. `audition_ms`: by round, how
+    long each of two SSMs scored the text."""
 
     def with_changes(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):
@@ -83,8 +82,7 @@ def test_every_part_and_score_is_the_recorded_one() -> None:
 
 
 def test_ssms_that_are_not_explored_have_the_highest_scores_shown_and_each_has_a_reason() -> None:
-    """The picture shows the scores from before the round's drafts. By the scores after the drafts,
-    the choice may seem wrong."""
+    """By the scores after the round's drafts, the choice may seem wrong."""
     events = run()
     counts: Counter[str] = Counter()
     for event in rounds_of(events)[1:]:
@@ -178,7 +176,7 @@ def test_the_cost_of_auditions_is_their_share_of_the_decoding_time() -> None:
 
 
 def test_the_time_of_the_scores_is_reported() -> None:
-    """The scores of `credit` come from the last audition, however long ago it was."""
+    """The scores of `credit` come from the last audition."""
     audition_ms = {0: 3.0, 12: 2.0}
     events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, audition_ms)
     texts = {number: routing_of(events, number)["scored"] for number in (1, 5, 12, 13, 25)}

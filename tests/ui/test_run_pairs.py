@@ -34,7 +34,7 @@ Pair = tuple[TwoRuns, tuple[TabSession, TabSession]]
 
 @pytest.fixture
 def pair(store: RunStore) -> Pair:
-    """A run of 9 rounds and a run of 4 rounds, opened side by side at their ends."""
+    """A run of LONG rounds and a run of SHORT rounds, opened side by side at their ends."""
     for seed, rounds in enumerate((LONG, SHORT)):
         for event in synthetic_run(rounds, seed=seed):
             store.record(event, "a")
@@ -93,7 +93,7 @@ def click(pair: Pair, which: int, **data: Any) -> list[Any]:
 
 
 def places(pair: Pair) -> list[tuple[int, str]]:
-    """For each half, the round that its tree shows (counted from 1), and the stage."""
+    """For each half, the shown round, counted from 1, and the stage."""
     details = [desk.frame().detail for desk in pair[1]]
     return [(detail.round + 1, detail.stage) for detail in details if detail is not None]
 

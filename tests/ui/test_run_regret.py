@@ -1,4 +1,4 @@
-"""Regret of a recorded run: the counted passes are those that real runs take; refusals."""
+"""Regret of a recorded run, and refusals to count it."""
 
 from __future__ import annotations
 
@@ -153,8 +153,7 @@ def test_a_run_that_is_opened_meanwhile_gets_no_regret_of_another(
 
 
 def test_the_regret_of_a_thinned_run_is_not_counted_again(hub: Hub, tmp_path: Path) -> None:
-    """The log of a thinned run does not say how far its SSMs drafted. A regret that was counted
-    earlier is kept."""
+    """The log of a thinned run does not say how far its SSMs drafted."""
     desk = desk_of(hub, ROUTED)
     counted, source = count_regret(hub, desk), desk.player.source  # type: ignore[union-attr]
     with RunStore(tmp_path / "runs.db") as store:

@@ -1,4 +1,4 @@
-"""Runs of a tab: they are started, recorded, played at the page's pace and stopped."""
+"""Runs in the session of a browser tab."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def hub_of(rounds: int = 12, max_live: int = 4) -> Hub:
 
 
 def desk_with(hub: Hub, pace: Pace | None = None) -> TabSession:
-    """A tab session that plays a new run."""
     desk = TabSession()
     desk.look_at(Player(hub.start(request()), pace))
     return desk
@@ -53,12 +52,12 @@ def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
         desk = desk_with(Hub(FakeWorker(script_of(rounds), slowdown), FakeStore()))
         times = [time.monotonic() for _ in play(desk)]
         gaps = sorted(after - before for before, after in pairwise(times))
-        # The median: a busy machine may delay single frames, but not most of them.
+        # The median, since a busy machine may delay single frames.
         assert 0.045 <= gaps[len(gaps) // 2] <= 0.11, gaps
 
 
 class TimedStore(FakeStore):
-    """`times`: for each event, the `time.monotonic()` at which it came from the engine."""
+    """`times`: for each event, the `time.monotonic()` of its recording, in seconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,7 +237,7 @@ def test_errors_are_reported_in_their_words_bugs_in_a_line(
 def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:
     class FullStore(FakeStore):
         def record(self, event: Event, owner: str = "") -> None:
-            """Drop the event, as a store with a full disk does."""
+            """Drop the event."""
 
     frames = list(play(desk_with(Hub(FakeWorker(script_of(6)), FullStore()))))
     assert frames[-1].view.state == "completed"

@@ -1,4 +1,4 @@
-"""Handlers that boards share: buttons, late presses, pending fields, the notice, swapped models."""
+"""Handlers that boards share."""
 
 from __future__ import annotations
 
@@ -100,7 +100,6 @@ def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -
 
 
 def test_all_pictures_show_the_same_place(store: RunStore) -> None:
-    """Tree, strip, charts, race, inspector, scrubber and notice: every move changes all of them."""
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     names = ["notice", *live.board.pictures]
@@ -123,12 +122,12 @@ def test_all_pictures_show_the_same_place(store: RunStore) -> None:
     assert places(move(live.board, desk, "round-previous")) == {2, "commit"}
     assert places(move(live.board, desk, "step")) == {3, "draft"}
     assert places(select_node(live.board, desk, {"round": 5})) == {5, "commit"}
-    # A stage without a round applies to the selected round, whichever round the browser shows.
+    # A stage without a round applies to the selected round.
     assert places(select_node(live.board, desk, {"stage": "combine"})) == {5, "combine"}
 
 
 def test_a_token_and_its_node_are_one_selection(store: RunStore) -> None:
-    """A click on a token or on its node selects both. The LLM's own token has no node."""
+    """The LLM's own token has no node."""
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     names = ["notice", *live.board.pictures]

@@ -1,5 +1,4 @@
-"""The page says why a run was slower than plain decoding, and what would help. It says so only if
-the measurements show it."""
+"""The page's reasons why a run was slower than plain decoding, and what would help."""
 
 from __future__ import annotations
 
@@ -31,10 +30,8 @@ HALF = Estimate(0.5, 0.4, 0.6, 3)
 
 
 def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
-    """The warnings at the end of a run that has the figures `stats` in both of its two repeats.
-
-    `plain`: tokens per second of plain decoding.
-    """
+    """The warnings at the end of a run with the figures `stats` in two repeats. `plain`: plain
+    decoding's tokens per second."""
     ended = end_frame(replace(view, stats=replace(view.stats, **stats), state="completed"))
     blocks = ((plain, ended.view.stats.tokens_per_second),) * 2
     lines = run_lines(ended, Baseline(plain, "plain", "note", blocks=blocks))
@@ -79,7 +76,7 @@ def test_the_largest_part_of_a_round_is_the_one_named_as_costing_most() -> None:
         (16.5, 14.0, "Drafting costs most"),
     ):
         reason = why(draft_ms=50 * draft, verify_ms=50 * llm)
-        # The printed parts add up to the printed sum, 4.0.
+        # The printed parts add up to 4.0.
         printed = [f"{ms / 10:.1f}" for ms in (draft, llm)]
         rest = 4 - sum(map(float, printed))
         parts = f"(drafting {printed[0]}, LLM pass {printed[1]}, the rest {rest:.1f})"
@@ -152,14 +149,14 @@ def test_what_costs_most_is_named_only_beyond_the_spread_of_the_rounds() -> None
     assert (
         reason.endswith(" and brings 2.0.") and "costs most" not in reason and "try" not in reason
     )
-    # The share of accepted tokens does not depend on times, so their spread does not matter.
+    # The share of accepted tokens does not depend on times.
     few = replace(stats, draft_acceptance_rate=0.05)
     assert "closer to this text" in slower_because(few, HALF, fields, rounds=mixed)
 
 
 def test_every_part_of_the_page_has_the_same_speed_up() -> None:
     ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
-    # The first block is the run itself, whose own ratio is 0.83x.
+    # The first block's ratio is 0.83x, unlike the median.
     baseline = Baseline(50.0, "plain", "note", blocks=((60.0, 50.0), (50.0, 20.0), (50.0, 15.0)))
     figures, predicted = figures_value(ended, baseline), what_if_value(ended, baseline)
     assert figures["speedup"] == predicted["speedup"] == pytest.approx(0.4)
@@ -246,7 +243,7 @@ def test_a_run_that_drafted_nothing_is_not_called_slower_for_its_drafts() -> Non
 
 
 def test_drafting_during_the_llms_passes_is_no_cost_of_the_round() -> None:
-    # The 50 rounds take 2000 ms. Drafting takes 1700 ms, 1000 ms of it during LLM passes (1250 ms).
+    # The 50 rounds take 2000 ms: LLM passes 1250 ms, drafting 1700 ms, both at once 1000 ms.
     reason = why(draft_ms=1700.0, verify_ms=1250.0, overlap_ratio=0.8, pipeline="ahead")
     assert "drafting 1.4 and 2.0 more beside the LLM's passes, LLM pass 2.5" in reason
     assert "Drafting costs most" not in reason and "pipeline=off" in reason
@@ -257,9 +254,9 @@ def test_drafting_during_the_llms_passes_is_no_cost_of_the_round() -> None:
 def test_an_llm_that_served_other_requests_is_reported() -> None:
     reason = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
     assert "drafting 0.8 and 1.0 more beside the LLM's passes" in reason
-    # The overlap includes drafting during other requests' passes, which is counted only once.
+    # The overlap includes drafting during other requests' passes.
     assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == reason
-    # With a higher overlap, some drafting was also during the run's own passes.
+    # With a higher overlap, there was also drafting during the run's own passes.
     with_own_overlap = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
     assert "drafting 0.6 and 1.2 more beside" in with_own_overlap
     assert reason.endswith(
@@ -305,7 +302,7 @@ def test_a_speed_up_is_called_slower_by_the_digits_that_are_printed() -> None:
 
 
 def test_the_median_block_is_the_one_of_the_speed_up() -> None:
-    # The first block has no speed of plain decoding, so both medians leave it out.
+    # The first block has no speed of plain decoding.
     blocks = ((0.0, 50.0), (50.0, 20.0), (50.0, 15.0), (50.0, 10.0))
     ends = (((1.0,), (1.0,)),) * len(blocks)
     baseline = Baseline(50.0, "plain", "note", blocks=blocks, ends=ends)

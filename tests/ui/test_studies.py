@@ -50,14 +50,14 @@ def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: in
 
 
 def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> Study:
-    """A study that is saved in the log and has no measured cell."""
+    """A study in the log without a measured cell."""
     one = study(context, kind)
     context.store.studies.save(one.to_plain(), len(one), owner)
     return one
 
 
 def make_runs_slow(context: Context) -> None:
-    """Makes every run take minutes, except short warm-up runs."""
+    """Makes runs of more than 8 tokens take minutes."""
     context.hub.worker.set_script(endless, slowdown=5.0)
 
 
@@ -206,7 +206,7 @@ def layout() -> tuple[StudyBoard, gr.HTML]:
 
 
 class Tab:
-    """A browser tab with a board, whose picture is the number of measured cells (-1: no study)."""
+    """A browser tab with a board. Its picture is the number of measured cells (-1: no study)."""
 
     def __init__(self, context: Context) -> None:
         board, picture = layout()
@@ -342,7 +342,7 @@ def test_trouble_of_a_failed_look_is_cleared_by_the_next(context: Context) -> No
 def test_a_study_that_no_server_measures_is_interrupted_and_can_be_resumed(
     context: Context,
 ) -> None:
-    """Its server ended, or the log could not be written when the study ended."""
+    """The study's server ended, or the log could not be written when the study ended."""
     one = study_in_log(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]

@@ -1,9 +1,8 @@
 """Rules with `:has` must not make a change of one picture restyle the page.
 
-Blink keeps one set of selectors that any `:has` may restyle. If an element may match a rule with
-`:has`, each change inside the element restyles it and all elements below it that match the set. So
-in a rule with `:has`, an id, class, attribute or tag must name the element with `:has` and the
-styled element. The element with `:has` must not be one that contains the whole page.
+If an element may match a rule with `:has`, Blink restyles many elements below this element after
+each change inside. A rule must therefore name the element with `:has` and the styled element by an
+id, class, attribute or tag. An element that contains the whole page must not have `:has`.
 """
 
 import re
@@ -15,9 +14,9 @@ import pytest
 import ui
 
 SHEETS = sorted(Path(ui.__file__).parent.rglob("*.css"))
-# Classes of Gradio: nearly every element around a picture has one of them.
+# Classes of Gradio that elements around a picture have.
 AROUND_EVERYTHING = {".block", ".html-container", ".column", ".row", ".tabitem"}
-# Allowed because it depends only on the classes of html's children.
+# Allowed, since it depends on the classes of html's children.
 ALLOWED = {"html:has(> .dark)"}
 
 
@@ -95,7 +94,7 @@ def split(text: str, separators: str) -> Iterator[str]:
 
 
 def selectors(sheet: str) -> Iterator[str]:
-    """Every selector of a style sheet, including those inside `@media` and `@container` rules."""
+    """The selectors of a style sheet, including selectors inside `@media` and `@container`."""
     for preamble in re.findall(r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", sheet, flags=re.S)):
         head = preamble.rpartition(";")[2].strip()
         if not head.startswith("@"):

@@ -1,4 +1,4 @@
-"""The text next to the temperature: its meaning, and how much of the tab's drafts was accepted."""
+"""The text next to the temperature."""
 
 from __future__ import annotations
 

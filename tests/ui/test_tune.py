@@ -1,4 +1,4 @@
-"""Tune's handlers: they read the form, draw a grid's figures, load a point into Live, write CSV."""
+"""Handlers of the Tune tab."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_fields_of_few_values_are_picked_from_a_menu(context: Context) -> None:
         grid_of(context, axes=[*AXES[:6], "verify", "", []])
 
 
-# Fields that `specinfer` ignores, each with settings under which the field has an effect.
+# By a field that `specinfer` ignores: settings under which the field has an effect.
 USES: dict[str, dict[str, Any]] = {
     "vote_nodes": {"combine": "vote_tree"},
     "weights": {"combine": "vote"},

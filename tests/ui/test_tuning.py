@@ -1,4 +1,4 @@
-"""Tune's output about a grid: values of pictures and table, sentences, rows of files."""
+"""Tune's output about a grid: pictures, table, sentences and files."""
 
 from __future__ import annotations
 
@@ -247,7 +247,6 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
 
 
 def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
-    """Map, table, file and sentence say that the point is within noise, however slow it was."""
     study = grid_study()
     results, best = grid_results(study, steady), "speculation_length=4, expansion=1"
     best_results = {c.item: r for c, r in results.items() if c.contestant == best}
@@ -321,11 +320,9 @@ def test_a_slower_grid_is_called_slower() -> None:
 
 
 def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, slope: float = 0) -> str:
-    """The words about a grid in which plain decoding has 10 tokens per second.
-
-    A point has plain decoding's speed times its factor in `factors`, or times 1 without a factor.
-    The factor holds for the second prompt and grows by `slope` from prompt to prompt.
-    """
+    """The words about a grid. A point has plain decoding's speed times its factor in `factors`
+    (default: 1). The factor holds for prompt 1, counted from 0, and grows by `slope` with each
+    prompt."""
     study = grid_study(axes, prompts=prompts)
 
     def speed(name: str, prompt: int, _: int) -> float:
@@ -389,8 +386,7 @@ def test_what_the_temperature_does_to_acceptance_is_reported() -> None:
         assert ("the more often an unlikely token is drawn" in text) == (hot < cold)
     assert "Best at temperature 0: speculation length 2. 1.00x the speed" in text
     assert "Best at temperature 0.8: speculation length 2. 1.00x the speed" in text
-    # Each speed-up is over plain decoding at the point's temperature; the table has a row of plain
-    # decoding for each temperature.
+    # A speed-up is over plain decoding at the point's temperature.
     study = replace(study, configurations=(*baselines(axes), *study.configurations[1:]))
     speeds = {"plain decoding, temperature=0": 20.0, "plain decoding, temperature=0.8": 10.0}
     results = grid_results(study, lambda name, *_: speeds.get(name, 15.0))

@@ -1,4 +1,4 @@
-"""The values that are sent to pictures, made from a view."""
+"""The values of pictures, made from a view."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ui.words.messages import run_lines
 
 
 def frames_of(events: list[Any], every: int = 3) -> list[Frame]:
-    """Frames of a run: an empty frame, a frame for every `every` events, and a frame at its end."""
+    """An empty frame, a frame for every `every` events of a run, and a frame at the run's end."""
     frames, view = [Frame()], View()
     for i, event in enumerate(events):
         view = reduce_all([event], view)
@@ -54,7 +54,7 @@ def test_a_draft_grows_from_the_text_before_its_round_however_long_ago_that_was(
 
 
 def stream(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The values that a browser has after each diff."""
+    """The first of `values`, and the values after each diff."""
     current = copy.deepcopy(values[0])
     received = [copy.deepcopy(current)]
     for old, new in zip(values, values[1:], strict=False):
@@ -322,7 +322,7 @@ def test_a_view_has_the_votes_estimates_and_notes_of_its_rounds(combine: str) ->
     ("texts", "template"),
     [
         (("<user>", "Hi", " you", "<end>"), {"before": "<user>", "after": "<end>"}),
-        # The template quotes the prompt before the message, so the last occurrence is the message.
+        # The template quotes the prompt before the message.
         (("<Hi you>", "Hi", " you", ""), {"before": "<Hi you>", "after": ""}),
         (("<user>", "\ufffd", "\ufffd", "<end>"), {}),
     ],

@@ -1,4 +1,4 @@
-"""The view is a fold over a run's events, which may be folded all at once or one by one."""
+"""The view of a run, a fold over the run's events."""
 
 from __future__ import annotations
 
@@ -36,15 +36,14 @@ def test_a_rounds_time_is_that_of_its_own_work() -> None:
     for mechanisms in (Mechanisms(), VOTE_AHEAD):
         events = synthetic_run(9, seed=4, mechanisms=mechanisms)
         for line in reduce_all(events).rounds:
-            # The prefill is no part of a round. Drafting ahead is during the LLM's pass, so it
-            # takes no further time.
+            # The prefill is no part of a round. Drafting ahead takes place during the LLM's pass.
             hidden = ("prefill", "ahead")
             own = [s for s in line.spans if s.name not in hidden and s.start_ms >= line.begin_ms]
             assert line.time.ms == pytest.approx(sum(s.ms for s in own))
 
 
 def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
-    """This holds wherever the events are divided, even within a round."""
+    """The events may be divided within a round."""
     events = synthetic_run(6, seed=5, mechanisms=VOTE_AHEAD)
     for first in range(len(events)):
         start = reduce_all(events[:first])

@@ -1,4 +1,4 @@
-"""The page's texts and pictures of votes, weights and estimates agree with the events."""
+"""The page's texts and pictures of votes, weights and estimates."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def reasons(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> s
 
 
 EXPECTED_REASONS = {
-    # All proposed the first token; only one draft is longer.
+    # The drafts agree, and one draft is longest.
     ("s sl s", (0.0, 0.002, 3.0), B): (
         "No draft disagrees with it, but the other drafts end behind token 1 or before, and it "
         "goes on."
@@ -384,7 +384,7 @@ def test_the_words_below_the_tree_name_the_winner_of_a_vote_and_the_dropped_toke
         if not detail.combined.winner:
             assert "dropped" not in reason, "nothing was drafted"
             continue
-        # The reason why the path ended comes first, since a low panel cuts off the last words.
+        # The path's end comes first, since a low panel cuts off the last words.
         if detail.verified.own_kind == "recovered":
             end = f"{explain(detail, None, view.letters, view.sampling).sentence} "
             assert reason.startswith(end)
@@ -392,7 +392,7 @@ def test_the_words_below_the_tree_name_the_winner_of_a_vote_and_the_dropped_toke
             ends += 1
         assert reason.startswith(f"{detail.combined.winner}'s draft won the vote (")
         assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in reason
-        # Next comes the first split that `vote_sentence` reports, with the same numbers.
+        # Next comes the first split that `vote_sentence` reports.
         split = vote_sentence(view, detail).partition("They split at ")[2]
         first = split.partition(", then at ")[0].split(". ")[0]
         assert split == "" or f"won the vote (at {first.rstrip('.')});" in reason

@@ -1,4 +1,4 @@
-"""The page's texts about a run's state and notes. Quantities are written alike on every tab."""
+"""The page's texts about a run's state and notes, and the names of quantities on all tabs."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def test_a_count_of_one_is_singular() -> None:
     assert "1 token in 2 rounds;" in position_sentence(replace(one, view=token))
 
 
-# COUNTED: a plural noun right after a figure, which is wrong if the figure is 1. AMONG: words
-# before the figure after which the plural is accepted, as in "3 of 8 tokens".
+# COUNTED: a plural noun right after a figure. The plural is wrong if the figure is 1. AMONG: words
+# before the figure that allow the plural, as in "3 of 8 tokens".
 COUNTED = re.compile(
     r" (?:[a-z]+ )?(?:tokens|rounds|passes|nodes|prompts|samples|blocks|texts|words|characters"
     r"|steps|layers)\b(?! / )"
@@ -149,8 +149,7 @@ def always_plural(node: ast.JoinedStr) -> Iterator[str]:
 
 
 def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> None:
-    """The chip has the letter that the drafter has in tree and text. SSMs that drafted nothing have
-    counts of 0."""
+    """The chip has the drafter's letter. SSMs that drafted nothing have counts of 0."""
     infos = model_infos()
     ssms = [info.name for info in infos if info.role == "ssm"]
     assert len(header_value(infos)["models"]) == len(infos)
@@ -167,11 +166,8 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
 
 
 def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
-    """The word is `draft_acceptance_rate`'s label: the accepted share of the draft's depth.
-
-    No text calls this a share of tokens, since in a wide tree the share of tokens is another
-    figure.
-    """
+    """The word is the label of `draft_acceptance_rate`. In a wide tree the share of tokens is
+    another figure."""
     paths = (*UI.rglob("*.py"), *UI.rglob("*.js"))
     sources = {"/".join(path.parts[-2:]): path.read_text(encoding="utf-8") for path in paths}
     assert not [name for name, source in sources.items() if OTHER_WORDS.search(source)]
@@ -181,7 +177,7 @@ def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
         assert '"draft_acceptance_rate"' in sources[name] and "GLOSSARY" in sources[name], name
 
 
-# Forms that no label may have: a label has " / ", as in "tokens / s".
+# Forms that no label may have. A label is written like "tokens / s".
 IN_WORDS = re.compile(
     r"\b(tokens/s\b|(tokens|accepted|drafted|checked|exchanges|nodes verified|ms)"
     r" (a|per) (second|pass|round)\b)",
@@ -193,8 +189,7 @@ UNIT = "tokens/s"
 
 
 def labels_of(script: str) -> list[str]:
-    """The strings of a script except UNIT and sentences; sentences may write quantities in
-    words."""
+    """The strings of a script except UNIT and sentences."""
     found = [one or other for one, other in LITERAL.findall(script)]
     return [label for label in found if label != UNIT and not re.search(r"\.($| )", label)]
 
@@ -232,8 +227,8 @@ def constants_of(source: str) -> list[str]:
 
 
 def is_second_name(label: str) -> bool:
-    """Whether `label` is a label of the glossary, contains one with " / ", or contains another name
-    of a quantity. Labels of one word do not count."""
+    """Whether `label` repeats a label of the glossary or contains another name of a quantity.
+    Labels of one word do not count."""
     labels = {one.label.lower() for one in GLOSSARY.values() if not one.label.isalpha()}
     text = label.strip(" ,:").lower()
     return (

@@ -17,9 +17,8 @@ import app
 from core.models.loading.catalog import SMOLLM2
 from tests.interrupts import hear_interrupts
 
-# Runs the given program. Prints a line, with the thread's name, when numba compiles a function or
-# loads one from its cache, and when the LLM's passes are timed. Requests run in the thread
-# `engine`.
+# Runs the given program. Prints a line, with the thread's name, when numba compiles or loads a
+# function and when the LLM's passes are timed. Requests run in the thread `engine`.
 PROGRAM = """
 import runpy, sys, threading
 from numba.core.dispatcher import Dispatcher
@@ -61,16 +60,15 @@ class WatchedApp:
     opened: str
 
     def check_start(self) -> None:
-        """Checks that the main thread compiled functions, and that it timed the LLM's passes once.
-        The thread `engine` must have done neither."""
+        """Checks that the main thread compiled functions and timed the LLM's passes once. The
+        thread `engine` must have done neither."""
         assert any("WATCHED MainThread compiles" in line for line in self.before), self.before
         assert sum("WATCHED MainThread times" in line for line in self.before) == 1, self.before
         # The opening run may begin before the page is open, but compiles and times nothing.
         assert not any("WATCHED engine" in line for line in self.before), self.before
 
     def ask(self, llm: str) -> None:
-        """Sends a request with each of SETTINGS, as a client of OpenAI's API does. Checks that no
-        answer is empty."""
+        """Sends a request with each of SETTINGS to OpenAI's API. Checks that no answer is empty."""
         for settings in SETTINGS:
             assert self._answer(llm, settings)
 

@@ -1,4 +1,4 @@
-"""Servers that the tests of endpoints share, and fresh servers for tests that swap models."""
+"""Servers for the tests of endpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def api(_here: Site) -> Site:
-    """A server on loopback, where every visitor sees all runs. Its log is empty."""
+    """A server on loopback with an empty log."""
     _here.clear()
     return _here
 
@@ -31,8 +31,7 @@ def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def elsewhere(_elsewhere: Site) -> Site:
-    """A server for other machines, without a login: visitors see only their own runs. Its log is
-    empty."""
+    """A server for other machines, without a login and with an empty log."""
     _elsewhere.clear()
     return _elsewhere
 
@@ -45,7 +44,7 @@ def _locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def locked(_locked: Site) -> Site:
-    """A server for other machines, with a login. Its log is empty."""
+    """A server for other machines, with a login and an empty log."""
     _locked.clear()
     return _locked
 

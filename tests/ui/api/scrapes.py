@@ -6,8 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 class Scrape:
-    """`scrape[name]`: the value of the only series of that name; `one(name, **labels)`: the value
-    of the only series of that name with these labels."""
+    """The samples of a scrape. A lookup raises ValueError unless exactly one sample matches."""
 
     def __init__(self, text: str) -> None:
         self.families = list(text_string_to_metric_families(text))

@@ -1,4 +1,4 @@
-"""A served page with a fake worker that plays the runs, and the page's Gradio clients."""
+"""A served page with a fake worker, and Gradio clients of the page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Site:
     clients: list[Client] = field(default_factory=list)
 
     def client(self, number: int = 0) -> Client:
-        """The client with this number. Each client is a different visitor."""
+        """The client of one visitor; visitors are counted from 0."""
         while len(self.clients) <= number:
             auth = LOGIN if self.login else None
             self.clients.append(Client(self.url, auth=auth, verbose=False))
@@ -51,7 +51,7 @@ class Site:
         return self.client().predict(**arguments, api_name=endpoint)
 
     def submit(self, endpoint: str, **arguments: Any) -> Any:
-        """Call an endpoint; return the job once the server has an event for it."""
+        """Call an endpoint as the first visitor; return the job."""
         job = self.client().submit(**arguments, api_name=endpoint)
         # Gradio's client can cancel a job on the server only once it has the event's id.
         wait(lambda: job.communicator is not None and job.communicator.event_id)
@@ -64,8 +64,7 @@ class Site:
                 self.store.record(event, "somebody else")
 
     def clear(self) -> None:
-        """Stop studies and runs, empty the log, and let later runs take six rounds and no time. The
-        loaded models stay."""
+        """Stop studies and runs, empty the log and reset the script. The loaded models stay."""
         self.context.conductor.close()
         self.worker.clear()
         self.worker.set_script(script_of(rounds=6), slowdown=0.0)
@@ -96,7 +95,7 @@ def api_site(
 
 
 def wait(condition: Callable[[], Any], timeout: float = 20.0) -> None:
-    """Poll the condition until it is true, for at most `timeout` seconds."""
+    """Wait until the condition is true. Raises AssertionError after `timeout` seconds."""
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, f"not so within {timeout} s"

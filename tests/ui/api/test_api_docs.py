@@ -1,5 +1,4 @@
-"""docs/api.md documents every endpoint's signature and answer type; invalid values raise errors
-that name the field."""
+"""The endpoints against docs/api.md, and the errors for invalid values."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ ENDPOINT = re.compile(r"(?P<name>/\w+)\((?P<arguments>.*)\) -> (?P<returns>\w+)"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`arguments`: as documented, each `name` or `name=default`. `returns`: the name of a type."""
+    """A documented endpoint. `arguments`: each `name` or `name=default`. `returns`: a type."""
 
     arguments: tuple[str, ...]
     returns: str
@@ -38,8 +37,7 @@ class Endpoint:
 
 @cache
 def documentation() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
-    """The endpoints by name, and the fields of each named type. A type's fields contain the fields
-    of the types that it includes."""
+    """The endpoints by name, and the fields of each named type."""
     endpoints: dict[str, Endpoint] = {}
     types: dict[str, dict[str, str]] = {}
     for entry in entries(API.read_text(encoding="utf-8")):
@@ -70,8 +68,8 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
 
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
     """A message for each part of a value that is not of its documented type. `columns`: the names
-    for which a documented FIELD stands."""
-    # `list[A]|list[B]` matches the pattern too, but it is a union, which is split below.
+    that replace a documented FIELD."""
+    # `list[A]|list[B]` matches the pattern too, but is a union.
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
             return [f"{at} is not a list"]
@@ -109,8 +107,7 @@ def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, FakeWorker]]:
-    """A client of a server with the application's default preset, and the worker that plays its
-    runs until other models are loaded."""
+    """A client of a server with the application's default preset, and the server's first worker."""
     with api_site(tmp_path_factory.mktemp("api"), preset=parse([]).preset) as served:
         yield served.client(), served.worker
 
@@ -162,7 +159,7 @@ def test_every_answer_has_its_documented_type(
 
 
 def stub_measure_regret(_hub: Any, session: Any, _owner: str) -> Iterator[None]:
-    """Replaces `measure_regret`, in which SSMs read the text: a fake worker has no SSMs."""
+    """Replaces `measure_regret`, which needs SSMs."""
     hits = {"ssm-code": [True, False, True], "ssm-docs": [False, True, True]}
     session.regret = regret_of(hits, [{"ssm-code", "ssm-docs"}] * 3, 2)
     yield
@@ -242,7 +239,7 @@ def test_the_answers_are_those_of_the_golden_file() -> None:
 
 GRID: dict[str, Any] = {"prompts": ["Once"], "fields": {"speculation_length": [2, 4]}}
 FULL_GRID = {"eta": [1], "vote_nodes": [1], "verify": ["auto"], "combine": ["vote"]}
-# Valid arguments added to each bad call.
+# Valid arguments that are added to a bad call.
 VALID: dict[str, dict[str, Any]] = {
     "/generate": {"prompt": "x"},
     "/compare": {"prompt": "x"},
@@ -252,7 +249,7 @@ VALID: dict[str, dict[str, Any]] = {
 
 
 def by_name(**wrong: Any) -> list[tuple[dict[str, Any], str]]:
-    """A case for each argument: the error must name the field and its value."""
+    """For each argument: the argument, and words that its error must contain."""
     return [({name: value}, f"{name} is {value!r}") for name, value in wrong.items()]
 
 

@@ -1,4 +1,4 @@
-"""With a fake worker: refused requests and their errors, logins, and clients that disconnect."""
+"""OpenAI's API with a fake worker: refused requests, logins, slow and large requests."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_runs_with_the_login_belong_to_its_user(locked: Site) -> None:
 
 
 class LaunchRecorder:
-    """A page that is not served. It records the paths of the routes with which it is launched."""
+    """A page that is not served but records the paths of its routes."""
 
     server_port = 1
 

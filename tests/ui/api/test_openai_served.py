@@ -1,4 +1,4 @@
-"""The `openai` client against a served page with real tiny models: texts, figures, log, metrics."""
+"""The `openai` client against a served page with real tiny models."""
 
 from __future__ import annotations
 
@@ -116,8 +116,6 @@ def test_a_completion_is_the_text_of_generate_streamed_or_not(
 
 
 def test_fields_left_out_have_openais_defaults(openai_site: Served) -> None:
-    """The defaults are temperature 1, 16 tokens for a completion, and for a chat as many tokens as
-    the context has left."""
     fields = {"model": "llm", "prompt": ["w4 w5"], "seed": 3}
     answer = openai_site.openai.completions.create(**fields)
     expected = openai_site.generate(prompt="w4 w5", max_new_tokens=16, temperature=1.0, seed=3)
@@ -143,7 +141,7 @@ def test_a_conversation_is_rendered_by_the_template_and_streamed(openai_site: Se
     assert chunks[0].choices[0].delta.role == "assistant"
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert text == answer.choices[0].message.content
-    # The answer is sent back as the `openai` client returned it.
+    # The answer is sent back with all its fields.
     history = [*MESSAGES, answer.choices[0].message.model_dump(), {"role": "user", "content": "w6"}]
     answer = openai_site.chat(messages=history)
     ids = openai_site.store.events(openai_site.run(answer).run_id)[0].prompt_token_ids

@@ -1,5 +1,4 @@
-"""Work that a client begins in a thread does not block the event loop, and is undone if the client
-leaves."""
+"""Work in a thread of the server, and clients that leave while it runs."""
 
 import asyncio
 import threading

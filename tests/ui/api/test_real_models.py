@@ -1,4 +1,4 @@
-"""The endpoints with real models: proofs and baselines decode the run's own prompt tokens."""
+"""The endpoints with real tiny models and chat templates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ui.server.model_swap import ModelPair, Say
 from ui.server.page import build_page
 from ui.server.visitors import Access
 
-# A chat template that adds a word which depends on the time.
+# A chat template that adds a word. The time determines the word.
 CLOCK = "{{ messages[0].content }} w{{ strftime_now('%f')|int % 50 + 3 }}"
 TEMPLATES = {
     "clock": CLOCK,

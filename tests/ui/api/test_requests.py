@@ -1,5 +1,4 @@
-"""/requests and /schedule off loopback: other visitors' requests have no id, and visitors cannot
-set the schedule."""
+"""/requests and /schedule of a server for other machines."""
 
 import pytest
 from gradio_client.exceptions import AppError

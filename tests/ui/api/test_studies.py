@@ -16,7 +16,7 @@ from tests.ui.fakes import endless, script_of
 
 @pytest.fixture
 def slow(api: Site) -> Site:
-    """A server whose runs take minutes unless they are stopped."""
+    """A server whose longer runs take minutes unless they are stopped."""
     api.worker.set_script(endless, slowdown=5.0)
     return api
 

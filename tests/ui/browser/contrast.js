@@ -1,5 +1,4 @@
-// Contrast of what axe does not check: texts in drawings, and the borders of checkboxes and radio buttons. `texts` is a
-// quick check of a second theme, after axe has checked the first.
+// Contrast of texts, also in drawings, and of the borders of checkboxes and radio buttons.
 window.specscopeContrast = (() => {
   const parse = (text) => {
     const numbers = (text.match(/[\d.]+/g) ?? []).map(Number);
@@ -19,8 +18,7 @@ window.specscopeContrast = (() => {
     const paint = parse(getComputedStyle(one).backgroundColor);
     return paint ? over(paint, below) : below;
   }, [255, 255, 255]);
-  // A drawing's colours at a point, with the text `target` and without it, from what is painted before that text. A group
-  // is mixed first in itself, then laid with its opacity over what is below. Elements not at the point are skipped.
+  // A drawing's colours at a point, with the text `target` and without it. Elements painted after the text are left out.
   const NOT_PAINTED = "defs, clipPath, mask, pattern, marker, style, title";
   const CLEAR = { rgb: [0, 0, 0], alpha: 0 };
   function layer(group, target, [x, y]) {
@@ -40,7 +38,7 @@ window.specscopeContrast = (() => {
     }
     return colors;
   }
-  // The rectangles of the drawings' elements, measured once for all texts.
+  // The rectangles of the drawings' elements, each measured once in a call of `drawn`.
   let places = new Map();
   function isNear(node, x, y) {
     if (!places.has(node)) places.set(node, node.getBoundingClientRect());
@@ -65,7 +63,7 @@ window.specscopeContrast = (() => {
   const holds = (shape, x, y) => shape.isPointInFill(new DOMPoint(x, y).matrixTransform(shape.getScreenCTM().inverse()));
   const outermost = (svg) => svg.ownerSVGElement ? outermost(svg.ownerSVGElement) : svg;
   const named = (node) => `${node.closest("[id]")?.id} .${node.getAttribute("class")} ${node.textContent.slice(0, 24)}`;
-  // How many texts the drawings have, and those whose contrast is below `least`: ratio and name.
+  // The number of visible texts in drawings; `found`: ratio and name of each text with a contrast below `least`.
   function drawn(least = 4.5) {
     const found = [];
     let count = 0;
@@ -82,7 +80,8 @@ window.specscopeContrast = (() => {
     }
     return { count, found: [...new Set(found)] };
   }
-  // Unchecked checkboxes and radio buttons whose border has a contrast below `least` with its ground.
+  // The number of visible checkboxes and radio buttons; `found`: the unchecked and enabled boxes whose border has a
+  // contrast below `least`.
   function boxes(least = 3) {
     const all = [...document.querySelectorAll("input[type=checkbox], input[type=radio]")].filter((one) => one.checkVisibility());
     const found = all.filter((one) => !one.checked && !one.disabled).map((one) => {
@@ -92,9 +91,8 @@ window.specscopeContrast = (() => {
     }).filter(([value]) => value < least);
     return { count: all.length, found: found.map(([value, one]) => `${value.toFixed(2)} ${one.closest("[id]").id}`) };
   }
-  // How many texts outside drawings the page shows, and those whose contrast is too low: below `least`, or 3 for large
-  // texts.
-  // Disabled parts and texts on an image are left out, as axe leaves them out.
+  // The number of visible texts outside drawings; `found`: texts with a contrast below `least`, or below 3 for large
+  // texts. Disabled parts and texts on an image are left out.
   function texts(least = 4.5) {
     const found = [];
     let count = 0;
@@ -116,7 +114,7 @@ window.specscopeContrast = (() => {
     }
     return { count, found: [...new Set(found)] };
   }
-  // The contrast of each visible button's label with the button's own colour, by the button's id. An image is an error.
+  // By element id: the contrast of the element's text with its ground. A background image is an error.
   function labels(selector) {
     return Object.fromEntries([...document.querySelectorAll(selector)].filter((one) => one.checkVisibility()).map((one) => {
       const style = getComputedStyle(one);

@@ -4,7 +4,7 @@
   const seen = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
   const layered = (node) => node.namespaceURI.endsWith("svg") && node.tagName !== "svg";
 
-  // Style and rectangle of each element, read once in a call of a function of `specscopeLooks`.
+  // Styles and rectangles of elements, each read once in a call of a function of `specscopeLooks`.
   let known = new Map();
   const look = (ask) => (...given) => {
     known = new Map();
@@ -18,10 +18,10 @@
     }
     return known.get(node);
   }
-  // Clipped away, so that only screen readers read it.
+  // Texts for screen readers are clipped away.
   const clipped = (node) => node && (boxOf(node).clipPath !== "none" || clipped(node.parentElement));
 
-  // Every text that can be seen, with its effective size in pixels and the boxes of its lines.
+  // The visible texts, each with its effective size in pixels and its boxes.
   function texts() {
     const found = [];
     const range = document.createRange();
@@ -49,12 +49,12 @@
     return `#${at} ${holder.tagName.toLowerCase()}.${holder.getAttribute("class") ?? ""}: ${words}`;
   }
 
-  // Parts that keep their size in large type: header, tabs and a run's panels, but not its text and tree.
+  // FIXED: parts that keep their size in large type, except for GROWS.
   const FIXED = "#header, #tabs > .tab-wrapper, #live-screen, #live-settings, #sessions-detail, #learn-stage";
   const GROWS = ".sp-board .sp-pic-strip .ss-text, .sp-board .sp-pic-tree :is(.ss-stagebar, svg)";
   const grows = ({ holder }) => Boolean(holder.closest(GROWS)) || !holder.closest(FIXED);
 
-  // The size of each text by its name; of texts with the same name, the smallest.
+  // By name: the size of the smallest text with this name.
   function sizes(all) {
     const found = new Map();
     for (const one of all.filter(grows)) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
@@ -95,7 +95,7 @@
     }
     return false;
   }
-  // A label that is wider than its button, whether or not it is clipped there.
+  // A label that extends beyond the sides of its button. A label with an ellipsis does not count.
   function sticksOut(one) {
     const button = one.node !== one.holder && one.holder.closest("button, [role=tab]");
     const ends = getComputedStyle(one.holder).textOverflow === "ellipsis";
@@ -173,7 +173,7 @@
     return [...found.map(name), ...low.map((one) => `a tree ${one.clientHeight} px high`)];
   }
 
-  // Texts below 12 px, in either type; not those of trees, which can be zoomed.
+  // Texts below 11.9 px, except in drawings that can be zoomed.
   const tiny = () => [...new Set(texts().filter((one) => one.size < 11.9 && !one.holder.closest(ZOOMED))
     .map((one) => `${name(one)} (${one.size.toFixed(1)} px)`))];
 

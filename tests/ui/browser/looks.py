@@ -14,35 +14,33 @@ PRESS_MS = 3000.0  # timeout of one click; a busy machine takes a second to draw
 
 
 def keep_sizes(page: Any) -> int:
-    """Store the present size of each text for `small_texts`; return the number of texts."""
+    """Store the sizes of the texts for `small_texts`; return the number of stored sizes."""
     return int(_ask(page, "keep()"))
 
 
 def small_texts(page: Any, least: float = 1.15) -> list[str]:
     """Texts that are now less than `least` times as large as at `keep_sizes`. In a drawing that can
-    be zoomed: texts below 12.5 pixels. Texts that were not there at `keep_sizes`, and the parts
-    that keep their size in large type (FIXED in looks.js), are left out."""
+    be zoomed: texts below 12.5 pixels. looks.js says which parts are left out (`grows`)."""
     return list(_ask(page, f"small({least})"))
 
 
 def cut_texts(page: Any) -> list[str]:
-    """Texts with a hidden part that has no ellipsis and cannot be scrolled to; labels wider than
-    their button; words of ordinary length broken between two letters."""
+    """Texts with a hidden part, labels that stick out of their button, and broken words."""
     return list(_ask(page, "cut()"))
 
 
 def overlaps(page: Any) -> list[str]:
-    """Pairs of texts that overlap."""
+    """Pairs of texts that overlap, except texts in sticky or fixed parts."""
     return list(_ask(page, "overlaps()"))
 
 
 def tiny_texts(page: Any) -> list[str]:
-    """Texts below 12 pixels, except in trees, which can be zoomed."""
+    """Texts below 11.9 pixels, except in drawings that can be zoomed."""
     return list(_ask(page, "tiny()"))
 
 
 def covered(page: Any) -> list[str]:
-    """Texts under the buttons of their own picture, and trees less than 100 pixels high."""
+    """Texts under the buttons of their own panel, and trees less than 100 pixels high."""
     return list(_ask(page, "covered()"))
 
 
@@ -53,7 +51,7 @@ def overflow(page: Any) -> int:
 
 
 def large_type(page: Any, on: bool) -> None:
-    """Switch large type on or off and wait until all CSS transitions have ended."""
+    """Switch large type on or off; wait until the page is drawn."""
     page.evaluate("(on) => window.specscopeLargeType(on)", on)
     frames(page)
     page.wait_for_function(CHANGED)
@@ -61,17 +59,16 @@ def large_type(page: Any, on: bool) -> None:
 
 
 def tabs(page: Any) -> list[str]:
-    """The names of the page's tabs, in order, including tabs in the menu of further tabs."""
+    """The names of the page's tabs, including tabs in the menu of further tabs."""
     names = page.locator("#tabs [role=tab], #tabs .overflow-dropdown button").all_text_contents()
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 def turn_to(page: Any, name: str) -> None:
-    """Open a tab as a visitor does: on a narrow page, through the menu of further tabs.
+    """Open a tab from the bar, or else from the menu of further tabs.
 
-    Shortly after a window is resized, tabs move between the bar and the menu. If the tab moves
-    before the click, the click times out, and this function looks for the tab again. At the end it
-    waits for two frames, since a click in a tab that is still appearing may be lost.
+    A click may time out, since resizing the window moves tabs between the bar and the menu. The
+    wait at the end is needed because a click in a tab that is still appearing may be lost.
     """
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 

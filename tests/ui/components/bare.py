@@ -1,5 +1,4 @@
-"""A page without Gradio and without a server, on which the pictures' modules are mounted.
-Playwright answers every request with the files that the real page serves."""
+"""A page without Gradio and without a server, on which the pictures' modules are mounted."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ APPEARANCE = """([dark, large]) => { document.body.classList.toggle("dark", dark
 
 
 class Pictures:
-    """The page, in its own browser tab. `mount` mounts all pictures anew."""
+    """The page, in its own browser tab."""
 
     def __init__(self, tab: Tab) -> None:
         self.tab, self.page = tab, tab.page
@@ -75,7 +74,7 @@ class Pictures:
         self.page.wait_for_function("() => window.pictures")
 
     def mount(self) -> None:
-        """Mount every picture anew: empty, light, in ordinary type, with reduced motion."""
+        """Mount every picture anew and empty, with the default look and reduced motion."""
         self.look()
         self.motion(False)
         self.page.mouse.move(0, 0)
@@ -110,13 +109,12 @@ class Pictures:
         return self.page
 
     def picked(self) -> Any:
-        """The value that the last selection would send to the server."""
+        """The value that a picture sent last (None: no value since `mount`)."""
         return self.page.evaluate("() => pictures.picked")
 
 
 def document() -> str:
-    """The page's HTML, with the real theme's colours and fonts and the real style sheets, but
-    without pictures."""
+    """The page's HTML, with the real theme and style sheets."""
     colours = str(page_theme()._get_theme_css())
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pictures</title>'

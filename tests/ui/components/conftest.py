@@ -1,4 +1,4 @@
-"""A page with only the pictures, loaded once for the browser tests in this folder."""
+"""A page with only the pictures, for browser tests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ def bare_page(tabs: Tabs) -> Pictures:
 
 @pytest.fixture
 def pictures(bare_page: Pictures) -> Iterator[Pictures]:
-    """The page, with every picture mounted anew and empty. An error on the page, or a request to
-    another host, fails the test."""
+    """The page, with every picture mounted anew. A problem of the page fails the test."""
     bare_page.tab.watch.problems.clear()
     bare_page.mount()
     yield bare_page

@@ -1,4 +1,4 @@
-"""Scenes: each scene has SYNTHETIC values of all pictures for one case."""
+"""Scenes: each scene has values of all pictures for one case."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ ORDER = {name: next(one for one in PICTURES if one.name == name) for name in NAM
 
 @cache
 def values_of(scene: str) -> dict[str, Any]:
-    """The values of all pictures in a scene. Callers must not change them."""
+    """The values of all pictures in a scene. They are cached and must not be changed."""
     return scenes()[scene]()
 
 
 def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
-    """For each scene's name, a function that makes the values of all pictures."""
     run, voted = common_run(), minions_run("vote")
     return {
         "verify": lambda: values_at(run, 4, "verify", node=8, baseline=BASELINE),
@@ -79,21 +78,19 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
 
 @cache
 def common_run() -> list[Event]:
-    """A SYNTHETIC run without the rarer mechanisms."""
     return synthetic_run(rounds=30, seed=5)
 
 
 @cache
 def minions_run(combine: str) -> list[Event]:
-    """A SYNTHETIC run with votes or pooling (`combine`), length policy `goodput` and drafting
-    ahead. One drafter fails in round 26."""
+    """A SYNTHETIC run with the rule `combine` and drafting ahead. One drafter fails."""
     return synthetic_run(30, seed=5, mechanisms=replace(VOTE_AHEAD, combine=combine, loses=26))
 
 
 @cache
 def routed_run(routing: str, loses: int = -1) -> list[Event]:
-    """A SYNTHETIC run in which two of five SSMs are routed and make one fused draft. `loses`: the
-    round in which the last SSM fails, or -1."""
+    """A SYNTHETIC run with five SSMs, routing and fused drafts. `loses`: the round, counted from 0,
+    in which the last SSM fails, or -1."""
     uses = Mechanisms(routing=routing, draft="fused", loses=loses)
     names = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
     return synthetic_run(30, seed=5, drafters=names, mechanisms=uses)
@@ -101,6 +98,5 @@ def routed_run(routing: str, loses: int = -1) -> list[Event]:
 
 @cache
 def pipelined_run(pipeline: str) -> list[Event]:
-    """A SYNTHETIC run whose trees are drafted while the LLM verifies."""
     uses = Mechanisms("union", "goodput" if pipeline == "ahead" else "fixed", pipeline)
     return synthetic_run(20, seed=5, mechanisms=uses)

@@ -1,5 +1,4 @@
-"""Values of the pictures: values that the page's own `reduce_all` makes from SYNTHETIC runs, and
-hostile values."""
+"""Values of the pictures: values of SYNTHETIC runs, values of large trees, and hostile values."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ def values_at(
     node: int | None = None,
     baseline: Baseline | None = None,
 ) -> dict[str, Any]:
-    """All pictures' values after `events`, with one round selected and shown at one stage."""
+    """All pictures' values after `events`, with one round shown at one stage. `round_number` is
+    counted from 0 (None: the last round)."""
     view = reduce_all(events)
     last = view.rounds[-1].number if view.rounds else None
     number = last if round_number is None else round_number
@@ -50,14 +50,14 @@ def values_at(
 
 
 def frames(rounds: int = 6, seed: int = 3) -> list[dict[str, Any]]:
-    """All pictures' values after each round of one run, as a live page would get them."""
+    """All pictures' values after each round of one run."""
     events = synthetic_run(rounds=rounds, seed=seed)
     ends = [i + 1 for i, e in enumerate(events) if type(e).__name__ == "RoundCompleted"]
     return [values_at(events[:end]) for end in ends]
 
 
 def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
-    """The value of a tree with many nodes, up to 14 levels, and tokens of very different length."""
+    """The value of a tree with up to 14 levels and tokens of very different length."""
     rng = random.Random(seed)
     words = [" the", " extraordinarily", "\n", " a", "(self", " 狐", ")", " internationalisation"]
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(7)}
@@ -82,8 +82,8 @@ def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
 
 
 def deep_tree(depth: int) -> dict[str, Any]:
-    """The tree of a finished round. The accepted path has `depth` tokens, of which every third has
-    a rejected sibling."""
+    """The value of a tree whose accepted path has `depth` tokens. Tokens 0, 3, 6, ... have a
+    rejected sibling."""
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(2)}
     by = {"0": {"score": 0.5, "q": 1.0, "rank": 0}, "1": {"score": 0.4, "q": 1.0, "rank": 0}}
     values: dict[str, Any] = {}
@@ -100,7 +100,6 @@ def deep_tree(depth: int) -> dict[str, Any]:
 
 
 def hostile_values() -> dict[str, Any]:
-    """The values of every picture, with hostile text in every place that can have text."""
     drafters = {str(i): {"name": HOSTILE[i], "slot": i} for i in range(3)}
     base = {"run": HOSTILE[2], "round": 0, "drafters": drafters}
     return {

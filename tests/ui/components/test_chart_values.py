@@ -1,5 +1,4 @@
-"""The pictures of lengths and of the pipeline in a real Chromium: bars and table cells show the
-values."""
+"""The pictures of lengths and of the pipeline in a real Chromium."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ TABLES = """(tables) => tables.map((table) => [...table.rows].map((row) =>
 
 
 def tables(pictures: Pictures, name: str) -> list[list[list[str]]]:
-    """The tables of a picture's table form, each as a list of rows whose first is the head."""
+    """The tables of a picture's table form. Each table is a list of rows; the first row is the
+    head."""
     panel = pictures.page.locator(f"#picture-{name}")
     button = panel.get_by_role("button", name="as a table")
     button.click()
@@ -76,8 +76,6 @@ def test_the_numbers_below_the_histogram_do_not_touch(pictures: Pictures) -> Non
 
 
 def bound_by_the_budget(pictures: Pictures) -> None:
-    """If the node budget allows less depth than the speculation length, the line is at the allowed
-    depth."""
     panel = pictures.page.locator("#picture-lengths")
     said = panel.locator(".ss-choice-said")
     lengths = values_of("verify")["lengths"]["rounds"]["0"]["s"]
@@ -115,8 +113,6 @@ COLUMNS = """() => { const all = (name) => [...document.querySelectorAll(`.ss-le
 
 
 def estimates_of_the_controller(pictures: Pictures) -> None:
-    """The chart has a column for each length's estimated speed, a mark at the next length, and a
-    level at the recent speed."""
     value = values_of("vote")["lengths"]
     drawn = pictures.show("vote", "lengths").evaluate(COLUMNS)
     speeds = [estimate["tps"] for estimate in value["estimates"].values()]
@@ -169,8 +165,6 @@ def test_the_pipeline_draws_every_span_with_its_mark_and_shape(pictures: Picture
 
 
 def fates_of_drafts_made_ahead(pictures: Pictures) -> None:
-    """Only drafting ahead without hit or miss is outlined; each fate has its own pattern; only
-    catching up is hatched."""
     bars, spans = bars_of(pictures, "ahead")
     marks = [bar["mark"] for bar in bars]
     assert marks == [{"hit": "✔", "miss": "✗"}.get(span["a"], "") for span in spans]
@@ -192,7 +186,6 @@ def fates_of_drafts_made_ahead(pictures: Pictures) -> None:
 
 
 def saved_and_wasted(pictures: Pictures) -> None:
-    """Saved time is drawn above the axis and wasted time below it, round by round."""
     hits = values_of("ahead")["timeline"]["hits"]
     panel = pictures.page.locator("#picture-timeline")
     paths = [

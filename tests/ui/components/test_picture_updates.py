@@ -1,5 +1,4 @@
-"""The pictures in Chromium: state that an update keeps, clicks and keys, and the modules that
-unpack values, format numbers and lay out trees."""
+"""Updates of the pictures in a real Chromium, clicks and keys, and modules of their scripts."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def test_a_live_run_only_adds_tokens_and_moves_nothing(pictures: Pictures) -> No
     pictures.rest().evaluate("document.querySelector('.ss-tok').mark = 'first'")
     for values in others:
         pictures.give(values)
-        two_frames(page)  # the text is drawn by then; the charts may be drawn later
+        two_frames(page)  # until the text is drawn
     assert pictures.rest().locator(".ss-tok[data-i]").count() > 20
     assert page.evaluate("document.querySelector('.ss-tok').mark") == "first"
     assert page.evaluate("removed") == 0
@@ -153,8 +152,8 @@ def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: 
     assert "drafter ssm-stories failed" in tip and "noted" in tip
 
 
-# A point in a round's column in the picture of lengths. `share`: the point's distance from the
-# plot's top, as a share of the plot's height.
+# A point in a round's column in the picture of lengths, in pixels. `share`: the point's distance
+# from the plot's top, divided by the plot's height.
 COLUMN = """([round, share]) => { const plot = document.querySelector(".ss-lengths .ss-plot");
   const { xaxis, yaxis } = plot._fullLayout, { left, top } = plot.getBoundingClientRect();
   return [left + xaxis._offset + xaxis.d2p(round + 1), top + yaxis._offset + share * yaxis._length];
@@ -225,8 +224,7 @@ FIXED = """async ([told, base]) => {
 
 
 def numbers() -> list[float]:
-    """Numbers that are ties in rounding or next to ties, fractions that binary cannot hold, and
-    large numbers."""
+    """Numbers for tests of rounding, with ties and their neighbours."""
     halves = [k / 8 for k in range(801)] + [k / 16 for k in range(1, 400, 2)]
     beside = [x + d for x in (0.125, 2.625, 2.375, 61.5) for d in (1e-15, -1e-15, 1e-9, -1e-9)]
     decimals = [k / 1000 for k in range(5, 4000, 10)]

@@ -1,4 +1,4 @@
-"""The pictures in a real Chromium: they draw their values, and draw hostile text as plain text."""
+"""The pictures in a real Chromium draw their values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ def test_the_tree_is_its_value_at_every_stage(pictures: Pictures) -> None:
 
 
 def stages_of_a_round(pictures: Pictures) -> None:
-    """The stages show separate drafts, then one tree, then the LLM's verdict, then the commit."""
     page = pictures.show("draft", "tree")
     value = values_of("draft")["tree"]
     drafts = page.evaluate(TREE_NODES)
@@ -78,7 +77,6 @@ def stages_of_a_round(pictures: Pictures) -> None:
 
 
 def verdict_of_a_round(pictures: Pictures) -> None:
-    """Exactly the nodes of the value are drawn, with siblings in their drafter's order."""
     value = values_of("verify")["tree"]
     drawn = pictures.show("verify", "tree").evaluate(TREE_NODES)
     assert {key for key in drawn if key.isdigit()} == set(value["nodes"])
@@ -87,8 +85,7 @@ def verdict_of_a_round(pictures: Pictures) -> None:
         assert drawn[key]["text"] == as_shown(node["t"])
         assert drawn[key]["by"] == "".join("ABC"[int(drafter)] for drafter in node["by"])
     assert drawn["-1"]["text"] == as_shown(value["root"]["t"])
-    # A strike through letters and digits is level. Through punctuation it is slanted, since a level
-    # strike would look like a dash.
+    # A level strike through punctuation would look like a dash.
     rejected = {k: node for k, node in value["nodes"].items() if node["outcome"] == "rejected"}
     for text, is_aslant in ((" l", False), ("1", False), (".", True), (" -", True)):
         changed = {key: {**node, "t": text} for key, node in rejected.items()}
@@ -108,7 +105,6 @@ def verdict_of_a_round(pictures: Pictures) -> None:
 
 
 def before_the_first_round(pictures: Pictures) -> None:
-    """The tree is only its root, a token of the prompt."""
     root = values_of("begun")["tree"]["root"]["t"]
     page = pictures.show("begun", "tree")
     drawn = {key: node["text"] for key, node in page.evaluate(TREE_NODES).items()}
@@ -121,7 +117,7 @@ def before_the_first_round(pictures: Pictures) -> None:
     assert label == f"Token tree, Before round 1: {words}"
 
 
-# The number of edges that pass over one sibling to the next sibling in the same row.
+# The number of edges that pass over a sibling.
 BESIDE = r"""() => [...document.querySelectorAll("#picture-tree .ss-edge")]
   .filter((edge) => /V.*H.*V/.test(edge.getAttribute("d"))).length"""
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
@@ -185,7 +181,7 @@ def the_own_token_stays_in_sight(pictures: Pictures) -> None:
     longer = viewport_of(pictures, "folded")
     assert longer["inside"] and not longer["wide"] and longer["smallest"] >= 10
     assert longer["more"] == [""] * 4, "in two bands, both fully in sight"
-    # This tree would fit in one band, but with small letters.
+    # In one band this tree would have small letters.
     pictures.give({"tree": deep_tree(7)})
     chain = pictures.rest().evaluate(VIEWPORT)
     assert chain["token"] > 17 and not chain["wide"] and chain["more"] == [""] * 4
@@ -233,8 +229,8 @@ def test_drafters_that_agree_have_one_badge_where_a_tree_has_no_room_for_all(
     tree = deep_tree(6)
     proposal = tree["nodes"]["0"]["by"]["0"]
     for key, node in tree["nodes"].items():
-        # All five drafters proposed each accepted token, except node 4, which four drafters
-        # proposed. One drafter proposed each rejected sibling.
+        # Four drafters proposed node 4, five drafters the other accepted tokens, and one drafter
+        # the rejected siblings.
         few = {"4": 4}.get(key, 5) if node["outcome"] == "accepted" else 1
         node["by"] = dict.fromkeys(list(drafters)[:few], proposal)
     for width, agreed in ((1280, "ABCDE"), (640, "A–E")):
@@ -264,8 +260,7 @@ COPIED = """() => { getSelection().selectAllChildren(document.querySelector(".ss
   const copied = getSelection().toString(); getSelection().empty(); return copied; }"""
 
 
-# Words that are broken at a line's end (up to the break), and tokens that are drawn in several
-# parts.
+# Words that are broken at a line's end, and tokens that are drawn in several parts.
 TORN = """() => { const flow = document.querySelector("#picture-strip .ss-flow");
   const tops = [], torn = [];
   for (const node of flow.querySelectorAll(".ss-tok[data-i]")) {
@@ -417,15 +412,13 @@ def test_proposals_and_votes_are_drawn_with_their_numbers(pictures: Pictures) ->
     told = []
     for row, chip in ((0, 0), (0, 1), (1, 0)):
         own = page.locator("#picture-proposals tbody tr").nth(row).locator(".ss-chip")
-        own.nth(chip).dispatch_event("pointerover")  # a scroll would hide the tip
+        own.nth(chip).dispatch_event("pointerover")  # hover() may scroll, and a scroll hides tips
         told.append(page.locator("#ss-tip").text_content())
     assert "drawn with0.250" in told[0] and "drawn with1" in told[1]
     assert "drawn with" not in told[2] and "score" in told[2], "only drawn tokens have it"
 
 
 def a_vote(pictures: Pictures) -> None:
-    """The picture shows masses, weights and the winner, and the weights over the rounds as
-    lines."""
     value = values_of("vote")["proposals"]
     panel = pictures.show("vote", "proposals").locator("#picture-proposals")
     chips = [chip for row in value["rows"].values() for chip in row.values()]
@@ -466,7 +459,6 @@ def without_a_vote(pictures: Pictures) -> None:
 
 
 def the_dial_and_the_pool(pictures: Pictures) -> None:
-    """The dial shows how many nodes were kept. Dial and pool explain their numbers."""
     panel = pictures.show("dial", "proposals").locator("#picture-proposals")
     kept = values_of("dial")["proposals"]["kept"]
     words = panel.locator(".ss-dial-words").text_content()

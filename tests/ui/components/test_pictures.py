@@ -1,4 +1,4 @@
-"""The pictures without a browser: components, packed values, served files, rules of the scripts."""
+"""The pictures without a browser: components, packed values, served files and scripts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ui.components.assets import (
 from ui.components.packing import CHUNK
 
 SCRIPTS = sorted(path for path in PICTURE_ASSETS.iterdir() if path.suffix == ".js")
-# Functions that would treat a text as markup or code, and addresses of other hosts.
+# Functions that treat a text as markup or code, and addresses of other hosts.
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
     r"|createContextualFragment|https?://(?!www\.w3\.org/2000/svg)"
@@ -100,17 +100,16 @@ def test_a_configuration_has_no_colour_of_a_drafter():
         configs = re.findall(r"--ss-config-\d: (#\w+);", theme)
         assert len(set(configs)) == 5 and not set(configs) & {*PALETTE}
         assert not set(configs) & set(re.findall(r"--ss-slot-\d: (#\w+);", theme))
-        # All configurations have the same hue, so each needs a different lightness.
+        # Lightness tells configurations apart.
         lights = sorted(hls(one)[1] for one in configs)
         assert min(b - a for a, b in zip(lights, lights[1:], strict=False)) > 0.03
-        # Neighbours have a contrast above 1.4; plain decoding, in the colour of ink, comes first.
+        # Plain decoding has the colour of ink and comes first.
         ink = re.search(r"--ss-ink: (#\w+);", theme)
         assert ink
         in_order = [luminance(one) + 0.05 for one in (ink[1], *configs)]
         pairs = zip(in_order, in_order[1:], strict=False)
         assert min(max(pair) / min(pair) for pair in pairs) > 1.4, theme[:20]
-        # No configuration's hue is near the hue of a stage, since another picture shows stages
-        # nearby.
+        # A picture of stages is shown near a picture of configurations.
         stages = re.findall(r"--ss-stage-\w+: (#\w+);", theme)
         apart = [abs(hue(one) - hue(other)) for one in configs for other in stages]
         assert min(apart) > 10

@@ -1,4 +1,4 @@
-"""The sentences of the pipeline panel, one for each case, and their numbers, in a real Chromium."""
+"""The sentences of the pipeline panel and their numbers, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def sums_and_predictions(said: dict[str, dict[str, Any]]) -> None:
 
 
 def work_done_at_once(said: dict[str, dict[str, Any]]) -> None:
-    """The sum of stages that overlap is not called the run's time."""
+    """The words do not call the sum of overlapping stages the run's time."""
     value, words = values_of("verify")["timeline"], said["verify"]["words"]
     total, stages = value["total"], sum(value["share"].values())
     assert stages == pytest.approx(total, rel=1e-3)
@@ -200,7 +200,6 @@ def work_done_at_once(said: dict[str, dict[str, Any]]) -> None:
 
 
 def time_between_stages(said: dict[str, dict[str, Any]]) -> None:
-    """Other requests are named as a reason only if their turns took time."""
     words = said["others"]["words"]
     assert "largest share: between stages, " in words
     assert words.split(" %", 1)[1].startswith(": other requests' turns, and bookkeeping.")
@@ -211,7 +210,6 @@ def time_between_stages(said: dict[str, dict[str, Any]]) -> None:
 
 
 def each_drafters_work_ahead(said: dict[str, dict[str, Any]]) -> None:
-    """Each drafter's work ahead is listed, with the reason if it was not used."""
     value = values_of("ahead-end")["timeline"]
     begun = "Round 20, from drafts begun during round 19: "
     parts = said["ahead-end"]["round"].removeprefix(begun).split("; ")

@@ -1,4 +1,4 @@
-"""The times at which a polling component asks the server, in a real Chromium without a server."""
+"""When a polling component asks the server, in a real Chromium without a server."""
 
 from __future__ import annotations
 

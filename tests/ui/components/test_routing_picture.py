@@ -1,4 +1,4 @@
-"""The routing picture in a real Chromium: cells' shapes and shades, marks, clicks, the table."""
+"""The routing picture in a real Chromium."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ BOXES = {"routed": 1, "explored": 2, "waiting": 1, "chosen": 2}
 
 
 def cells_of(page: Any) -> dict[tuple[str, int], tuple[str, float]]:
-    """Maps (SSM, column) to (part, shade). Cells of lost SSMs are left out; `crosses` counts
-    them."""
+    """Maps (SSM, column) to (part, shade). Lost SSMs are left out."""
     paths = [path for path in page.evaluate(CELLS) if path[1] != "lost"]
     edges = sorted({edge for _, _, own, _, _ in paths for edge in own})
     results: dict[tuple[str, int], tuple[str, float]] = {}
@@ -191,7 +190,6 @@ def test_the_line_below_says_of_when_the_scores_are(pictures: Pictures) -> None:
 
 
 def test_it_says_that_regret_is_counted_on_request(pictures: Pictures) -> None:
-    """The line below the picture says so if regret can be counted and was not counted yet."""
     value = values_of("routed")["routing"]
     regret = value["regret"] or {"sentence": "SYNTHETIC: it took no pass more", "rows": {}}
     for ask, counted in ((True, {}), (True, regret), (False, {})):

@@ -1,5 +1,4 @@
-"""Tables of a study in a real Chromium: a short table is as high as its rows; a long table scrolls
-and shows half of its next row."""
+"""The height and the scrolling of a study's tables, in a real Chromium."""
 
 from __future__ import annotations
 

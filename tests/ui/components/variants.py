@@ -13,8 +13,7 @@ def timeline(values: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def tried(values: dict[str, Any]) -> dict[str, Any]:
-    """`auto` after two trials, of which the second switched drafting ahead off. Misses cost more
-    than hits saved."""
+    """`auto` after two trials. The second trial switched drafting ahead off."""
     results = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
     lost = {**results, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
     sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
@@ -23,7 +22,7 @@ def tried(values: dict[str, Any]) -> dict[str, Any]:
 
 def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
     """`auto` after a trial that drafting ahead won, although no draft made ahead was used. `asked`:
-    the number of the run's rounds so far for which drafts were made after a guessed outcome."""
+    the number of rounds with drafts made after a guessed outcome."""
     results = {
         "kind": "ahead",
         "ms": 104.8,
@@ -37,8 +36,7 @@ def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
 
 
 def alike(values: dict[str, Any]) -> dict[str, Any]:
-    """`auto` after a trial in which rounds with and without drafting ahead took about the same
-    time."""
+    """`auto` after a trial in which drafting ahead made almost no difference."""
     results = {"kind": "ahead", "ms": 10.3, "without": 10.2, "on": True, "asked": 9, "used": 5}
     return timeline(values, pipeline="auto", trials={"13": results})
 
@@ -50,15 +48,14 @@ def alone(values: dict[str, Any], ended: bool = True) -> dict[str, Any]:
 
 
 def others(values: dict[str, Any]) -> dict[str, Any]:
-    """`across` with most of the time between stages, as when another request is decoded at the same
-    time."""
+    """`across` with most of the time between stages."""
     share = values["timeline"]["share"]
     share = {**share, "other": 2 * sum(share.values())}
     return timeline(values, share=share, total=sum(share.values()))
 
 
 def paused(values: dict[str, Any]) -> dict[str, Any]:
-    """Rounds with pauses. In the selected round some drafting is hidden, too."""
+    """Rounds with pauses. In round 4, counted from 0, some drafting is hidden."""
     took = {"p": 19.0, "ms": 55.2}
     rounds = {str(n): {**took, "hid": 0.0, "all": 56.0} for n in range(4)}
     rounds["4"] = {**took, "hid": 5.0, "all": 80.1}
@@ -66,15 +63,13 @@ def paused(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def longer(values: dict[str, Any]) -> dict[str, Any]:
-    """A round whose measured time includes bookkeeping before the round. The measured time is
-    therefore longer than the time from the round's first stage to its last."""
+    """A round whose measured time is longer than the time from its first stage to its last."""
     rounds = {"4": {"p": 31.0, "ms": 34.9, "hid": 0.0, "all": 27.1}}
     return timeline(values, rounds=rounds)
 
 
 def peaks(values: dict[str, Any]) -> dict[str, Any]:
-    """Sixty rounds, of which a quarter took far longer than the rest. Many long rounds are
-    neighbours."""
+    """Sixty rounds. A quarter of the rounds took far longer than the rest."""
     long = {0, 1, 2, 3, 4, 5, 25, 46, 47, 50, 51, 52, 53, 55, 56}
     rounds = {
         str(n): {"ms": 100.0 + 7 * n if n in long else 5.0 + n % 3, "p": 6.0} for n in range(60)
@@ -83,7 +78,7 @@ def peaks(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def split(values: dict[str, Any]) -> dict[str, Any]:
-    """Each drafting ahead in two bars, as if a drafter prepared for several continuations."""
+    """Each bar of drafting ahead, split in two."""
     bars: dict[str, Any] = {}
     for number, own in values["timeline"]["bars"].items():
         parts: list[dict[str, Any]] = []
@@ -96,7 +91,7 @@ def split(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def early(values: dict[str, Any]) -> dict[str, Any]:
-    """Two drafts that were ready before their round. One was made between two passes of the LLM."""
+    """Two drafts that were ready before their round."""
     entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
     entries = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
     came = {"hits": 2, "misses": 0, "beside": 1, "saved": 1.25, "wasted": 0.0, "guessed": False}
@@ -104,7 +99,7 @@ def early(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def unlike(values: dict[str, Any]) -> dict[str, Any]:
-    """Drafts made ahead by drafters that prepared for different numbers of continuations."""
+    """Drafters that prepared for different numbers of continuations."""
     entry = {"hit": True, "saved": 1.25, "wasted": 0.0, "why": ""}
     missed = {"hit": False, "saved": 0.0, "wasted": 0.5, "why": "wrong"}
     rounds = {
@@ -144,8 +139,8 @@ def budgeted(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def switched(values: dict[str, Any]) -> dict[str, Any]:
-    """`credit` with invented scores and a change of domain: other SSMs score higher from round 8 on
-    and draft from round 10 on."""
+    """`credit` with invented scores. Other SSMs score higher from round 8 on, and draft from round
+    10 on. Rounds are counted from 0."""
     routing = values["routing"]
     before, after = ("0", "2"), ("1", "4")
     rounds = {
@@ -169,7 +164,7 @@ def switched(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def regretted(values: dict[str, Any]) -> dict[str, Any]:
-    """Regret was counted. Each of the first three SSMs predicts every third token; the other SSMs
+    """Counted regret. Each of the first three SSMs predicts every third token; the other SSMs
     predict none. The first two SSMs drafted."""
     routing = values["routing"]
     hits = {
@@ -181,14 +176,14 @@ def regretted(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
-    """A text that is nothing but line ends."""
+    """A text of line feeds."""
     for token in values["strip"]["tokens"].values():
         token["t"] = token["tok"] = "\n"
     return values
 
 
 def drawn(values: dict[str, Any]) -> dict[str, Any]:
-    """The first drafter drew its tokens; the other drafters took the most probable tokens."""
+    """The first token of the first drafter was drawn with probability 0.25."""
     rows = values["proposals"]["rows"]
     own = {key: {**token, "q": 0.25 if key == "0" else 1.0} for key, token in rows["0"].items()}
     return {**values, "proposals": {**values["proposals"], "rows": {**rows, "0": own}}}
