@@ -29,8 +29,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def serve(argv: list[str] | None) -> None:
-    """Loads the models and launches the page; returns when the server ends. Raises
-    SpecScopeError."""
+    """Loads the models, serves the page until the server ends. Raises SpecScopeError."""
     args = parse(argv)
     from core import Engine, Worker, connect_nodes, load_models, one_arena, use_threads
     from storage import RunQuery, RunStore

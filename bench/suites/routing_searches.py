@@ -1,4 +1,4 @@
-"""How soon a router finds a good SSM, counted in finished texts.
+"""After how many tokens a router finds a good SSM, in finished texts.
 
 At a change of domain, the routed set may already have an SSM that is good after the change: the
 change then does not count as followed. A set that never changes is the base of comparison.

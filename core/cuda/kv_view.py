@@ -88,7 +88,6 @@ class KvView:
         padding. Padding is written to the last slot."""
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
-        # Padding repeats the last position: it must see real slots, else it would give NaN.
         positions = first[:, None] + torch.minimum(steps, last)
         slots = (first[:, None] + steps).masked_fill(steps > last, self.extent - 1)
         # Committed text has slot = position: this is the causal mask.

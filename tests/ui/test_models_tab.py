@@ -53,6 +53,7 @@ from ui.server.context import Context, make_context
 from ui.server.model_host import Load, ModelHost
 from ui.server.model_swap import ModelPair
 from ui.server.visitors import Access
+from ui.shared.parts import short_count
 
 FORM = ("other", "small", "auto", "auto")
 """LLM, SSMs, dtype and device, as typed into the form."""
@@ -442,3 +443,11 @@ def test_what_it_needs_is_reported_while_something_is_loaded(store: RunStore, fo
     assert needed.startswith("It fits: ") and "Loading" not in needed
     loader.go.set()
     wait_settled(context.model_host)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "shown"),
+    [(999, "999"), (7_510_000, "7.51M"), (999_499, "999k"), (999_600, "1M"), (1_000_000, "1M")],
+)
+def test_parameters_are_counted_in_three_digits(parameters: int, shown: str) -> None:
+    assert short_count(parameters) == shown

@@ -18,11 +18,11 @@ __all__ = ["ENDPOINTS"]
 
 def _requests(context: Context) -> Callable[..., Any]:
     def requests(gradio_request: gr.Request) -> dict[str, Any]:
-        """The requests that are decoded now, with the nodes that each was granted; also the number
-        of waiting requests, and how busy each model was in the last rounds.
+        """The requests that are decoded now, with the number of tree nodes granted to each; also
+        the number of waiting requests, and how busy each model was in the last rounds.
 
-        `own`: whether a request is the caller's. The `run_id` of another's is null, unless only
-        the server's machine reaches it, without a proxy.
+        `own`: whether a request is the caller's. The `run_id` of another's is null, unless the
+        server is reached only from its own machine, without a proxy.
         """
         access = context.access
         key, sees_all = access.key(gradio_request), access.sees_all_runs(gradio_request)

@@ -44,8 +44,9 @@ Value = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much of a run is stored. `bytes`: the most bytes of the JSON of rounds and nodes, before
-    compression. `rounds`: a run of up to this many rounds is stored stage by stage; a longer run
-    has stops only at its beginning and at the ends of at most this many rounds."""
+    compression; one round is always stored. `rounds`: a run of up to this many rounds is stored
+    stage by stage; a longer run has stops only at its beginning and at the ends of at most this
+    many rounds."""
 
     bytes: int = 40_000_000
     rounds: int = 1500
@@ -206,8 +207,8 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """Numbers of the rounds whose trees are stored, and a note if some are left out: the rounds
-    with the most accepted tokens, at least one, up to `limits.bytes`."""
+    """Numbers of the rounds whose trees are stored, and a note if some are left out. Rounds with
+    more accepted tokens come first, up to `limits.bytes`; at least one round is stored."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(
         tape.round_chains, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True

@@ -1,6 +1,6 @@
 """The events of a run: live from the worker, or from the store.
 
-A LiveSource is the worker's tap on a run. In the engine's thread it passes each event to the
+A LiveSource is the worker's tap on a run. In the worker's thread it passes each event to the
 store's queue and to a buffer. The buffer has the latest KEPT_EVENTS events; older events are read
 from the store. A run that is not logged has no store: its buffer has all events."""
 
@@ -230,7 +230,7 @@ class StoredSource(MemorySource):
 
 
 def _read_back(store: StoreLike, run_id: str, first: int, end: int) -> tuple[Event, ...]:
-    """Events that are no longer in the buffer; none if they cannot be read."""
+    """Events from the store; none if they cannot be read."""
     # The events may still be in the store's queue.
     store.flush()
     try:

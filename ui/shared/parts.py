@@ -186,7 +186,7 @@ def _model_free_chips(
 def short_count(parameters: int) -> str:
     """A number of parameters in three digits: 7.51M for 7,510,000."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if parameters >= size:
+        if parameters >= 0.9995 * size:  # 999,600 is 1M
             return f"{parameters / size:.3g}{unit}"
     return str(parameters)
 

@@ -28,9 +28,9 @@ TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 MEAN, VARIANCE, SUM = range(3)
 ROOT = -1
-# Children whose log score is further below the best child's are left out: their score is 0 in
-# float32 (top-k drafts) or float64 (coupled drafts). MIN_UTILITY is the lower bound of a utility
-# minus the largest utility.
+# Children whose log score is more than this below the best child's are left out: in float32 (FAR,
+# top-k drafts) or float64 (FAR_COUPLED, coupled drafts) their score is about 0. MIN_UTILITY is the
+# lower bound of a utility minus the largest utility.
 FAR, FAR_COUPLED = 103.0, 745.0
 MIN_UTILITY = -1e4
 
@@ -233,8 +233,8 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
 
 @exact
 def select_frontier(batch, i, g, level, before):
-    """The nodes from `before` on that may have children at `level` become the frontier; returns the
-    number of these nodes, or 0 if the level is not worth a pass."""
+    """The nodes from `before` on that may have children become the frontier of `level`; returns
+    their number, or 0 if the level is not worth a pass."""
     if level >= batch.widths.shape[1] or batch.widths[i, level] == 0:
         return 0
     width, total = 0, 0.0
@@ -263,7 +263,7 @@ def absorb_logits(batch, g, level, logits, outputs):
         # `num_fed` nodes.
         before, num_fed = g.counts[i, NODES], g.counts[i, FED]
         if level == 0:
-            # As a variable: for a constant numba would compile `add_children` again.
+            # As an int64: for a constant numba would compile `add_children` again.
             add_children(batch, i, g, level, np.int64(ROOT), logits, g.rows[i, 0], outputs)
         else:
             for place in range(num_fed - g.width[i], num_fed):
