@@ -41,7 +41,7 @@ from zoo.trainer import Trainer
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
 
 OWN = "own/"
-"""The prefix of a row of the LLM's own continuations: `own/DOMAIN`."""
+"""The keys of the LLM's own continuations begin with this: `own/DOMAIN`."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
 # When the engine measures: prompts of each domain, and new tokens after each prompt.
 _PROMPTS, _MEASURED_TOKENS = 6, 48
@@ -285,7 +285,7 @@ def _to_plain(accuracies: Mapping[str, DraftAccuracy]) -> dict[str, Any]:
 
 
 def table(distilled: Mapping[str, Distilled]) -> list[str]:
-    """A row for each SSM: tokens per pass from its distributions, before and after, by domain."""
+    """A row for each SSM: `DraftAccuracy.tokens_per_pass` before and after tuning, by domain."""
     domains = list(dict.fromkeys(d for one in distilled.values() for d in one.after))
     width = max(len("model"), *map(len, distilled))
     lines = [f"{'model':{width}}" + "".join(f"  {name:>16}" for name in domains)]

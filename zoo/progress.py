@@ -10,8 +10,8 @@ _BAR_CELLS = 24
 
 
 class ProgressLine:
-    """Rewrites one line on a terminal at most once a second; elsewhere writes a line every
-    `log_seconds`."""
+    """Shows the progress of a training: on a terminal one line, due every second; elsewhere
+    a new line every `log_seconds`. The last line is always due."""
 
     def __init__(self, name: str, budget: float, stream: TextIO, log_seconds: float = 15.0) -> None:
         self._name, self._budget, self._stream = name, budget, stream

@@ -166,8 +166,8 @@ def _step(requests: Sequence[_FusedRequest], stage: str) -> None:
 
 
 def _next_logits(members: Sequence[FusedSsm]) -> Steps[list[torch.Tensor]]:
-    """Logits (tips, V) after the tips of one SSM in each of its requests; after the root it first
-    reads the committed text."""
+    """Logits (tips, V) after the tips of one SSM in each of its requests. If the tips are the
+    roots, the SSM first reads the committed text."""
     drafter = members[0].drafter
     # All requests are at the same depth.
     if members[0].tips == [ROOT]:

@@ -74,7 +74,7 @@ Index = Annotated[int, Meta(ge=0, le=255)]
 NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
-# A device as torch writes it. The pattern excludes ON_NODE, which would name another node.
+# A device as torch writes it.
 Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
@@ -87,7 +87,7 @@ Milliseconds = Annotated[float, Meta(ge=-1e7, le=1e7)]
 Duration = Annotated[float, Meta(ge=0, le=1e7)]
 Temperature = Annotated[float, Meta(ge=0.01, le=100)]
 Scores = Annotated[list[float], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# The values in these lists are checked together with the tree to which they belong.
+# The values in these lists are checked later, those of a tree together with the tree.
 Integers = Annotated[list[int], Meta(max_length=MAX_TREE_NODES)]
 Floats = Annotated[list[float], Meta(max_length=MAX_TREE_NODES)]
 Likelihoods = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
@@ -98,7 +98,7 @@ class MessageError(ValueError):
 
 
 class _Message(Struct, array_like=True, forbid_unknown_fields=True):
-    """Encoded as an array of exactly these fields."""
+    """Encoded as an array: the tag if there is one, then the fields."""
 
 
 # -- from an engine --
@@ -157,7 +157,7 @@ class RunRequest(_Message):
     to report after each tree node."""
 
     run: Name
-    # In every message: the node notices a gap or another text.
+    # By it the node notices a gap or another text.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -226,7 +226,7 @@ class WelcomeMessage(_Message, tag="welcome"):
 
 
 class StageTimes(_Message):
-    """A time span of a draft, in milliseconds since the node received the message."""
+    """A time span, in milliseconds since the node received the message."""
 
     name: Name
     start_ms: Milliseconds
@@ -327,7 +327,7 @@ class AheadDraftsMessage(_Message, tag="ahead_drafts"):
 
 class RefusedMessage(_Message, tag="refused"):
     """A message was not served. `number`: of the refused message; 0 if the message had no number or
-    could not be decoded."""
+    was not valid."""
 
     number: Count
     reason: Text
@@ -348,7 +348,8 @@ def encode(message: ToNode | FromNode) -> bytes:
 
 
 def to_node(frame: bytes) -> ToNode:
-    """An engine's message. Raises MessageError, also for a message that names a run twice."""
+    """An engine's message. Raises MessageError, also if a round or an ahead message names a run
+    twice."""
     message = _decode(_TO_NODE, frame)
     if isinstance(message, RoundMessage | AheadMessage):
         names = [(run.text if isinstance(run, AheadRequest) else run).run for run in message.runs]

@@ -56,7 +56,7 @@ def requests_of(
         text = part.text if isinstance(part, AheadRequest) else part
         tokens += len(text.tokens)
         if len(parts) == MOST_RUNS or (parts and tokens > MOST_MESSAGE_TOKENS):
-            # In order: later text fits into a later message, when the node has the earlier texts.
+            # The runs left out fit into a later message, once the node has these texts.
             break
         own_runs.append(run)
         parts.append(part)

@@ -105,14 +105,14 @@ def test_the_command_for_the_usual_name(tmp_path: Path) -> None:
     assert command == f"uvx datasette '{path}' -m {METADATA}"
 
 
-def test_a_log_of_another_name_gets_a_description_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "my log.db"
+@pytest.mark.parametrize("name", ["my log", 'a "log": # 1', "log \U0001f600", "l\u00f6g"])
+def test_a_log_of_another_name_gets_a_description_of_its_own(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.db"
     command = datasette_command(path)
-    described = tmp_path / "my log.metadata.yaml"
+    described = tmp_path / f"{name}.metadata.yaml"
     assert command == f"uvx datasette '{path}' -m '{described}'"
     result = yaml.safe_load(described.read_text(encoding="utf-8"))
-    assert list(result["databases"]) == ["my log"]
-    assert result["databases"]["my log"] == DESCRIPTION
+    assert result["databases"] == {name: DESCRIPTION}
     before = described.stat().st_mtime_ns
     datasette_command(path)
     assert described.stat().st_mtime_ns == before

@@ -43,7 +43,7 @@ def test_others_write_between_portions(store: RunStore, keep: Any, monkeypatch: 
     for seed in range(3):
         keep(store, synthetic_run(20, seed=seed))
     writes = 0
-    # Without a timeout, a write raises if another transaction is open.
+    # Without a timeout, a write raises if another write transaction is open.
     with closing(sqlite3.connect(store.path, timeout=0, isolation_level=None)) as other:
 
         def thin_and_write(connection: sqlite3.Connection, keep_: int) -> int | None:

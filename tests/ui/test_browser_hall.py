@@ -297,8 +297,8 @@ BAD_TEXTS = """() => {
 }"""
 
 
-# Three texts in a drawing: grey in a half-transparent group on white; black on a dark box; black on
-# white next to a box. Three texts outside it: grey; dark grey; half-transparent dark grey.
+# Three SVG texts: grey in a half-transparent group on white; black on a dark box; black on
+# white next to a box. Three HTML texts: grey; dark grey; half-transparent dark grey.
 BAD_DRAWING = """() => {
   document.body.innerHTML = `<div id="drawing" style="background: white">
     <svg width="200" height="120" style="font: 16px monospace">

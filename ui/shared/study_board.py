@@ -2,7 +2,7 @@
 
 A tab uses the board like this:
 
-    board = build_study_board(context, "tune", "tune")    # inside the layout: bar, buttons
+    board = build_study_board(context, "tune", "tune")    # inside the layout: the bar
     board.studies.render()                                # at the list's place
     drawn = StudyPictures((heat_map, table), draw)        # draw(opened): a value for each picture
     wire_study_board(board, visitor, tab, drawn)

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # Arguments of `python -m core` for a tiny LLM over ranks.
 SPLIT = ("--llm-ranks", "tp=2", "--dtype", "float32", "--prompt", "w1 w2", "--events")
 TIMEOUT_S = 3.0
-BUSY_S = 8.0  # additional time for a busy machine
+BUSY_S = 8.0  # for a busy machine
 
 
 @pytest.fixture(scope="module")
