@@ -133,17 +133,19 @@ def fusion_tables(results: Results) -> tuple[str, ...]:
         note = "Medians over prompts, except all tokens over all passes: the claims compare these."
         texts.append(str(Table(title, at_temperature, ("contestant",), columns, note)))
         claims += _fusion_claims(f"T = {temperature:g}", Group(at_temperature), target)
-    return (*texts, claims_table(claims)) if claims else ()
+    return (*texts, claims_table(claims)) if claims else tuple(texts)
 
 
 def _fusion_claims(where: str, group: Group, target: float) -> list[list[str]]:
     """The best fusion by credit against the target, then the gains by parts of CoSine."""
     means = {name: group.of(contestant=name).tokens_per_pass() for name in FUSION}
     values = {n: one.value for n, one in means.items() if one and n.startswith("fused by credit")}
-    best = max(values, key=lambda name: values[name])
-    shortfall = target - values[best]
-    verdict = "reached" if shortfall <= 0 else f"not reached, by {shortfall:.2f}"
-    lines = [[f"{where}: {best}", f"at least {target:.1f}", f"{values[best]:.2f}", verdict]]
+    lines = []
+    if values:
+        best = max(values, key=lambda name: values[name])
+        shortfall = target - values[best]
+        verdict = "reached" if shortfall <= 0 else f"not reached, by {shortfall:.2f}"
+        lines = [[f"{where}: {best}", f"at least {target:.1f}", f"{values[best]:.2f}", verdict]]
     for part, with_part, without in ABLATIONS:
         gain = group.of(contestant=with_part).tokens_per_pass_ratio(contestant=without)
         claim = f"{where}: {part}: {with_part} / {without}"

@@ -37,7 +37,13 @@ WITHIN_BOUNDS: dict[str, Any] = {
 def report_of(tmp_path: Path, changes: dict[str, Any], *problems: str) -> Report:
     results = Results.open(tmp_path / "page.json", {"suite": "page"})
     for fact, figures in {**WITHIN_BOUNDS, **changes}.items():
-        sample = {"fact": fact, "repeat": 0, "load": 1.0, "figures": figures}
+        # A machine without a load average stores None.
+        sample = {
+            "fact": fact,
+            "repeat": 0,
+            "load": None if fact == "stop" else 1.0,
+            "figures": figures,
+        }
         results.add({**sample, "problems": list(problems) if fact == "frames" else []})
     return tables(results)
 

@@ -16,7 +16,7 @@ from bench.suites.acceptance import Acceptance
 from bench.suites.batch import BatchSizes
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant, best_variant, fastest_of_each_drafter
-from bench.suites.fusion import Fusion
+from bench.suites.fusion import Fusion, fusion_tables
 from bench.suites.length import Length
 from bench.suites.length_tables import FIXED, PLAIN, POLICIES
 from bench.suites.load import PLAIN as LOAD_PLAIN
@@ -379,3 +379,11 @@ class TestCpuBundled:
         first, *others = [set(s["figures"]) for s in context.results.where(kind="sweep")]
         assert first == set(map(str, lookups)) and len(others) == 3
         assert len(set.union(*others)) == 1
+
+
+def test_without_fusion_by_credit_the_table_has_no_claims(tmp_path: Path) -> None:
+    results = Results.open(tmp_path / "fusion.json", {"suite": "fusion"})
+    figures = {"vote_tree": {"tokens": 8, "rounds": 4, "seconds": 1.0}}
+    results.add({"temperature": 0.0, "prompt": "p", "repeat": 0, "figures": figures})
+    (table,) = fusion_tables(results)
+    assert "vote_tree" in table and "Claims" not in table
