@@ -25,11 +25,11 @@ FORGETTING = 0.95
 # A regular audition takes place if all auditions together then take at most this share of the
 # decoding time. The first audition, and an audition after a drop, do not wait for this.
 SHARE = 0.02
-# A switch without a drop is at least this many rounds after the last switch or the
-# beginning. Otherwise noise would make two SSMs alternate.
+# A switch without a drop is at least this many rounds after the last switch or the beginning.
+# Otherwise noise would make two SSMs alternate.
 STEADY_ROUNDS = 16
-# The standard errors that the gain of a switch must exceed: NOISE without a drop;
-# NOISE_SOON with a drop soon after another switch; otherwise 0.
+# The standard errors that the gain of a switch must exceed: NOISE without a drop; NOISE_SOON with a
+# drop soon after another switch; otherwise 0.
 NOISE, NOISE_SOON = 3.0, 5.0
 # Lower bound of a log-probability: a single surprising token is little evidence.
 FLOOR = -6.9  # log 0.001
