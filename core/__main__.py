@@ -108,8 +108,8 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
 
 
 def is_conversation(args: argparse.Namespace) -> bool:
-    """Whether to hold a conversation: `--chat` without a prompt. Raises ConfigError without a
-    prompt and `--chat`, and for a conversation with `--json` or `--events`."""
+    """Whether to hold a conversation: `--chat` without a prompt. Raises ConfigError with
+    neither a prompt nor `--chat`, and for a conversation with `--json` or `--events`."""
     if args.prompt is not None or args.prompt_file is not None:
         return False
     if not args.chat:

@@ -112,7 +112,7 @@ class EngineBusyError(EngineError):
 
 
 class EngineClosedError(EngineError):
-    """A request was sent to a worker that was closed."""
+    """A closed worker was called."""
 
 
 class DrafterError(EngineError):

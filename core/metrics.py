@@ -109,7 +109,7 @@ class StatsFold:
 
     def _overlap_ratio(self) -> float:
         """The time in which drafting for this run overlaps LLM passes, divided by the time of this
-        run's LLM passes; at most 1. Passes for other requests count too."""
+        run's LLM passes; at most 1. The overlapped passes include passes for other requests."""
         if not self._llm_busy:
             return 0.0
         # `saved_ms` adds up concurrent drafters: it is scaled down by their overlap.
@@ -148,7 +148,7 @@ def timings_union_ms(timings: Iterable[Timed]) -> float:
 def audition_ms(event: RoundCompleted) -> float:
     """Milliseconds of a routed round's auditions, in which SSMs score the text's last tokens."""
     later_ms = sum(span.ms for span in event.spans if span.name == "audition")
-    # The prompt's audition is recorded as prefill. If a waiting SSM has a prefill span, each SSM's
+    # The first audition is recorded as prefill. If a waiting SSM has a prefill span, each SSM's
     # first prefill span is its audition.
     waiting = {one.drafter for one in event.routing if one.role == "waiting"}
     ssms = {one.drafter for one in event.routing}

@@ -67,7 +67,7 @@ AheadDraftsByName = dict[str, AheadDraft]
 class AheadDrafting:
     """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by SSM.
 
-    Noise is keyed by position: a draft made ahead reads the noise of a draft made in its own round.
+    Noise is keyed by position: a draft made ahead reads the same noise as one made in its round.
     """
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:

@@ -92,5 +92,5 @@ def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tens
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()
     step = STEP * (mean.double() - token_utilities) / variance.clamp(min=MIN_CURVATURE)
-    # No step for padding and for tokens of probability 0, as in `observe`.
+    # No step for padding, nor, as in `observe`, for tokens of probability 0.
     return torch.where((tokens >= 0) & (token_utilities != float("-inf")), step, 0.0)

@@ -34,7 +34,7 @@ LONGEST_CONTEXT = 3
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2
-# _WAYS: rows per bucket. _FADING: when a row is overwritten, the other rows of its bucket lose
+# _WAYS: rows per bucket. _FADING: when `_make_room` picks a used row, the bucket's other rows lose
 # 1 / 2**_FADING of their weights.
 _WAYS, _FADING = 4, 4
 # ONCE: weight of one occurrence. A row's weights are halved when one of them exceeds _HEAVIEST.

@@ -146,7 +146,7 @@ class FusedSsm:
             scores[rows, token_ids].tolist() if nodes else [],
             # A fused token has no q.
             [1.0] * len(nodes),
-            # 0: the SSM proposed the token; 1: a trunk token that the SSM was only fed.
+            # 0: the SSM proposed the token; 1: a trunk token that it did not propose.
             [0 if node in self.own_nodes else 1 for node in nodes],
             {number[node]: row for node, row in self.rows.items() if node in number},
             logits,

@@ -61,7 +61,7 @@ class Growth(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """Children per node of the frontier, at most."""
+        """The most children of a frontier node."""
 
     @abstractmethod
     def draft(self) -> Draft:

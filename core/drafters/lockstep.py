@@ -40,7 +40,7 @@ def run_steps(model: LanguageModel, steps: Steps[T]) -> T:
 
 @dataclass
 class StepsRun(Generic[T]):
-    """Steps that run in lock-step with others: their result or error.
+    """Steps of one model, and their result or error.
 
     `charges`: (start, end, share) of the spans in which they ran, in seconds of time.perf_counter;
     the share of a pass batched for n models is 1/n.

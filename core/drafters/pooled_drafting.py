@@ -25,8 +25,8 @@ __all__ = ["PooledRequest", "draft_pooled", "fitting_requests"]
 
 @dataclass(frozen=True, slots=True)
 class PooledRequest:
-    """One sequence's request to several SSMs: one draft request for each SSM, which differ only in
-    index and name, and the SSMs' weights."""
+    """One sequence's draft requests to several SSMs, one for each, and the SSMs' weights. The
+    requests differ only in index and name."""
 
     requests: tuple[DraftRequest, ...]
     weights: tuple[float, ...]
@@ -77,7 +77,7 @@ def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Dr
     """One draft per SSM: the same nodes with the SSM's own scores; empty for an SSM that cannot
     take part. `ssms`: by name.
 
-    Raises DrafterError with the name of an SSM that fails; the other SSMs' states are restored.
+    Raises DrafterError with the name of an SSM that fails; the SSMs' states are restored.
     """
     # Normalized over all requests of the pool: an SSM that cannot take part does not change the
     # other SSMs' shares.
@@ -128,5 +128,5 @@ def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Te
         temperature = member.drafter.calibration(member.request.sequence).temperature
         # log prod p_i^w_i, not normalized: the softmax of the scores does that.
         parts.append(member.share * (rows / temperature).log_softmax(dim=-1))
-    # If an SSM of weight 0 lacks a token, 0 x -inf is NaN: the token becomes impossible.
+    # A share may round to 0; 0 x -inf, for a token that the SSM lacks, is NaN: it becomes -inf.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

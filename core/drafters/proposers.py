@@ -53,7 +53,7 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """Children of each frontier node, best or first drawn first.
+    """Children of each frontier node, best first or in the order of draws.
 
     `utilities` (n, V): the scores are their calibrated softmax; None if the utilities are the
     logits. `q` (n, V) float64: the distributions from which children were drawn; None for
@@ -147,7 +147,7 @@ def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _log_processed(frontiers: Sequence[Frontier]) -> torch.Tensor:
     """The logarithms of the processed distributions, (n, V) float64."""
-    # Requests of equal sampling are processed in one call.
+    # If all requests have equal sampling, one call processes them.
     if len(frontiers) == 1 or len({one.sampling.distribution for one in frontiers}) == 1:
         log_probs = process_logits(
             _concat([one.logits for one in frontiers]), frontiers[0].sampling

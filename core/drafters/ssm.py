@@ -41,8 +41,8 @@ SCORED_PROMPT = 64
 SCORED_CHUNK = 32
 AUDITION = 24
 """How many of a text's last tokens an audition reads by default."""
-# The draft kind of an SSM's own choice: the likeliest token at temperature 0, the likeliest token
-# under the LLM's noise above 0.
+# The draft kind of an SSM's own choice: at temperature 0 the likeliest token, above it the
+# likeliest token under the LLM's noise.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
 """In place of a missing token."""
@@ -140,8 +140,8 @@ class SsmDrafter:
         # By index into `requests`: a request that is not worth starting keeps its empty draft.
         fitting = {i: self.fit_context(request) for i, request in enumerate(requests)}
         to_draft = {i: request for i, request in fitting.items() if request.worth_starting}
-        # `early` growths begin with logits of the last verification; `fresh` growths begin with the
-        # catch-up pass.
+        # `early` growths were begun ahead, or begin with logits made ahead; `fresh` growths begin
+        # with the catch-up pass.
         growths = {i: self._growth_ahead(request) for i, request in to_draft.items()}
         early = {i: growth for i, growth in growths.items() if growth is not None}
         # Passes made ahead, as far as this round's shape uses their nodes.

@@ -46,7 +46,7 @@ class SsmPool:
         """Drafts of several SSMs, by name: batched if possible, else pass by pass, in lock-step if
         the models are stacked."""
         drafts = {**self.batched.draft(by_ssm)}
-        # The SSMs that were left out: pass by pass, a failing SSM is found.
+        # The SSMs that were left out run pass by pass, which shows the SSM that fails.
         steps = {
             name: (self.ssms[name].model, self.ssms[name].draft_steps(requests))
             for name, requests in by_ssm.items()

@@ -110,8 +110,8 @@ class SsmState:
 
     `drafts_by_outcome`: drafts begun for the next round, by the outcome (committed tokens) that
     they assume; `ready`: the draft whose outcome came true. `likelihoods`: the probabilities of
-    tokens of the text that were recorded and not reported yet. `scored_until`: index of the first
-    token without a recorded probability.
+    tokens of the text that were recorded and not reported yet. `scored_until`: index of the next
+    token to record.
     """
 
     row: int
@@ -293,7 +293,7 @@ class Feeder:
             state.pending = PendingTrie()
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return
-        # The draft made ahead continues the path: its KV stays, everything else is dropped.
+        # The draft made ahead continues the path: the KV of both stays, everything else is dropped.
         stay, number, state.pending = pending.subtree_after(path)
         places = state.ready.places.items()
         state.ready.places = {node: number[place] for node, place in places}

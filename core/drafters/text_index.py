@@ -145,9 +145,9 @@ def find_tree(
     matches: np.ndarray,
     nodes: np.ndarray,
 ) -> tuple[int, int, float]:
-    """Builds the tree of the tokens that followed occurrences of `tail`, at most `depth` deep. The
-    occurrences are in the run's own text (`own`) and in `earlier` texts; matches in `earlier` that
-    end at the positions [skipped[0], skipped[1]) are left out.
+    """Builds the tree of the tokens that followed occurrences of the end of `tail`, at most `depth`
+    deep. The occurrences are in the run's own text (`own`) and in `earlier` texts; matches in
+    `earlier` that end at the positions [skipped[0], skipped[1]) are left out.
 
     A match adds `weights[its length]` to the weight of each node on its path. Fills `nodes` (rows
     of token, parent, weight) until it is full. Returns the number of nodes, the length of the

@@ -1,4 +1,4 @@
-"""`audition`: the SSM that gave the prompt's last tokens the highest probability drafts."""
+"""`audition`: the SSM drafts that gave the first audition's tokens the highest probability."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AuditionRouter:
         self.wants_audition = True
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        # The prompt decides for all rounds.
+        # The first audition decides for all rounds.
         self.wants_audition = False
         for name in self._scores:
             # NaN: the probability is not known.

@@ -69,7 +69,7 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class DraftEvidence:
-    """The most probable path of one SSM's draft within the node budget.
+    """The path of one SSM's draft that takes the child of rank 0 at every depth.
 
     `scores`: each token's calibrated score. `similarities`: the cosine similarity between the LLM's
     embeddings of the drafted and of the committed token, for each position that has both.
@@ -83,9 +83,9 @@ class DraftEvidence:
 class RoundEvidence:
     """The outcome of a round. `num_accepted`: accepted tokens; `num_tokens`: committed tokens,
     including the LLM's own; `share_ms`: this request's share of the round's time. `routed`: the
-    SSMs of the route within the scheduler's grant, even if they failed to draft; empty if no draft
-    was requested. `drafts`: by SSM; empty unless `Router.reads_drafts`. `log_probs`: by SSM,
-    natural log-probabilities of the tokens committed since its last report; NaN if unknown."""
+    SSMs of the route within the scheduler's grant, even if they failed to draft; empty if none of
+    them got a draft request. `drafts`: by SSM; empty unless `Router.reads_drafts`. `log_probs`: by
+    SSM, natural log-probabilities of the tokens committed since its last report; NaN if unknown."""
 
     num_accepted: int
     num_tokens: int

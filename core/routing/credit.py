@@ -1,8 +1,8 @@
 """`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), repeated within a
 text.
 
-An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens. Its score
-is the expected number of committed tokens per second with it as the only drafter. Credits come from
+An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens. An SSM's
+score is the expected number of committed tokens per second if it drafts alone. Credits come from
 auditions, in which the SSMs read the same tokens in the same context. Log-probabilities from
 catch-up passes only decide when the next audition is due: they are of other tokens in other
 contexts.
@@ -25,11 +25,11 @@ FORGETTING = 0.95
 # A regular audition takes place if all auditions together then take at most this share of the
 # decoding time. The first audition, and an audition after a drop, do not wait for this.
 SHARE = 0.02
-# The least number of rounds from a switch to a switch without a change of domain. Otherwise noise
-# would make two SSMs alternate.
+# A switch without a drop is at least this many rounds after the last switch or the beginning.
+# Otherwise noise would make two SSMs alternate.
 STEADY_ROUNDS = 16
-# The standard errors that the gain of a switch must exceed: NOISE without a change of domain;
-# NOISE_SOON with a change of domain soon after another switch; otherwise 0.
+# The standard errors that the gain of a switch must exceed: NOISE without a drop; NOISE_SOON with a
+# drop soon after another switch; otherwise 0.
 NOISE, NOISE_SOON = 3.0, 5.0
 # Lower bound of a log-probability: a single surprising token is little evidence.
 FLOOR = -6.9  # log 0.001
@@ -260,7 +260,7 @@ class CreditRouter:
             if not self._changed:
                 is_better = credits[challenger] - noise > credits[weakest]
                 why = f"it {'predicts the text better by now' if is_better else 'drafts faster'}"
-                break  # one switch at a time, unless the domain has changed
+                break  # one switch at a time, unless the text has changed
         if changes:
             self._last_switch = self._rounds
             self._reason = f"{', '.join(changes)}: {why}"

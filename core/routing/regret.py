@@ -1,8 +1,8 @@
 """Regret: extra LLM passes of a choice of drafters, compared with choices known only in hindsight.
 
 Regret is counted on a finished text. An SSM's draft at a position is its consecutive tokens from
-this position on that equal the text's, at most `depth` tokens. A round commits this draft and one
-more token.
+this position on that equal the text's, at most `depth` tokens. A round commits the longest draft of
+its SSMs and one more token.
 
 The longest draft of each round is also the best choice for the whole text: of two rounds, the round
 that begins earlier never ends later.
@@ -92,8 +92,8 @@ def regret_of(
     hits: Mapping[str, Sequence[bool]], routes: Sequence[Collection[str]], depth: int
 ) -> Regret:
     """`hits`: by SSM, whether its token at each position is the text's; `routes`: the SSMs that
-    were routed at each position. Each sequence has one entry per token; at least one token and one
-    SSM are needed."""
+    were routed at each position. Each sequence has one entry per token; at least one SSM is
+    needed."""
     chains = {name: chain_lengths(row, depth) for name, row in hits.items()}
     size = len(routes)
 

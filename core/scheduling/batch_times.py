@@ -39,7 +39,7 @@ class BatchTimes:
         self._lines: dict[int, LinearFit] = {}
         # Milliseconds of one drafted step of one request.
         self._step = Meter()
-        # Free bytes for the coming pass, read at most once per round and only for a large pass.
+        # Free bytes for the coming pass, read only for a large pass; None: not read, or unknown.
         self._free_bytes: int | None = None
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:

@@ -31,13 +31,13 @@ class SpeculationLimit:
 
 class SpeculationControl:
     """Moves one limit for all requests, step by step, between plain decoding and the most that a
-    live request requests.
+    live request asks for.
 
     In the paper the limit has no upper bound. Here `more` only reverses `fewer`: the length
     policies and the user have set the most. QUIET rounds without a queue also raise the limit: a
     single request that keeps the LLM busy would otherwise keep the limit of a past queue.
 
-    A policy's request varies from round to round: a step is measured against the most of the last
+    The requested limit varies from round to round: a step is measured against the most of the last
     PATIENCE rounds. A queue that does not shrink counts as growing: in most rounds no request
     arrives.
     """
@@ -59,7 +59,7 @@ class SpeculationControl:
     def observe(self, busy: float, queue: int, requested: SpeculationLimit) -> str:
         """Observes one round and returns the decision: `more`, `fewer` or empty. `busy`: the LLM's
         share of the round's time; `queue`: requests in the queue; `requested`: the most that a live
-        request requests."""
+        request asks for."""
         grows = queue > 0 and queue >= self._queue
         self._queue, self._quiet = queue, 0 if queue else self._quiet + 1
         self._steady += 1

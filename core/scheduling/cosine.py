@@ -99,12 +99,12 @@ def best_group(
 
     (t_draft + t_verify) / |B| + weight x Gamma
 
-    B is the group, Gamma the nodes of its drafts, weight NODE_WEIGHT times the time of a pass over
-    one token. If all drafts are made during other requests' passes, the larger of the two times
-    replaces their sum. A group consists of requests adjacent in context length: a batch is as slow
-    as its longest text. The group includes the request that has waited longest. A group of several
-    requests takes at most MOST_TIME and fits into memory. Drafts are shortened to MAX_PASS_NODES
-    and to the memory. `candidates`: the indices to choose from, None for all.
+    B is the group, Gamma the nodes of its drafts. The weight is NODE_WEIGHT times the time of a
+    pass over one token. If all drafts are made during other requests' passes, the larger of the two
+    times replaces their sum. A group consists of requests adjacent in context length: a batch is as
+    slow as its longest text. The group includes the request that has waited longest. A group of
+    several requests takes at most MOST_TIME and fits into memory. Drafts are shortened to
+    MAX_PASS_NODES and to the memory. `candidates`: the indices to choose from, None for all.
     """
     candidates = range(len(live)) if candidates is None else candidates
     by_context = sorted(candidates, key=lambda i: (live[i].context, i))
@@ -167,14 +167,14 @@ class Cosine:
         overlapped = {i for i, one in enumerate(live) if one.overlapped and one.length}
         largest = len(live) - len(overlapped) // 2 if limit.length else len(live)
         indices, ready = range(len(live)), {i for i, one in enumerate(live) if one.ready}
-        # Ready drafts are verified next, together with requests that are not pipelined.
+        # While drafts are ready, pipelined requests that have none wait.
         candidates: Sequence[int] = indices
         if ready:
             candidates = [i for i in indices if i in ready or i not in overlapped]
         group = best_group(live, lengths, largest, self._times, candidates)
         by_index = dict(zip(group.members, group.lengths, strict=True))
         to_draft = sorted(overlapped - ready - {*group.members})
-        # At most half of the pipelined requests may have waiting drafts.
+        # At most half (rounded up) of the pipelined requests may have waiting drafts.
         room = (len(overlapped) + 1) // 2 - len(ready - {*group.members})
         next_members: tuple[int, ...] = ()
         if limit.length and len(overlapped) > 1 and to_draft and room > 0:

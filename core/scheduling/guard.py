@@ -8,13 +8,13 @@ from core.speculation_length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# The averages are used once they have this weight.
+# The averages decide once they have this weight.
 ENOUGH = 4
 # The wait, in rounds without drafts, until drafting is tried again. A trial that does not pay
 # doubles it, up to MAX_WAIT.
 FIRST_WAIT, MAX_WAIT = 256, 4096
 # In a trial the SSMs read the prompts of all live requests. The wait makes this reading at most
-# this share of the time, unless it reaches MAX_WAIT.
+# this share of the time, unless the wait reaches MAX_WAIT.
 OPENING_SHARE = 0.02
 # While drafting is on, one round in this many is plain, to measure plain rounds.
 PROBE_EVERY = 64
@@ -35,7 +35,7 @@ class PlainGuard:
 
     def __init__(self) -> None:
         self.allows_drafts = True
-        # Rounds with drafts and probes; plain rounds since drafting was switched off.
+        # Rounds with drafts, plus probes; plain rounds since drafting was switched off.
         self._drafting_rounds = self._plain_rounds = 0
         # `_base_wait_rounds`: the wait after the present trial, unless its reading of prompts
         # requires a longer wait. `_wait_rounds`: the last wait.
@@ -51,7 +51,7 @@ class PlainGuard:
     @property
     def relative_cost(self) -> float:
         """The time of a token in rounds with drafts, divided by its time in plain rounds; 1 before
-        the first round with drafts."""
+        the trial's first round with drafts."""
         return self._plain_tokens.get() / self._tokens.get() if self._tokens.weight else 1.0
 
     def observe_drafted(

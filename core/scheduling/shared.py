@@ -52,7 +52,7 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 
 @dataclass
 class _SizeRecord:
-    """Means per round: committed tokens, milliseconds, and verified nodes of rounds with drafts.
+    """Means per round: committed tokens and milliseconds; verified nodes if the round has drafts.
     `notice`: a decision of the guard that no plan has reported yet; empty if there is none."""
 
     tokens: Average = field(default_factory=Average)
@@ -132,7 +132,7 @@ class Shared:
         kind = live[0].kind
         if kind is None:
             return None
-        # In order of last use.
+        # `_alone` is in order of last use.
         self._alone[kind] = record = self._alone.pop(kind, None) or _SizeRecord()
         if len(self._alone) > MOST_KINDS:
             del self._alone[next(iter(self._alone))]
@@ -189,7 +189,7 @@ class Shared:
         self._overhead_ms[has_drafts].add(max(0.0, outcome.between_ms) / count)
         if outcome.num_opened:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
-        # A round that was planned as plain but verified earlier drafts counts as neither kind.
+        # The record lacks rounds that were planned as plain but verified earlier drafts.
         record = self._plan_record
         if record is None or not outcome.tokens or (has_drafts and self._plain):
             return

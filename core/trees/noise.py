@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Key = tuple[object, ...]
-"""For a drafted token: ("draft", root position, drafter, ranks down to the node, attempt). For a
+"""For a drafted token: ("draft", root position, drafter, ranks down to the parent, attempt). For a
 coin: ("accept", root position, `Draws` down to the parent, attempt). For the LLM's own token:
 ("final", root position, `Draws` down to the node). `Draws`: see core/trees/verify/base.py."""
 
@@ -42,8 +42,8 @@ POSITIONS_PER_CALL = 4
 
 
 class Noise(Protocol):
-    """All randomness of a run. A coupled draft and the verification of its position read the same
-    `gumbel`."""
+    """All randomness of a run. Coupled drafting and verification read the same `gumbel` at a
+    position."""
 
     def coin(self, prob: float, key: Key) -> bool:
         """Whether u < `prob`, with u uniform in [0, 1)."""

@@ -1,7 +1,7 @@
 """From logits to distributions: processing, Gumbel arg max, residuals.
 
 `process_logits` serves the LLM's p and a drafter's q. The warpers are transformers' own objects:
-ties at the edges of top-k and top-p are decided alike.
+ties at the edges of top-k and top-p are decided as in `generate`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ KeepNode = Callable[[float], bool]
 
 @dataclass(frozen=True, slots=True)
 class VoteWeights:
-    """`weights`: by drafter index; `vote_nodes`: the number of nodes that `vote_tree` keeps."""
+    """`weights`: by drafter index; `vote_nodes`: the most nodes that `vote_tree` keeps."""
 
     weights: Mapping[int, float] = field(default_factory=dict)
     vote_nodes: int = 12
@@ -128,8 +128,8 @@ def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
 
 
 def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
-    """For each of `nodes`, an estimate of the probability that the node is accepted: the product of
-    the highest scores on its path. The estimate never rises from parent to child."""
+    """For each of `nodes`, an estimate of the probability that the node is accepted: the product,
+    along its path, of each node's highest score. The estimate never rises from parent to child."""
     chances: dict[int, float] = {ROOT: 1.0}
     tree = trie.tree
     for node in range(len(tree)):

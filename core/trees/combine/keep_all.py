@@ -13,7 +13,7 @@ def union(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
 
 
 def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
-    """All nodes of a tree that several SSMs drafted together.
+    """All drafted nodes.
 
     A node's weight is prod score_i^(w_i / sum w), the weighted geometric mean of its cumulative
     scores by the drafters that proposed it.

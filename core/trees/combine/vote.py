@@ -7,8 +7,8 @@ from core.trees.tree import ROOT
 
 __all__ = ["vote", "vote_tree"]
 
-# Weights are rounded to this number of decimal places before they are compared: products that
-# should be equal may differ in their last bits.
+# `vote` compares weights rounded to this number of decimal places: products that should be equal
+# may differ in their last bits.
 DIGITS = 9
 
 

@@ -39,7 +39,7 @@ __all__ = ["traversal"]
 
 
 def traversal(inputs: VerifyInput) -> Verdict:
-    """Accepts the first branch, from the leaves up, whose draw succeeds."""
+    """Accepts the first branch, from the leaves up, whose coin succeeds."""
     walk = _Walk(inputs)
     verdict = walk.branch(ROOT, 1.0, ())
     assert verdict is not None, "the root is committed"
