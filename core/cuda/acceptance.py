@@ -35,8 +35,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
     """Trees of n nodes, one tree in each row. In `parents` (rows, n) and in the columns of `depths`
-    (rows, 1 + n), 0 is the root and i + 1 is node i. `tokens` (rows, n): the nodes' tokens,
-    negative for absent nodes in `accepted_paths`."""
+    (rows, 1 + n), 0 is the root and i + 1 is node i. `tokens` (rows, n): the nodes' tokens; to
+    `accepted_paths` a negative token marks an absent node."""
 
     tokens: torch.Tensor
     parents: torch.Tensor
@@ -131,7 +131,7 @@ def fill_target_tokens(
     states: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
 ) -> None:
     """Fills in `target_tokens` of the batchable states."""
-    # One call processes logits with one temperature, top-k and top-p.
+    # One call processes all logits with one set of sampling parameters.
     groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
     for state in states:
         if is_batchable(state):

@@ -232,7 +232,7 @@ class _LayerPacker:
         return {"element": element, "fingerprint": self.fingerprint}
 
     def _key(self) -> str:
-        """The layer file's name: a hash of the weights' files, the configuration and the layout."""
+        """The layer file's name: a hash of the weights' files, configuration, dtype and layout."""
         if self._native:
             from core.models.native.packing import storage_type_of
 

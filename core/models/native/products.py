@@ -44,8 +44,8 @@ __all__ = [
 
 
 STRETCH = 512
-"""Inputs of a block that are multiplied at a time: 32 KiB of 16-bit weights. With 256 and 1,024
-passes were as fast or up to a tenth slower."""
+"""Inputs of a block that are multiplied at a time: 32 KiB of 16-bit weights. Passes with 256 or
+1,024 were as fast or up to a tenth slower."""
 
 
 @exact
