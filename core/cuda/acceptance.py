@@ -107,7 +107,7 @@ def deepest_nodes(
     matches: torch.Tensor, depths: torch.Tensor, ancestors: torch.Tensor
 ) -> AcceptedPaths:
     """The deepest node for which `matches` (rows, n) marks the node and all its ancestors; the
-    first of equally deep nodes. `depths` (rows or 1, 1 + n) and `ancestors`: as in
+    first of equally deep nodes. `depths` (rows or 1, 1 + n): see TreeBatch; `ancestors`: see
     `accepted_paths`."""
     matches = torch.nn.functional.pad(matches, (1, 0), value=True)
     # accepted[u]: each v matches or is not an ancestor of u.

@@ -119,7 +119,7 @@ def _fits_device_round(state: RoundState) -> bool:
         is_batchable(state)
         and not (router is not None and router.wants_audition)
         and not state.request.sequence.sampling.penalizes
-        # Other combine rules select nodes by weights that the host holds.
+        # Other combine rules need weights that the host holds.
         and state.speculation.combine == "union"
         and state.choice.stop is None
         and state.ahead_drafts is None
