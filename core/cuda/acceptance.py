@@ -35,8 +35,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
     """Trees of n nodes, one tree in each row. In `parents` (rows, n) and in the columns of `depths`
-    (rows, 1 + n), 0 is the root and i + 1 is node i. `tokens` (rows, n): the nodes' tokens,
-    negative for absent nodes in `accepted_paths`."""
+    (rows, 1 + n), 0 is the root and i + 1 is node i. `tokens` (rows, n): the nodes' tokens; to
+    `accepted_paths` a negative token marks an absent node."""
 
     tokens: torch.Tensor
     parents: torch.Tensor
@@ -107,7 +107,7 @@ def deepest_nodes(
     matches: torch.Tensor, depths: torch.Tensor, ancestors: torch.Tensor
 ) -> AcceptedPaths:
     """The deepest node for which `matches` (rows, n) marks the node and all its ancestors; the
-    first of equally deep nodes. `depths` (rows or 1, 1 + n) and `ancestors`: as in
+    first of equally deep nodes. `depths` (rows or 1, 1 + n): see TreeBatch; `ancestors`: see
     `accepted_paths`."""
     matches = torch.nn.functional.pad(matches, (1, 0), value=True)
     # accepted[u]: each v matches or is not an ancestor of u.
@@ -131,7 +131,7 @@ def fill_target_tokens(
     states: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
 ) -> None:
     """Fills in `target_tokens` of the batchable states."""
-    # One call processes logits with one temperature, top-k and top-p.
+    # One call processes all logits with one set of sampling parameters.
     groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
     for state in states:
         if is_batchable(state):

@@ -152,7 +152,7 @@ class _RoundGraph:
 
     def launch_draft(self, plan: RoundPlan) -> None:
         """Sends the inputs and launches drafting."""
-        # A new clock: the times of the previous launch may not have been read yet.
+        # A clock times one launch.
         self._clock = DeviceClock(plan.llm.forward.device)
         self._send(plan)
         self._clock.mark()

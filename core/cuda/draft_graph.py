@@ -159,8 +159,8 @@ def draft_spans(
     requests: DraftRequests, row: DraftRow, draft: Draft, span: tuple[float, float]
 ) -> tuple[Timed, Timed]:
     """The spans of catching up and drafting in one SSM's share of a pass. `span`: the pass's start
-    and end (s, time.perf_counter). Their boundary is not measured: the model's passes
-    (`draft.passes`) count as equally long, and the first of them catches up."""
+    and end (s, time.perf_counter). The boundary of the two spans is not measured: the model's
+    passes (`draft.passes`) count as equally long, and the first of them catches up."""
     start, end = span
     middle = start + (end - start) / draft.passes
     share = 1 / len(requests.group.members)

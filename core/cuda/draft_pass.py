@@ -27,7 +27,7 @@ __all__ = [
     "padded_ends",
 ]
 
-# Shapes are fixed: requests of a model with more end-of-text tokens are drafted outside the graph.
+# Shapes are fixed: requests with more end-of-text tokens are drafted outside the graph.
 MAX_END_TOKENS = 8
 
 

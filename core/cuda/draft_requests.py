@@ -85,7 +85,7 @@ class DraftRequests:
         rows = tuple(
             DraftRow(name, model, fitted[name][i], ssms[name].state(fitted[name][i]))
             for i in range(len(sequences.pop()))
-            # Innermost: the rows of one sequence must be adjacent, the order of the arena.
+            # Innermost: the rows of one sequence must be adjacent.
             for name, model in order
         )
         return cls(group, rows, vocab_size)

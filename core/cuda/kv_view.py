@@ -67,9 +67,9 @@ class KvView:
         visible: torch.Tensor,
     ) -> torch.Tensor:
         """float32 logits (rows, width, V) of a pass over `tokens` at `positions`. Keys and values
-        are stored in `slots`. All three are (rows, width). `visible` (rows, width, extent): the
-        slots that each token attends to. Ids without an embedding are replaced by the last id that
-        has one."""
+        are stored in `slots`. `tokens`, `positions` and `slots` are (rows, width). `visible` (rows,
+        width, extent): the slots that each token attends to. Ids without an embedding are replaced
+        by the last id that has one."""
         forward, extent = self.forward, self.extent
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
         mask = mask.masked_fill_(~visible, torch.finfo(forward.dtype).min)[:, None]
@@ -120,8 +120,8 @@ class KvView:
         return self.logits(tokens, positions, first[:, None] + offsets, visible)
 
     def move(self, first: torch.Tensor, places: torch.Tensor) -> None:
-        """Copies the slots at offsets `places` (rows, n) from `first` (rows,) to the slots from
-        `first` on: the accepted path becomes contiguous."""
+        """Copies the slots `first` (rows,) + `places` (rows, n) to the slots from `first` on: the
+        accepted path becomes contiguous."""
         steps = torch.arange(places.shape[1], device=places.device)
         self.arena.move_at(self.row_index, first[:, None] + places, first[:, None] + steps)
 
@@ -241,8 +241,7 @@ class TreeLayout:
             ancestors[node + 1] = ancestors[parent + 1]
             lineage[node + 1] = lineage[parent + 1]
             ancestors[node + 1, node + 1] = True
-            # Also past the node's depth: every row of `lineage` is full, and readers mask by
-            # length.
+            # Also past the node's depth: every row of `lineage` is full.
             lineage[node + 1, self.depths[node] - 1 :] = node
         return LayoutTensors(
             torch.tensor(self.parents, dtype=torch.long).add(1).to(device),

@@ -133,7 +133,7 @@ class RoundPass:
         matched = deepest_nodes(matches, tables.depths[None], tables.ancestors[None])
         path = tables.lineage[matched.last]
         limit = self.inputs.device["depth"]
-        # The deepest level was not fed: its node is in no cache.
+        # A draft's deepest level does not count as fed.
         num_kept = torch.minimum(matched.length, limit - 1)
         steps = torch.arange(depth, device=path.device)
         draft_pass.view.move(draft.start, path[:, : depth - 1])
@@ -142,7 +142,6 @@ class RoundPass:
         utility_rows = torch.nn.functional.pad(path[:, : depth - 1] + 1, (1, 0))
         is_reached = (steps <= matched.length[:, None]) & (steps < limit[:, None])
         draft_rows = torch.arange(len(utility_rows), device=path.device)[:, None]
-        # Rows beyond the fed nodes are clamped; their tokens are masked below.
         utility_rows = utility_rows.clamp(max=draft_pass.layout.num_fed)
         utilities = draft.utilities[draft_rows, utility_rows]
         following = committed[:, :depth].masked_fill(~is_reached, NO_TOKEN)

@@ -50,8 +50,8 @@ class RoundPlan:
 
     @cached_property
     def extents(self) -> tuple[int, int]:
-        """Numbers of KV slots that the LLM's pass and the SSMs' pass attend to; 0 if no SSM
-        drafts."""
+        """Numbers of KV slots that the LLM's pass and the SSMs' pass attend to; the second is 0 if
+        no SSM drafts."""
         longest = max(len(state.request.sequence.tokens) for state in self.states)
         ssm_extent = 0 if self.requests is None else padded_extent(self.requests.num_slots)
         return padded_extent(longest + len(self.layout)), ssm_extent
@@ -119,7 +119,7 @@ def _fits_device_round(state: RoundState) -> bool:
         is_batchable(state)
         and not (router is not None and router.wants_audition)
         and not state.request.sequence.sampling.penalizes
-        # Other combine rules select nodes by weights that the host holds.
+        # Other combine rules need weights that the host holds.
         and state.speculation.combine == "union"
         and state.choice.stop is None
         and state.ahead_drafts is None
@@ -162,7 +162,7 @@ class RoundResult:
         tokens = self.arrays["target_tokens"][row]
         token_probs = as_reals(self.arrays["token_probs"][row])
         node_probs = as_reals(self.arrays["node_probs"][row])
-        # Row 0 is the root's.
+        # Index 0 is the root's.
         rows = [0, *(node + 1 for node in nodes)]
         return TargetTokens(
             tuple(tokens[rows].tolist()),

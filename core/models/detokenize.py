@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 __all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts", "token_texts"]
 
 REPLACEMENT = "�"
-# Prompt tokens in the first window, which may be doubled.
+# Prompt tokens in the first window, unless it needs more.
 CONTEXT_TOKENS = 6
 # The most tokens that one character takes: one for each of its bytes in UTF-8.
 CHARACTER_TOKENS = 4
@@ -33,8 +33,8 @@ class Detokenizer:
         self.special_texts = special_texts(tokenizer)
         ids = [token_id for token_id in prompt_ids if token_id not in self.special_texts]
         prompt_text, size = self._decode(ids), CONTEXT_TOKENS
-        # If the prompt's text does not end with the window's, the window has no text or begins
-        # within a run of invalid bytes.
+        # Doubled while the window has no text, or begins within a character or a run of invalid
+        # bytes.
         while size < len(ids) and not _is_end(self._decode(ids[-size:]), prompt_text):
             size *= 2
         # `_shown`: the text that was already shown of the window's first `_shown_tokens` tokens.

@@ -32,7 +32,7 @@ __all__ = ["HfModel", "feed_rows"]
 
 class HfModel:
     """See LanguageModel. `module` is in eval mode on its device. `forward`: the pass to run; by
-    default the fastest pass of `lean`, or the pass of `module` without `lean`."""
+    default the fastest pass of `lean`, or, without `lean`, the pass of `module`."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class HfModel:
 
     @property
     def stream(self) -> LayerStream | None:
-        """The stream of an offloaded model's layers, else None."""
+        """The stream of the model's layers; None if they are not streamed."""
         stream: LayerStream | None = getattr(self._forward, "stream", None)
         return stream
 
@@ -181,7 +181,7 @@ class HfModel:
         state.keep(len(nodes), keep)
 
     def pass_bytes(self, rows: int, width: int, extent: int) -> int:
-        """Estimated bytes that a pass allocates over `rows` rows of `width` tokens, if the longest
+        """Estimated bytes that a pass over `rows` rows of `width` tokens allocates, if the longest
         row has `extent` slots. Counts logits, copies of one layer's cache and a grown cache."""
         logits = rows * width * self.vocab_size * (4 + self.dtype.itemsize)
         cache = self.arena.copied_bytes(rows, extent)
@@ -251,7 +251,7 @@ class HfModel:
     def place(self, row: int) -> int:
         """The arena's row of one of this model's rows."""
         index, members = self._placement
-        # Members alternate: row r of all members is contiguous in the arena.
+        # Members alternate: their rows r are adjacent in the arena.
         return row * members + index
 
     def add_nodes(self, feeds: Sequence[Feed]) -> list[Row]:

@@ -200,7 +200,7 @@ class LayerStream:
 
 
 def stream_of(model: object) -> LayerStream | None:
-    """The stream of an offloaded model's layers, else None."""
+    """The stream of the model's layers; None if they are not streamed."""
     stream: LayerStream | None = getattr(model, "stream", None)
     return stream
 
@@ -250,7 +250,8 @@ class _LayerReader:
 
     def take(self) -> HostBuffer | CudaBuffer:
         """Waits for the next layer's buffer. On a GPU the copy may still run: `CudaBuffer.use`
-        waits for it. Raises the error of the read, and RuntimeError after `end`."""
+        waits for it. If none will come, raises the error of the read, or RuntimeError after
+        `end`."""
         with self._changed:
             while self._read == self._taken and self._error is None and not self._ended:
                 self._changed.wait()

@@ -88,7 +88,7 @@ def map_tensors(
     models: Sequence[LeanWeights], combine: Callable[[list[torch.Tensor]], torch.Tensor]
 ) -> LeanWeights:
     """Combines each parameter of models of one shape: `combine` takes the parameter of each model.
-    `inverse` and the numbers are the first model's."""
+    `inverse` and all values that are no tensors are the first model's."""
     first = models[0]
     embedding = combine([one.embedding for one in models])
     # A tied head stays a view of the embedding.
@@ -258,8 +258,7 @@ def with_matrices(layer: LeanLayer, data: torch.Tensor) -> LeanLayer:
     at = 0
     for name in MATRICES:
         matrix: torch.Tensor = getattr(layer, name)
-        # Only the matrix's shape, strides and size are read: in a stream the matrix is on the
-        # device `meta`.
+        # No values of the matrix are read: in a stream the matrix is on the device `meta`.
         part = data[at : at + matrix.nbytes].view(matrix.dtype)
         views[name] = part.as_strided(matrix.shape, matrix.stride())
         at += matrix.nbytes

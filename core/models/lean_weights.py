@@ -51,7 +51,7 @@ def lean_weights(module: Any) -> LeanWeights | None:
 def _has_known_parts(module: Any) -> bool:
     """Whether the lean pass computes every part of the module."""
     body, config = module.model, module.config
-    # The architecture's name is not enough: a patched model may have further modules.
+    # The architecture's name is not enough: a patched model may have other modules.
     parts = {"embed_tokens", "layers", "norm", "rotary_emb"}
     if set(body._modules) != parts or module.lm_head.bias is not None:
         return False

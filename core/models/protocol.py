@@ -1,6 +1,6 @@
 """LanguageModel: the interface through which the engine and the drafters use a model.
 
-A row of its KV cache holds committed tokens, then pending nodes: a tree of tokens that were fed but
+A row of the KV cache holds committed tokens, then pending nodes: a tree of tokens that were fed but
 not committed.
 """
 

@@ -26,8 +26,8 @@ FIRST_PENDING = 32
 @dataclass
 class Row:
     """`length` committed tokens, then `pending` nodes. `depths` (pending,): 1 for nodes that follow
-    the committed tokens. `ancestors` (pending, pending): row i marks node i and its ancestors. Both
-    arrays have room for more nodes."""
+    the committed tokens. `ancestors` (pending, pending): `ancestors[i]` marks node i and its
+    ancestors. Both arrays have room for more nodes."""
 
     length: int = 0
     pending: int = 0
@@ -127,7 +127,7 @@ def batch_of(
         tokens[i, :count] = feed.token_ids
         positions[i, :count] = row.positions(count)
         row.fill_mask(full[i, :count])
-        full[i, count:, -1] = True  # a padded query attends to the scratch slot alone
+        full[i, count:, -1] = True  # a padded query attends to the last slot alone
         if window:
             # The window is over positions, not slots: siblings are at the same distance.
             slot_positions = row.all_positions()

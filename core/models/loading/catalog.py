@@ -115,7 +115,7 @@ def bundled_llm() -> Path:
 
 
 def family_folder(llm: str) -> Path:
-    """The folder of the SSMs and counts bundled for this LLM."""
+    """The folder of the SSMs bundled for this LLM."""
     return bundled_folder() / SMOLLM2 if llm == SMOLLM2 else bundled_folder()
 
 

@@ -1,7 +1,7 @@
 """Model folders of GGUF files, dequantized by transformers and cached as safetensors.
 
-A cache entry is named by a hash of the file and of the versions of the packages that read it. A
-tensor is stored in the first of bfloat16, float16 and float32 that holds its values exactly: a
+A cache entry is named by a hash of the file, FORMAT and the versions of the packages that read it.
+A tensor is stored in the first of bfloat16, float16 and float32 that holds its values exactly: a
 float32 load gives the same values as transformers' own load of the file.
 """
 

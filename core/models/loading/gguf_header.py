@@ -72,7 +72,7 @@ class GgufHeader:
 
 def read_header(file: Path) -> GgufHeader:
     """The header of a complete, loadable file. Raises ModelLoadError, or UnsupportedModelError for
-    a complete file that cannot be dequantized here."""
+    a file that cannot be dequantized here."""
     try:
         return _read(file)
     except (struct.error, UnicodeDecodeError, OverflowError) as error:

@@ -3,7 +3,7 @@
 `NAME.layers` holds each layer's matrices, padded to blocks of 4 KiB for O_DIRECT.
 `NAME.safetensors` holds norms and biases. Its metadata has a record and a SHA-256 of record, norms
 and biases. The record, in JSON, has a layer's `size` in bytes, each layer's `sha256`, and the
-writer's further entries.
+entries of `extra_record`.
 """
 
 from __future__ import annotations

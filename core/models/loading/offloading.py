@@ -218,8 +218,7 @@ class _LayerPacker:
         """The element type of packed matrices, the same as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
-        # All layers have one element type. Unless the dtype is bfloat16, layers are read up to the
-        # first that is not exact in bfloat16.
+        # All layers have one element type: they may all be read for it.
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
         half = self._lean.embedding.dtype == torch.bfloat16 or (
             is_half(self._lean.head)
@@ -232,7 +231,7 @@ class _LayerPacker:
         return {"element": element, "fingerprint": self.fingerprint}
 
     def _key(self) -> str:
-        """The layer file's name: a hash of the weights' files, the configuration and the layout."""
+        """The layer file's name: a hash of the weights' files, configuration, dtype and layout."""
         if self._native:
             from core.models.native.packing import storage_type_of
 

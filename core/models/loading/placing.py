@@ -127,8 +127,8 @@ def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
 
 
 def need_of(name: str, dtype: str, device: torch.device) -> Need:
-    """The Need of a folder, GGUF file or hub id, without a network. Raises ModelError for a path
-    without a model."""
+    """The Need of a folder, GGUF file, hub id or `smollm2`, without a network. Raises ModelError
+    for a path without a model."""
     if name == SMOLLM2:
         local = local_smollm2()
         need = need_of(local.name if local else SMOLLM2_ID, dtype, device)

@@ -153,8 +153,8 @@ def _download_package(folder: Path, say: Say) -> Path:
 
 
 def _run_pip(command: list[str], folder: Path, say: Say) -> None:
-    """Runs pip with its temporary files in this folder, whose size gives the progress. An error of
-    `say` ends pip."""
+    """Runs pip with its temporary files in this folder. The size of the wheels in it gives the
+    progress. An error of `say` ends pip."""
     with (folder / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", WHILE_STDIN_IS_OPEN, *command],

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 # Fast-math flags of all functions: fused multiply-add (`contract`), no NaN (`nnan`), no difference
-# between 0 and -0 (`nsz`). The order of sums does not change.
+# between 0 and -0 (`nsz`). These flags do not change the order of sums.
 IN_ORDER = ("contract", "nnan", "nsz")
 # For functions that only compiled code calls: without wrappers for Python, compiling takes a sixth
 # less time.
@@ -153,9 +153,8 @@ def cpu_features() -> frozenset[str]:
 def registers() -> tuple[int, int]:
     """(float32 lanes of a vector register, most tokens multiplied together without tiles).
 
-    Without AVX-512 there are 16 registers of 8 lanes, with it 32 registers of 16 lanes. On a Zen 4,
-    6 to 24 tokens of the bundled LLM took 0.9 of the time with (16, 12) instead of (8, 6). More
-    than 12 tokens at once were not tried.
+    AVX2 has 16 registers of 8 lanes, AVX-512 has 32 registers of 16 lanes. On a Zen 4, 6 to 24
+    tokens of the bundled LLM took 0.9 of the time with (16, 12) instead of (8, 6).
     """
     return (16, 12) if "avx512f" in cpu_features() else (8, 6)
 

@@ -69,7 +69,7 @@ def rms_norm(x, weight, eps, y):
     size, total = weight.shape[0], np.float32(0)
     for i in range(size):
         total += x[i] * x[i]
-    # One division per vector instead of one per element.
+    # Elements are multiplied, not divided.
     scale = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
     for i in range(size):
         y[i] = x[i] * scale * weight[i]
@@ -80,7 +80,7 @@ def rotate_head(head, cos, sin, to):
     """Rotary embedding of a head (size,), written to `to`."""
     half = head.shape[0] // 2
     for i in range(half):
-        # The first half of the sines is negative: (a, b) -> (a cos - b sin, b cos + a sin).
+        # The first half of the sines is negated: (a, b) -> (a cos - b sin, b cos + a sin).
         to[i] = round_like(to, head[i] * cos[i] + head[i + half] * sin[i])
         to[i + half] = round_like(to, head[i + half] * cos[i + half] + head[i] * sin[i + half])
 
@@ -207,7 +207,7 @@ def list_slots(mask, n, extent, out):
 
 @exact
 def head_of(projected, bias, norm, eps, head):
-    """head = projected + bias, then RMSNorm if the model norms its heads."""
+    """head = projected + bias, then RMSNorm unless `norm` is empty."""
     for i in range(head.shape[0]):
         head[i] = projected[i] + bias[i]
     if norm.shape[0]:

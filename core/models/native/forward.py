@@ -42,8 +42,7 @@ from core.models.rows import Batch
 
 __all__ = ["CompiledForward", "DraftResult", "Ready"]
 
-# The fewest bytes of weights for each thread: starting a thread takes as long as reading these
-# bytes.
+# Bytes of weights that are worth one more thread: starting a thread takes as long as reading them.
 MIN_BYTES_PER_THREAD = 1 << 22
 # Written to the barrier's count when a thread fails: more arrivals than any thread waits for.
 ABANDONED = 1 << 62
@@ -189,7 +188,7 @@ class CompiledForward:
 
     @property
     def stream(self) -> LayerStream | None:
-        """The stream of an offloaded model's layers, else None."""
+        """The stream of the model's layers; None if they are not streamed."""
         return self._stream
 
     @property

@@ -176,10 +176,11 @@ class DraftBatch(NamedTuple):
     children.
 
     Coupled drafts: `noise_at` (n, levels): offset of a level's Gumbel noise in `noise`, -1 for
-    other drafts; `temperature` (n,): the sampling temperature. `calibration_temperature` (n,): a
-    score is the softmax of the utilities divided by this temperature. `min_score` (n,): the least
-    score of a node that may have children. `step_scores` (n, levels): `scores` of
-    `core.speculation_length.base.StopLimits`, 0 to draft every level.
+    other drafts; `temperature` (n,): the sampling temperature.
+
+    `calibration_temperature` (n,): a score is the softmax of the utilities divided by this
+    temperature. `min_score` (n,): the least score of a node that may have children. `step_scores`
+    (n, levels): `scores` of `core.speculation_length.base.StopLimits`, 0 to draft every level.
     """
 
     # int64.

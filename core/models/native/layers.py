@@ -140,7 +140,7 @@ def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, workspa
     items = span[1] * heads
     item, end = items * part[0] // part[1], items * (part[0] + 1) // part[1]
     while item < end:
-        # Heads are the outer loop: tokens of one head read the same keys and values from the cache.
+        # Heads are the outer loop: tokens of one head share keys and values in the CPU's cache.
         j, first = item // span[1], span[0] + item % span[1]
         tokens = min(end - item, span[0] + span[1] - first, MAX_HEAD_TOKENS)
         query = j * size
@@ -203,8 +203,8 @@ def gated_half(shape, w, at, span, s, workspace, part, stage):
         h, np.int64(0), shape.hidden, w.matrices, at.up,
         s.wide, first * up, up, count, part, x_bf16,
     )  # fmt: skip
-    # No barrier before: a thread gates the blocks that it has multiplied, and a block has both gate
-    # and up of its units.
+    # No barrier is needed: a thread gates the blocks that it has multiplied, and a block has both
+    # gate and up of its units.
     apply_gates(shape, w, at, span, s, part)
     stage = barrier_wait(s.arrived, part[1], stage)
     products(

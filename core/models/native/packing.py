@@ -224,7 +224,8 @@ def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     """A matrix (inputs, outputs) as (blocks, inputs, BLOCK), interleaved if int16. In pairs and
-    tiles: the pairs (blocks, inputs / 2, BLOCK), with the first of two inputs in the lower half."""
+    tiles: pairs in the order (blocks, inputs / 2, BLOCK), the first of two inputs in the lower
+    half."""
     half = storage_type is not np.float32
     # As 16 bits: numpy has no bfloat16.
     entries = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())

@@ -44,8 +44,8 @@ __all__ = [
 
 
 STRETCH = 512
-"""Inputs of a block that are multiplied at a time: 32 KiB of 16-bit weights. With 256 and 1,024
-passes were as fast or up to a tenth slower."""
+"""Inputs of a block that are multiplied at a time: 32 KiB of 16-bit weights. Passes with 256 or
+1,024 were as fast or up to a tenth slower."""
 
 
 @exact
@@ -269,8 +269,8 @@ def _add_products(
 
 
 def _fetch_share(builder: Any, kind: WeightFormat, ahead: Any, at: Any, outputs: int) -> None:
-    """Prefetches, for one input, its part of this walk's share of the next stretch, a cache line at
-    a time."""
+    """Prefetches one input's part of this walk's share of the next stretch, a cache line at a
+    time."""
     for step in range(0, outputs, LINE // kind.align):
         _fetch(builder, builder.gep(ahead, [builder.add(at, ir.IntType(64)(step))]))
 

@@ -48,8 +48,8 @@ def configure_tiles(typing, w, tokens):
         tile = builder.select(fits, count, half)
         tile = builder.select(builder.icmp_signed(">", tile, one), tile, one)
         rows = builder.trunc(builder.mul(tile, _int64(kind.parts)), ir.IntType(8))
-        # Byte 0: the version of this layout. From byte 16 on, two bytes for each tile: the length
-        # of its rows in bytes. From byte 48 on, one byte for each tile: its number of rows.
+        # Byte 0: the palette. From byte 16 on, two bytes for each tile: the length of its rows in
+        # bytes. From byte 48 on, one byte for each tile: its number of rows.
         blank = ir.Constant(ir.ArrayType(ir.IntType(8), 64), [1] + [0] * 63)
         config = cgutils.alloca_once(builder, blank.type)
         builder.store(blank, config)

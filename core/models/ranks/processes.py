@@ -224,7 +224,7 @@ class Followers:
                 (rank,), (_, data) = ranks, parts
                 reply = decode_reply(data)
             except ValueError:
-                continue  # not from a follower
+                continue  # not a follower's message
             if isinstance(reply, RankJoined) and reply.format != FORMAT:
                 reply = RankFailed(f"its messages have format {reply.format}, here {FORMAT}")
             self._replies[rank][type(reply)] = reply

@@ -179,7 +179,7 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
         for name, parameter in list(part.named_parameters(recurse=False)):
             if isinstance(parameter, DTensor):
                 _set(part, name, parameter.to_local())
-    # transformers does not divide a tied head, nor the heads of some models.
+    # transformers does not divide a tied head, nor the head of some models.
     if is_tied or len(head.weight) == len(embedding.weight):
         undivided = embedding.weight if is_tied else head.weight
         first, end = outputs_of(len(undivided), group.count, group.rank)
