@@ -43,7 +43,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
 
     A text that a spreadsheet would take for a formula gets an apostrophe in front. These characters
     are written as escapes: controls other than tab and line feed, separators of lines and
-    paragraphs, characters that change the direction of writing, lone surrogates.
+    paragraphs, BIDI_CONTROLS, lone surrogates.
     """
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()

@@ -31,8 +31,8 @@ def write_drafters(connection: sqlite3.Connection, run: int, keys: Iterable[int]
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    """Fills the columns of older runs. m009_lists calls this function, which must not use columns
-    of later migrations."""
+    """Fills the columns and rows of older runs. m009_lists calls this function, which must not use
+    columns of later migrations."""
     keys = {row[1]: row[0] for row in connection.execute("SELECT id, name FROM models")}
     runs = connection.execute("SELECT id, stats_json, drafters_json FROM runs").fetchall()
     for run, stats, drafters in runs:

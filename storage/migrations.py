@@ -324,7 +324,7 @@ def m013_shares(db: Database) -> None:
 
 @migrations()
 def m014_between(db: Database) -> None:
-    """The part of the time between a round's stages that counts for this run; 0 in older rounds."""
+    """The time between a round's stages; 0 if it was not measured, as in older rounds."""
     db.execute("ALTER TABLE rounds ADD COLUMN between_ms REAL DEFAULT 0.0")
 
 
@@ -381,7 +381,7 @@ def m020_schedules(db: Database) -> None:
 @migrations()
 def m021_offload(db: Database) -> None:
     """How the layers of a run's LLM were streamed, and when they were read in each round; NULL if
-    all layers were in memory, as in older runs."""
+    no layers were streamed, as in older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN offload_json TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN loads_json TEXT")
 
@@ -402,8 +402,8 @@ def m023_ranks(db: Database) -> None:
 
 @migrations()
 def m024_blocks(db: Database) -> None:
-    """The speeds of plain decoding and of a run in each block, if the two were measured in turns;
-    NULL if each was measured once, as for older runs."""
+    """The speeds of plain decoding and of a run in each block, if the two were measured in
+    turns."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_blocks_json TEXT")
 
 

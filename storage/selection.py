@@ -175,8 +175,8 @@ def _strip_punctuation(word: str) -> str:
 
 
 def _is_plain(word: str) -> bool:
-    """Whether the index's answer is final. A non-ASCII word with a separator is not searched as a
-    substring: SQLite's lower() folds ASCII only."""
+    """Whether the index's answer is final. An indexed non-ASCII word with a separator is not
+    searched as a substring: SQLite's lower() folds ASCII only."""
     has_separator = any(unicodedata.category(character)[0] not in "LNM" for character in word)
     return _is_indexed(word) and not (has_separator and word.isascii())
 

@@ -189,7 +189,7 @@ class RunStore:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def settle(self) -> None:
-        """Marks the running runs whose process has ended as `interrupted`, as opening does. Raises
+        """Marks running runs as `interrupted` if their process has ended, as opening does. Raises
         StoreError."""
         with self._write_connection() as connection:
             mark_interrupted(connection)

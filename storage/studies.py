@@ -248,7 +248,7 @@ class StudyLog:
 
 
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
-    """Sets the state of running studies whose process has ended to `interrupted`."""
+    """Sets the state `interrupted` of running studies whose process has ended."""
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(

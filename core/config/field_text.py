@@ -24,7 +24,7 @@ def parse_field(config: SpeculationConfig, name: str, value: str) -> Speculation
 def value_from_text(name: str, value: str) -> Any:
     """The text as a value of the field `name`. Commas separate the items of a list. Text that is
     not JSON stays a string, unchecked. Raises ConfigError for an `expansion` that is not whole
-    numbers."""
+    numbers of at most 9 digits."""
     if name == "drafters":
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if name == "expansion":

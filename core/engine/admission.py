@@ -74,8 +74,8 @@ def _warnings(models: LoadedModels, request: Request) -> tuple[str, ...]:
 
 
 def refuse_oversized(models: LoadedModels, request: Request) -> None:
-    """Raises ContextLengthError if the prompt has more characters than the context can hold. The
-    prompt is not tokenized: megabytes would take seconds."""
+    """Raises ContextLengthError if a prompt without `prompt_token_ids` has more characters than the
+    context can hold. The prompt is not tokenized: megabytes would take seconds."""
     count, context = len(request.prompt), models.llm.context_length
     if count <= context or request.prompt_token_ids:
         return
@@ -155,7 +155,7 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
 def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
     """The tokens of the messages in the LLM's chat template. Raises ConfigError without a template,
     or if the template fails or renders nothing, or the tokenizer fails. Raises ContextLengthError
-    for a text that is far too long; the number of tokens is not compared with the context."""
+    only for a text that is far too long."""
     tokenizer = models.tokenizer
     if not tokenizer.chat_template:
         raise ConfigError.must_be(

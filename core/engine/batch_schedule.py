@@ -56,7 +56,7 @@ class BatchSchedule:
 
     @property
     def decision(self) -> ScheduleDecision | None:
-        """The latest decision, None before the first; may be read in any thread."""
+        """The latest decision, or None; may be read in any thread."""
         if self._last_decision is None:
             return None
         plan, number = self._last_decision

@@ -154,8 +154,8 @@ class Engine:
     def stream_mbps(self) -> float:
         """The rate, in 10^6 bytes a second, at which the LLM's layers are copied from host memory
         in each pass; 0: they are not copied. Times that were measured before are kept. The setter
-        raises ConfigError for a value out of range or an LLM that is no HfModel, and
-        UnsupportedModelError for an HfModel that cannot stream."""
+        raises ConfigError for a value out of range, or above 0 for an LLM that is no HfModel.
+        It raises UnsupportedModelError for an HfModel that cannot stream."""
         return self._stream_mbps
 
     @stream_mbps.setter
@@ -260,7 +260,7 @@ class Engine:
         serial = not batch.already_drafted and all(mode == "off" for mode in modes.values())
 
         device_round = self._device_round if serial and not schedule.active else None
-        # `run` returns None, without drafts, if the round has to run step by step.
+        # `run` returns None, and fills in no drafts, if the round has to run step by step.
         result = device_round.run(batch.states) if device_round else None
         # Not measured in a device round: its stages run on the device without the host.
         self._time_between_stages.begin(active, () if result else batch.states, start)

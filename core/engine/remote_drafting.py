@@ -165,7 +165,7 @@ class RemoteDrafting:
             return
         if not answer.auditions.keys() >= {*audition.to_score} and self._misses[run_id] < AUDITIONS:
             self._misses[run_id] += 1
-            request.had_audition = False  # all SSMs are scored again, on the same tokens
+            request.had_audition = False  # all SSMs are scored again
             return
         log_probs = {**audition.log_probs, **answer.auditions}
         audition.observe(log_probs, audition.ms + answer.audition_ms)

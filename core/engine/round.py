@@ -60,7 +60,7 @@ class RoundSteps:
         self.schedule = schedule
         self._costs = costs
         self._similarity = embedding_similarity(llm)
-        # The engine's live requests. An error of a lone request is raised.
+        # The number of the engine's live requests. An error of a lone request is raised.
         self.num_live = 1
 
     def draft(

@@ -108,7 +108,7 @@ class ActiveRequest:
 
     def drop_drafter(self, index: int, error: BaseException) -> None:
         """Drops a failed drafter for the rest of the run and notes the error for the run's next
-        event."""
+        RoundCompleted."""
         drafter = self.drafters[index]
         self.lost_drafters.add(index)
         if self.router is not None:

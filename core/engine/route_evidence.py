@@ -75,8 +75,7 @@ def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) 
 
 
 def routing_record(state: RoundState) -> tuple[RoutedDrafter, ...]:
-    """Each routed SSM's role in the round and its score after the round, in the order of
-    drafters."""
+    """Each SSM's role in the round and its score after the round, in the order of drafters."""
     request, route = state.request, state.route
     if request.router is None or route is None:
         return ()

@@ -72,8 +72,8 @@ class LiveRun:
     """A request that is being decoded. `num_tokens`: tokens generated so far. `max_tree_nodes`:
     None if uncut.
 
-    `round`: the number of the request's latest round among the worker's recent rounds, from 0; -1
-    if no recent round was of this request. `num_verified`, `num_accepted`: nodes in this round.
+    `round`: the number of the request's latest round within its run; -1 if none of the worker's
+    recent rounds was of this request. `num_verified`, `num_accepted`: nodes in this round.
     `llm_ms`, `draft_ms`: times in this round, with prefills. `num_waited`: the number of recent
     rounds after this round.
     """

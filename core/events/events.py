@@ -181,17 +181,17 @@ class RoundCompleted:
     after the round. `kv_used`: committed tokens in the request's row of the LLM's KV cache;
     `kv_capacity`: the slots allocated for a row.
 
-    `speculation_length`: the length chosen for this round's drafts. `next_speculation_length`: for
-    the next round's, within this round's grant. A length that the policy found is cut to the depth
-    that the drafts can have; a length that the user gave is not. `length_reason`: why the next
-    length was chosen. `estimates`: the tokens and the time that the policy expects of each
+    `speculation_length`: the length chosen for this round's drafts. `next_speculation_length`: the
+    length for the next round, within the present grant. A length that the policy found is cut to
+    the depth that the drafts can have; a length that the user gave is not. `length_reason`: why the
+    next length was chosen. `estimates`: the tokens and the time that the policy expects of each
     candidate length. `between_ms`: the time between stages; 0 if not measured. `predicted_ms`: the
     policy's prediction of this round's time, with `between_ms`; 0 without a prediction.
 
     `ahead`: results of drafting ahead. `notes`: sentences about what happened. `routing`: each
-    routed SSM's role and score; empty without a router. `scheduled`: the request's part in its
-    batch; None if each request has its own budget. `loads`: reads of an offloaded LLM's layers.
-    `nodes`: the drafter nodes that had draft requests. `traffic`: of each rank, in the LLM's pass.
+    SSM's role and score; empty without a router. `scheduled`: the request's part in its batch; None
+    if each request has its own budget. `loads`: reads of an offloaded LLM's layers. `nodes`: the
+    drafter nodes that had draft requests. `traffic`: what each rank exchanged in the LLM's pass.
     """
 
     run_id: str

@@ -163,7 +163,8 @@ class DraftRecord:
     `ranks` have one entry per node.
 
     `scores`: how likely the drafter holds each token, from 0 to 1; `qs`: the probability with which
-    each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from 0.
+    each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from 0;
+    in a fused draft 0 or 1.
     `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass.
 
     Of a lookup, one entry per node: `contexts`, how many tokens before the node were found in texts

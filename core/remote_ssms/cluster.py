@@ -115,8 +115,8 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
     try:
         for number, machine in enumerate(machines):
             host = machine["NodeManagerAddress"]
-            # Bound to the machine: a restarted actor keeps its address. By the machine's address:
-            # Ray gives a machine that comes back another id.
+            # The actor is bound to the machine: a restarted actor keeps its address. The address
+            # names the machine: Ray gives a machine that comes back another id.
             on_machine = {f"node:{host}": 0.001}
             find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)

@@ -100,8 +100,8 @@ class NodeListener:
         return self._server.names
 
     def serve(self, is_over: Callable[[], bool]) -> None:
-        """Serves until `is_over()`. It is called after each message, and every POLL_MS while no
-        message comes."""
+        """Serves until `is_over()`, which is called before each wait of at most POLL_MS for a
+        message."""
         while not is_over():
             if self._router.poll(POLL_MS):
                 self._answer()

@@ -148,7 +148,7 @@ class NodeLink:
         """Records the round trip of an answer; returns False if it does not answer the pending
         round. `busy_s`: the time that the node spent on the answer.
 
-        `awaited`: the answer was read when it came. `late`: the answer was read in a later round;
+        `awaited`: the answer was read when it came. `late`: the answer was read after its round;
         the median tolerates its long trip. Any other answer may have waited to be read: its trip
         counts as at most `busy_s` plus the last time in transit.
         """

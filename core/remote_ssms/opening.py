@@ -36,8 +36,9 @@ def open_node(
     device: str = "auto",
     say: Say | None = None,
 ) -> NodeListener:
-    """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any free port; the
-    rest as for `load_ssms`. Raises ConfigError, and the errors of `load_ssms`."""
+    """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any free port;
+    `ssms`, `dtype`, `device`, `say`: as for `load_ssms`. Raises ConfigError, and the errors of
+    `load_ssms`."""
     check_bindable(address)  # before the SSMs are loaded, which takes long
     models, tokenizer = load_ssms(ssms, dtype, device, say)
     vocabulary = vocabulary_hash(tokenizer)

@@ -1,5 +1,5 @@
 """ServedRun: a node's state of one run, its text and its uncommitted drafts; conversions from
-messages."""
+and to messages."""
 
 from __future__ import annotations
 

@@ -36,5 +36,5 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends all connections; the next call opens them again."""
+        """Ends all connections; the next `send` or `poll` opens them again."""
         ...

@@ -46,7 +46,7 @@ CHANGES: Mapping[int, str] = MappingProxyType(
 
 
 class ZmqTransport:
-    """See Transport. Nothing is opened before the first call."""
+    """See Transport. Nothing is opened before the first `send` or `poll`."""
 
     def __init__(self, addresses: Sequence[str], keys: CurveKeys | None) -> None:
         self._addresses = tuple(addresses)
@@ -67,7 +67,8 @@ class ZmqTransport:
 
     def send(self, node: int, frame: bytes) -> None:
         self._open()
-        with suppress(zmq.Again):  # not connected: the round continues without this node
+        # Not connected, or QUEUED frames wait: the round continues without this node.
+        with suppress(zmq.Again):
             self._sockets[node].send(frame, zmq.NOBLOCK)
 
     def poll(self, until: float) -> list[Arrival]:

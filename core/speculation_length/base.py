@@ -41,8 +41,8 @@ class StopLimits:
 
 
 class Stop(Protocol):
-    """Ends a draft early. `grows` and `continues` may depend on drafted tokens: tokens of the next
-    step would bias `mss` and `traversal`."""
+    """Ends a draft early. `grows` and `continues` may depend on drafted tokens, not on tokens of
+    the next step: these would bias `mss` and `traversal`."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""
@@ -115,8 +115,8 @@ class RoundOutcome:
     string or the limit cuts them. `num_nodes`: verified nodes; `widths`: the number of verified
     nodes at each depth, from 1. `verify_ms`: time of the LLM's pass; `context`: cached tokens
     before the pass. `hidden_ms`: drafting time during a pass over other requests. `round_ms`: time
-    of the stages, and for a lone request between them, minus `hidden_ms`; without drafting for the
-    next round. `num_in_pass`: requests that shared the LLM's pass.
+    of the stages and, for a lone request, the time between them; minus `hidden_ms`, without
+    drafting for the next round. `num_in_pass`: requests that shared the LLM's pass.
     """
 
     length: int
@@ -168,7 +168,7 @@ class SharesPass(Protocol):
     """A length policy that depends on the LLM's time."""
 
     def share(self, load: BatchLoad | None) -> None:
-        """Takes the load of the next rounds; None: the request does not share its passes."""
+        """Takes the load of the next rounds; None: the request counts its own costs."""
         ...
 
 
@@ -187,7 +187,7 @@ class Auditions(Protocol):
 
     @property
     def chooses(self) -> bool:
-        """Whether there is more than one SSM to choose from."""
+        """Whether the policy chooses among several SSMs."""
         ...
 
     def observe_audition(self, fits: Mapping[str, float]) -> None:

@@ -1,7 +1,7 @@
 """`goodput`: after its first step, a draft goes on while the next step is expected to pay for its
 time.
 
-Without a vote, a pool, fused drafts and a router, one SSM drafts: the winner of an audition.
+Without a vote, a pool, fused drafts or a router, one SSM drafts: the winner of an audition.
 Nodes not worth verifying are dropped. A drafter that falls behind plain decoding is switched off,
 and probed after growing waits.
 """
@@ -101,8 +101,8 @@ class Goodput:
     # -- the batch --
 
     def share(self, load: BatchLoad | None) -> None:
-        """See SharesPass. The plan is dropped when sharing begins or ends."""
-        # A change of the load does not drop the plan: it may change in every round.
+        """See SharesPass. The plan is dropped when the load becomes None or ceases to be None."""
+        # A change of the load does not drop the plan: the load may change in every round.
         if (load is None) != (self._round_costs.load is None):
             self._choice = None
         self._round_costs.load = load

@@ -71,7 +71,7 @@ class LengthHistory:
 
     @property
     def bound(self) -> str:
-        """A phrase that names what limits the round's drafts other than the policy; empty without a
+        """A phrase that names what, besides the policy, limits the round's drafts; empty without a
         recorded limit."""
         recorded = self.reason(len(self.rounds) - 1)
         if granted := GRANTED.search(recorded):

@@ -24,8 +24,7 @@ HIDDEN_SHARE = 0.95
 
 
 class RoundCosts:
-    """Times of one request's rounds in milliseconds. `load`: the load of the LLM's pass if other
-    requests share the pass, else None."""
+    """Times of one request's rounds in milliseconds. `load`: see `SharesPass.share`."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -46,8 +45,8 @@ class RoundCosts:
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
-        """Time of the LLM's pass over a tree of `nodes` nodes; if other requests share the pass,
-        this request's part of the time."""
+        """Time of the LLM's pass over a tree of `nodes` nodes; with a `load` this request's part of
+        the time."""
         if self.load is not None:
             return self.load.plain_ms + nodes * self.load.node_ms
         return self._costs.verify_ms(nodes, self._context)
@@ -115,8 +114,7 @@ class RoundCosts:
         return tuple(by_length)
 
     def predicted_ms(self, estimates: Sequence[Estimate], most: int) -> float:
-        """Predicted time of a round with the recent number of draft passes; 0 if other requests
-        share the LLM's pass."""
+        """Predicted time of a round with the recent number of draft passes; 0 with a `load`."""
         if self.load is not None:
             return 0.0
         return estimates[min(most, round(self._passes.get(1.0)))].ms

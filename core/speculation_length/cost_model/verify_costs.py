@@ -87,7 +87,7 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     """Times passes at two contexts, in sweeps over the node counts: a noisy moment then affects all
     counts alike."""
-    # As while requests are decoded: a policy may need the table before any run is admitted.
+    # As in decoding: a policy may need the table before any run is admitted.
     alone = TorchAlone((llm,))
     alone.take()
     try:
