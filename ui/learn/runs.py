@@ -47,7 +47,7 @@ class _Table:
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Adds a completed run; returns whether the run was completed."""
+        """Adds a completed run; returns whether it was added."""
         source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
