@@ -174,7 +174,7 @@ def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
 def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
     """Sets a run's schedule, streaming rate and round-trip time, and starts the requests that run
     at the same time. At the end of the run these requests are cancelled, and each setting is
-    restored unless another visitor's run still needs it. Raises ConfigError if the visitor is not
+    restored unless another run still needs it. Raises ConfigError if the visitor is not
     allowed to change these settings."""
     context = learn.board.context
     host, may_schedule = context.model_host, session.lecture.may_schedule
