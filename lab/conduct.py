@@ -39,8 +39,7 @@ def conduct(
     """Measures the cells that are not in `store`, in order.
 
     `go` is called before each attempt to measure a cell; it may wait, and returns False to stop.
-    `measure` raises CellInterruptedError if the cell has to be measured again, MAX_ATTEMPTS times
-    at most.
+    `measure` raises CellInterruptedError if the cell has to be measured again.
     """
     stored = set(store.cells())
     # In the plan's order, so that a resumed study is interleaved like an uninterrupted one.

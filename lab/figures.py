@@ -95,7 +95,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def middle(rows: Rows) -> Rows:
-    """The median of rows of one number."""
+    """The median of rows, each of one number."""
     in_order = np.sort(rows[..., 0], axis=-1)  # NaN is sorted last
     count = np.count_nonzero(~np.isnan(in_order), axis=-1)[..., None]
     # Indices of the two middle values; for an odd count the same index twice.

@@ -188,7 +188,7 @@ def grid_of(study: Study) -> Grid:
 
 
 def _axes_of(study: Study, by_name: Mapping[str, Configuration]) -> list[Axis]:
-    """The study's axes; for an older study, read from the names of its configurations."""
+    """The study's axes; for an older study, read from its configurations."""
     if study.axes and by_name:
         axes = [axis_of(field, values) for field, values in study.axes]
         return [Axis(axis.field, _in_order(axis.values)) for axis in axes]
@@ -197,7 +197,7 @@ def _axes_of(study: Study, by_name: Mapping[str, Configuration]) -> list[Axis]:
 
 
 def _drafters_of(study: Study) -> tuple[str, ...]:
-    """Names of the SSMs that were loaded, from `name (dtype, device)`."""
+    """Names of the SSMs that were loaded, from `name (...)`."""
     return tuple(model.rpartition(" (")[0] or model for model in study.models[1:])
 
 

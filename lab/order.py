@@ -10,7 +10,7 @@ __all__ = ["Block", "Cell", "blocks", "plan", "within_blocks"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Block:
-    """One item, measured once by every contestant."""
+    """One item, measured once with every contestant."""
 
     item: str
     repeat: int

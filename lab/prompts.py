@@ -78,8 +78,7 @@ def _lines(typed: str) -> list[str]:
 
 
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
-    """Prompts of a `.txt` or `.jsonl`. Raises ConfigError, for a `.jsonl` with the line's
-    number."""
+    """Prompts of a `.txt` or `.jsonl`. Raises ConfigError."""
     try:
         # With or without a byte order mark.
         decoded = content.decode("utf-8-sig")
@@ -134,7 +133,7 @@ def _numbered(prompt_id: str, number: int) -> str:
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """The texts between lines of SEPARATOR, without empty lines at both ends or blank texts."""
+    """The nonblank texts between lines of SEPARATOR, without empty lines at their ends."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == SEPARATOR:

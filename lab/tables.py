@@ -106,7 +106,7 @@ def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow
 
 
 def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
-    """A row for each prompt and configuration that has at least one cell."""
+    """A row for each pair of prompt and configuration with a measured cell."""
     groups: dict[tuple[str, str], dict[Cell, Measured]] = {}
     # Sorted: the runs of a row are in the order of their repeats.
     for cell, result in sorted(results.items()):
@@ -194,7 +194,7 @@ def prompt_row(
         for own, plain in bases
         if plain.stats.tokens_per_second > 0
     ]
-    # `rejected[d]`: rounds of all runs that ended with a rejection after d accepted tokens.
+    # `rejected[d]`: how many rounds ended with a rejection after d accepted tokens.
     rejected = _sum_by_position([result.rejected_at for result in measured])
     accepted: dict[str, int] = {}
     for result in measured:

@@ -170,7 +170,7 @@ def _python_domain(
 
 
 def _python_text(path: Path) -> str:
-    """A file decoded by its encoding cookie; empty if that fails, as for some library tests."""
+    """A file decoded by its encoding cookie; empty if that fails."""
     try:
         with tokenize.open(path) as file:
             return file.read()

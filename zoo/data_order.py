@@ -59,7 +59,7 @@ class DataOrder:
 
     def _next_window(self, index: int, length: int) -> np.ndarray:
         row, key = self._rows[index], f"{self._names[index]}/{length}"
-        # An epoch that is shifted by up to `length` tokens has room for one window less.
+        # Room for the largest shift, `length` - 1, and for the token after the last window.
         reserved = length if self._shifts else 1
         num_windows = (len(row) - reserved) // length
         if num_windows < 1:

@@ -36,7 +36,7 @@ def open_model(folder: Path, field: str = "models", vocab_size: int | None = Non
 
 
 def model_folder(path: Path) -> Path:
-    """The folder, also of a GGUF file or `smollm2` in the cache. Raises ModelError."""
+    """The folder itself, or that of a GGUF file or `smollm2`. Raises ModelError."""
     return Path(find_folder(str(path)))
 
 

@@ -1,6 +1,6 @@
 """Conversations whose answers a chat LLM writes (without drafts), from which SSMs are distilled.
 
-The LLM writes at most half of the questions: it samples the user's turn of its own chat template
+The LLM writes a part of the questions: it samples the user's turn of its own chat template
 (Magpie, arXiv 2406.08464). The others are from `zoo.chat_prompts`. The LLM's largest probabilities
 at each token of an answer are kept, so that the LLM runs only once.
 """

@@ -47,8 +47,8 @@ DEFAULT_PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts.js
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What `prepare` reads. Without `corpora`, the preset's own corpus from `stdlib`; without
-    `tokenizer`, a new tokenizer is trained. Documents that quote `prompts` are left out."""
+    """What `prepare` reads. Without `corpora`, the preset's own corpus is read from `stdlib`;
+    without `tokenizer`, a new tokenizer is trained. Documents that quote `prompts` are left out."""
 
     corpora: Path | None = None
     tokenizer: Path | None = None

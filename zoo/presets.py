@@ -57,7 +57,7 @@ class Preset:
     minutes: float
     schedule: Schedule = Schedule()
     vocab_size: int = 4096
-    tokenizer_bytes: int = 4_000_000  # at most, of each domain, to train the tokenizer on
+    tokenizer_bytes: int = 4_000_000  # of each domain, to train the tokenizer on
     max_position_embeddings: int = 1024
     own_corpus_bytes: int = 0  # of the standard library, used without corpora; 0: corpora needed
 

@@ -103,8 +103,8 @@ def _generate_sample(engine: Engine, prompt: str, sampling: SamplingParams) -> d
 def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
     """Whether prompt and continuation together are Python: one of VERDICTS.
 
-    If the token limit `cut` the text, lines at its end are removed while the text is merely
-    incomplete. At least half of the continuation's lines, rounded down, are kept.
+    If the token limit `cut` the text, its last line is removed, then more lines while the text is
+    merely incomplete. At least half of the continuation's lines, rounded down, are kept.
     """
     num_prompt_lines = prompt.count("\n")
     lines = (prompt + continuation).split("\n")

@@ -45,7 +45,7 @@ CHUNK = 16_384
 
 @dataclass(frozen=True, slots=True)
 class StudentShape:
-    """The shape of each student. `head`: only lower ids have logits (`narrow_head`)."""
+    """The shape of each student. `head`: only ids below it have logits (`narrow_head`)."""
 
     layers: int = 4
     hidden: int = 256
@@ -63,9 +63,9 @@ class StudentBatch:
 
 
 def new_students(shape: StudentShape, count: int, wide: Tensor, seed: int) -> LeanWeights:
-    """Random students, stacked: matrices (count, inputs, outputs), norms (count, hidden). They
-    share one embedding (V, hidden), the principal components of the LLM's embedding `wide` (V, the
-    LLM's width)."""
+    """Random students, stacked: matrices (count, inputs, outputs), norms (count, hidden). The
+    students share one embedding (V, hidden), the principal components of the LLM's embedding `wide`
+    (V, the LLM's width)."""
     noise = torch.Generator(wide.device).manual_seed(seed)
 
     def normal(*size: int, scale: float) -> Tensor:

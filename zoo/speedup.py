@@ -167,7 +167,7 @@ def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterva
 
 
 def prompts_of(path: Path, count: int) -> list[str]:
-    """At most `count` prompts, evenly spread over a file of JSON lines that each have a `prompt`.
+    """At most `count` prompts, evenly spaced in a file of JSON lines that each have a `prompt`.
     Raises ConfigError for a file of another kind."""
     checks.integer("count", count, 1, 10_000)
     prompts = [row["prompt"] for row in rows_of(path, "prompt")]

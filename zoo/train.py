@@ -190,7 +190,7 @@ def _spend_budget(
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, trainer.loss())
         evaluation_due = _passes_mark(before / budget, spent / budget, schedule.evaluations)
-        # Also before an evaluation: a kill during the evaluation must not cost more training steps.
+        # Also before an evaluation: a kill during the evaluation must not cost training steps.
         if evaluation_due or spent >= budget or spent - saved_at >= schedule.checkpoint_seconds:
             checkpoint.save(trainer, spent, evaluation_due=evaluation_due)
             saved_at = spent

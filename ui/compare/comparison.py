@@ -259,8 +259,8 @@ def _median_view(results: Results, name: str, events: Events) -> View | None:
 
 
 def _stages(view: View | None) -> dict[str, float]:
-    """Milliseconds per new token by stage, which may overlap. `other`: no stage ran; `wall`: all
-    time after the prefill."""
+    """Milliseconds per new token by stage; stages may overlap. `other`: the time in which no stage
+    ran; `wall`: all time after the prefill."""
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)

@@ -47,7 +47,7 @@ class ShownRuns:
 
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
-    """The runs to show: the runs of the repeat that `_choose_repeat` selects."""
+    """The runs to show: of the repeat that `_choose_repeat` selects, if the log has them."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]

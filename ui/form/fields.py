@@ -128,7 +128,7 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
 
 
 def whole_number(value: Any) -> Any:
-    """A whole float, 8.0 of a number box, as an int; other values unchanged."""
+    """A whole float, such as a number box's 8.0, as an int; other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

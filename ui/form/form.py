@@ -62,7 +62,7 @@ __all__ = [
     "validity",
 ]
 
-# One prompt for each domain; its greedy text of 128 tokens reads well.
+# One prompt for each of four domains; its greedy text of 128 tokens reads well.
 EXAMPLES = (
     (
         "Dialogue",

@@ -133,7 +133,7 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
 
 
 def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") -> Values:
-    """The table of runs, and a notice: why the lesson cannot run, its `outcome`, missing runs."""
+    """The table of runs, and a notice about the lesson and its runs."""
     evidence = session.lecture.evidence(lesson.key)
     needed = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     first = Line("warn", reason) if reason else Line("info", needed)

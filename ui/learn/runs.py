@@ -47,7 +47,7 @@ class _Table:
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Adds a completed run; returns whether the run was completed."""
+        """Adds a completed run; returns whether it was added."""
         source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
@@ -174,7 +174,7 @@ def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
 def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
     """Sets a run's schedule, streaming rate and round-trip time, and starts the requests that run
     at the same time. At the end of the run these requests are cancelled, and each setting is
-    restored unless another visitor's run still needs it. Raises ConfigError if the visitor is not
+    restored unless another run still needs it. Raises ConfigError if the visitor is not
     allowed to change these settings."""
     context = learn.board.context
     host, may_schedule = context.model_host, session.lecture.may_schedule

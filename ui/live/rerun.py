@@ -64,7 +64,7 @@ def after_settled_script() -> str:
 
 
 def here_script() -> str:
-    """JavaScript for the arrival of requested field values, together or one by one."""
+    """JavaScript for the arrival of requested field values."""
     return f"() => {{ window.specscopeAwaited = 0; ({settled_script()})(); }}"
 
 

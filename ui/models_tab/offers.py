@@ -240,7 +240,7 @@ def _known_offer(
 
 
 def writes_text(hub_id: str) -> bool:
-    """Whether a cached model is a causal language model by its readable configuration."""
+    """Whether a cached model is a causal language model, by its configuration."""
     folder = snapshot(hub_id)
     if folder is None:
         return False

@@ -127,7 +127,7 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
 
 
 def _time_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt gains most in time, or why none is shown to; empty with fewer than two
+    """Which prompt gains most in time, or why that is not shown; empty with fewer than two
     speed-ups."""
     by_time = sorted(
         (line for line in lines if line.row.ratios), key=lambda line: -(line.row.ratio or 0.0)

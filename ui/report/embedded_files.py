@@ -61,7 +61,7 @@ def scripts_data() -> str:
 
 
 def _mapped_imports(script: str) -> str:
-    """Replaces paths by names in the import map: a module without a URL has no `./`."""
+    """Replaces relative paths, which fail in these modules, by names in the import map."""
     return re.sub(IMPORTED, r'\1"specscope/\2"', script)
 
 

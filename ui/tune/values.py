@@ -178,9 +178,9 @@ def _with_interval(value: float | None, estimate: Estimate | None, over: str) ->
 
 def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     """The table's value: a row for plain decoding at each temperature, for each point and for each
-    point that cannot run; a column for each axis and figure. `point`: the point's index; in rows
-    that are no point of the grid it is negative. A cell has its text `t`; a cell with a number also
-    has this number as `v`, and rows are sorted by `v`."""
+    point that cannot run; a column for each axis and figure. `point`: the point's index; it is
+    negative for plain decoding and for points that cannot run. A cell has its text `t`; a cell with
+    a number also has this number as `v`, and rows are sorted by `v`."""
     best = tuned.bests[0] if tuned.bests else None
     heads = [_axis_words(axis) for axis in tuned.grid.axes]
     heads += [SPEED_UP.label, "spread", SPEED.label, LENGTH.label]

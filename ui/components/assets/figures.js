@@ -1,4 +1,4 @@
-// The race: the LLM alone and with drafts write the same text on one clock; then the run's figures.
+// The race: the LLM alone and the LLM with drafts write the same text on one clock; then the run's figures.
 
 import { h, set, setText } from "./dom.js";
 import { attach, card } from "./tip.js";

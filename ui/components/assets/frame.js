@@ -1,4 +1,4 @@
-// When pictures are drawn: all in one animation frame, none more often than its pace.
+// When pictures are drawn: together in animation frames, none more often than its pace.
 
 import { set } from "./dom.js";
 

@@ -31,7 +31,7 @@ function draw(value, view) {
   // `meant` explains the LLM's bars beside the SSMs'.
   meant.hidden = !note.hidden || !value.meant || !shown[0].rows.length;
   setText(meant, value.meant ?? "");
-  // Tokens of probability 0 are only in the table.
+  // Tokens of probability 0, except the inspected one, are only in the table.
   const probable = ({ rows, ...source }) => ({ ...source, rows: rows.filter(([, row]) => row.p !== 0 || isHit(row, value)) });
   const listed = hasRound ? shown.map(probable).filter((source) => source.rows.length) : [];
   // One scale for all models, so that a bar of one compares with a bar of another.

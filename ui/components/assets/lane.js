@@ -4,7 +4,7 @@ import { h, s, set, setText } from "./dom.js";
 import { prose } from "./text.js";
 
 const GAP = 0.14;  // between two blocks, in tokens
-const SHOWN = 24;  // letters at the head: as many as fit on every board
+const SHOWN = 24;  // letters at the head, at most
 const LETTER = 8.2;  // pixels of a letter of the mono font
 
 // `choose` is called with the pass, from 0, that was pressed.
@@ -62,7 +62,7 @@ function sayRepeat(node, repeat) {
     : "The run itself; the speed-up beside it is the median of all repeats");
 }
 
-// The text ends below the end of the blocks; a short text begins at the lane's left end.
+// The text ends below the end of the blocks; if it is longer than they are, it begins at the lane's left end.
 function writeHead(words, { text, tokens: written, total, width }) {
   const tokens = Math.min(written, text.length);
   const head = wholeWords(text, tokens, Math.min(SHOWN, Math.floor(width / LETTER)));

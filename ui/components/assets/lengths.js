@@ -121,7 +121,7 @@ function schedulerMarks(value, look) {
   }];
 }
 
-// The most characters in a line of a hover label.
+// About as many characters fill a line of a hover label.
 const LINE = 60;
 function inLines(words) {
   const lines = [""];

@@ -29,7 +29,7 @@ export function create(panel) {
   return { draw: (value) => draw(value, view), restyle: () => drawCells(view), table };
 }
 
-// The root and the nodes in the order in which the pass is fed them: [{key, text, slot, after, sees: Set of keys}].
+// The root and the nodes in the order in which the pass is fed them: [{key, text, slot, after, sees: Set of keys, depth}].
 function rowsOf(value) {
   if (value.round == null || value.round < 0 || !value.stage || value.stage === "draft") return [];
   const root = { key: "-1", text: value.root, slot: value.cached, after: value.cached, sees: new Set(["-1"]), depth: 0 };
@@ -58,7 +58,7 @@ const pointed = ({ held, value }) => held ?? (value.node == null ? null : String
 
 const isOneScreen = (panel) => Boolean(panel.section.closest(".sp-board")) && matchMedia("(min-width: 1000px) and (min-height: 560px)").matches;
 
-// A token's name is right of the cell in which its row and its column meet: beyond it every row is empty.
+// A token's name is right of the cell in which its row and its column meet: beyond that cell the row is empty.
 function drawCells(view) {
   const { rows, svg, cells, panel, room } = view;
   if (!rows.length) return;

@@ -1,4 +1,4 @@
-// Small SVG charts: lines, diverging columns, selectable columns.
+// Small SVG charts: lines, diverging columns, columns.
 
 import { h, s, set } from "./dom.js";
 import { scaleOf, sizeOf, textWidth } from "./measure.js";
@@ -12,7 +12,7 @@ export const dash = (slot) => DASHES[slot % DASHES.length];
 
 // `title` is a list, longest first: the first that fits is shown. A change of `format` alone draws nothing.
 // lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title, label,
-// robust, of}); robust: clip outliers, capping the axis at 4x the median; `of` names what is on the x axis
+// robust, of}); robust: clip outliers above about 4x the median; `of` names what is on the x axis
 export const lineChart = (panel, { select }) => onRoundClick(frame(panel, drawLines), select);
 
 // diverging columns: draw({bars: [[x, above, below], ...], sel, format, title, label})

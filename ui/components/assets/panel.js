@@ -23,7 +23,7 @@ export function createPanel(shell, kind, title, select) {
     tools.append(button);
     return button;
   };
-  // Adds the buttons that all pictures have; called after the picture has added its own.
+  // Adds the buttons for the table form and for saving; called after the picture has added its own.
   panel.finishTools = ({ tableForm = false } = {}) => {
     if (tableForm) addTableToggle(panel);
     for (const format of ["svg", "png"]) {

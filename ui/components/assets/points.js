@@ -1,4 +1,4 @@
-// All points of a grid in a table that sorts by any column; a row's button chooses its point.
+// All points of a grid in a table that can be sorted; a press of a row chooses its point.
 
 import { h, entries, keyed, set, setText } from "./dom.js";
 import { GLOSSARY } from "./quantities.js";

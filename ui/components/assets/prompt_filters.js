@@ -40,7 +40,7 @@ export function createFilters(changed) {
   };
 }
 
-// A menu, hidden if there is nothing to choose. A chosen name stays chosen while it is missing from the choices.
+// A menu, hidden if there is nothing to choose. A chosen name that is missing from the choices is chosen again when it is back.
 function createMenu(words, changed) {
   const select = h("select", { "aria-label": words, onchange: () => { wanted = select.value; changed(); } });
   const label = h("label", {}, h("span", {}, words), select);

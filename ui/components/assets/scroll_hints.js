@@ -1,5 +1,5 @@
-// Hints for a scrolled tree: a fade at a cut side and a pill with the number of hidden levels or rows. The pills are not on the
-// drawing, where they would cover nodes.
+// Hints for a scrolled tree: fades at cut sides except the top, and pills with the numbers of hidden levels or rows. The pills
+// are not on the drawing, where they would cover nodes.
 
 import { h, setText } from "./dom.js";
 

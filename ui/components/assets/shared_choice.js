@@ -1,6 +1,4 @@
 // A choice of one study that its pictures share without the server: the chosen point of a grid, the shown layer.
-// sharedChoice(panel, event, changed): `changed` is called after each choice. of(value) is the choice for a value's study,
-// undefined before the first; choose(choice) reaches all pictures.
 
 // sharedChoice(panel, event, changed): `changed` is called after each choice, whichever picture it was made in.
 // of(value) is the choice for a value's study, undefined before the first; choose(choice) reaches all pictures.

@@ -126,7 +126,7 @@ function drawSurroundings(value, { prompt, around, old, text, panel }) {
   for (const span of around) setText(span, prose(value.template?.[span.dataset.side] ?? ""));
   setText(prompt, prose(full.length > PROMPT_SHOWN ? `… ${full.slice(-PROMPT_SHOWN)}` : full));
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
-  // A text in the other writing direction is a paragraph of its own, else its full stop would be at the line's start.
+  // A text whose direction is not the prompt's is a paragraph of its own, else its full stop would be at the line's start.
   const written = old.textContent || entries(value.tokens).map(([, token]) => token.t).join("");
   const [promptDirection, textDirection] = [direction(full.split("\n").at(-1)), direction(written)];
   set(text, "data-turned", Boolean(promptDirection && textDirection && promptDirection !== textDirection));

@@ -38,7 +38,7 @@ export function runs(text, only = () => true) {
 
 export const isControl = (char) => glyph(char) !== null && !SPACES.has(char);
 
-// At most `limit` characters of what is shown, with an ellipsis in the middle.
+// At most `limit` characters, with an ellipsis in the middle.
 export function shorten(text, limit) {
   const chars = Array.from(text);
   if (chars.length <= limit) return text;

@@ -38,7 +38,7 @@ export function marksOf(bars) {
   return bars.map((bar) => (barsWithMark.has(bar) ? MARKS[bar.a] : ""));
 }
 
-// Drafting ahead is an outline, dotted if the draft was used and crossed if it was not.
+// Drafting ahead is an outline, dotted for a hit and crossed for a miss.
 export function markerOf(bars, { value, look, many, ahead, colors }) {
   const colorOf = (bar) => colors.get(String(bar.lane)) ?? look.muted;
   const chosen = (bar) => bar.round === value.sel;

@@ -49,7 +49,7 @@ function place(tip, rect, clear) {
   tip.style.top = `${top}px`;
 }
 
-// Delegation: one listener a picture. `content(target)` gives the tip's DOM, or null for none; `clear(target)`: see `show`.
+// Delegation: the listeners are on `root`. `content(target)` gives the tip's DOM, or null for none; `clear(target)`: see `show`.
 export function attach(root, selector, content, clear = () => []) {
   const enter = (event) => {
     const target = event.target.closest?.(selector);

@@ -208,7 +208,7 @@ function listen(view) {
   attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value), clear);
 }
 
-// Right: first child; left: parent; up and down: siblings, then whatever comes next in the list.
+// Right: first child; left: parent; up and down: siblings, else neighbours in the list.
 function neighbour(list, key, arrow) {
   const item = list.find((other) => other.key === key);
   if (arrow === "ArrowLeft") return item.parent;

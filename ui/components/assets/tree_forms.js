@@ -75,7 +75,7 @@ function inTwoBands(view) {
   return null;
 }
 
-// Moves the levels apart, by at most WIDEST_GAP, until the drawing is as wide as the panel.
+// Moves the levels apart, up to a gap of WIDEST_GAP, until the drawing is as wide as the panel.
 function spread(measured, size, drawn, zoom) {
   const more = Math.min(zoom.spare(drawn, size.legible) / Math.max(1, drawn.levels - 1), WIDEST_GAP - size.gap);
   if (more < 1) return drawn;

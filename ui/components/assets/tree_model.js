@@ -27,8 +27,8 @@ const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: "bonus", p
 
 const AGREED = 3;  // from this many drafters on, one badge for all is shorter than their badges
 
-// [{key, parent, kind, text, by: [drafter], p, label, lead, node, agreed}]; `node` is the number to select. `agreed`: AGREED or
-// more drafters drafted in the round, all proposed the token, and their letters are consecutive.
+// [{key, parent, kind, text, by: [drafter], p, label, lead, node, agreed, ...}]; `node` is the number to select. `agreed`:
+// AGREED or more drafters drafted in the round, all proposed the token, and their letters are consecutive.
 export function items(value) {
   if (!value.root || value.root.t == null) return [];
   const drafters = byKey(value);

@@ -28,8 +28,8 @@ function expectedTokens(acceptance, length) {
   return sum;
 }
 
-// Tokens of a round by its time in plain passes, which is at least 1. `cost`: step_ms, pass_ms, plain_ms, other_ms, trip_ms;
-// `size` multiplies passes of the LLM. The same in Python: tests/ui/predicted.py.
+// The tokens of a round divided by its time in plain passes; this time is at least 1. `cost`: step_ms, pass_ms, plain_ms,
+// other_ms, trip_ms; `size` multiplies passes of the LLM. The same in Python: tests/ui/predicted.py.
 function predictedSpeedup(cost, acceptance, length, size = 1) {
   if (length === 0) return 1;
   const round = length * cost.step_ms + size * cost.pass_ms + cost.other_ms + cost.trip_ms;

@@ -135,7 +135,7 @@ function isScrolled(state, room, scale) {
 }
 
 // The scale that fits the drawing into the panel, but at least legible, and at most GROWN; a little smaller if that brings the
-// whole path into sight. After Fit the whole drawing is in sight, however small.
+// whole path into sight. After Fit the whole drawing is in sight, if the scale LEAST suffices.
 function fitScale({ width, height, legible, whole, path: [left, top, right, bottom] }, room) {
   const both = Math.min((room.width - 2) / width, (room.height - 2) / height);
   const along = [room.width / (right - left), room.height / (bottom - top)].filter((scale) => scale >= ALONG);

@@ -42,8 +42,8 @@ export function createPlayer(recording, changed) {
     update({ moving: true, stop: here < last ? here : 0, round: null, node: null, stage: null });
     wait();
   };
-  // A step back selects a stage, and later rounds stay shown. A step past the last stop shown moves there, without a
-  // selection.
+  // A step to a stop already shown selects its stage, and later rounds stay shown. A step past the last stop shown moves there,
+  // without a selection.
   const step = (by) => {
     const target = Math.min(last, place() + by);
     if (target < 1) return;

@@ -67,7 +67,7 @@ function valuesAt(recording, base, { stop, round, node, stage: shownStage, movin
   return Object.fromEntries(Object.keys(pictures).map((name) => [name, { ...base[name], ...all[name] }]));
 }
 
-// The node at the token's depth of the accepted path, and the inverse.
+// The node on the accepted path for a token, and the token for a node.
 function nodeOf({ nodes, committed }, token) {
   const found = Object.keys(nodes).find((node) => nodes[node].outcome === "accepted" && nodes[node].depth - 1 - committed === token);
   return found === undefined ? null : Number(found);
