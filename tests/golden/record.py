@@ -30,7 +30,7 @@ __all__ = ["FOLDER", "bundled_models", "golden_lines", "recorded_lines", "withou
 FOLDER = Path(__file__).parent / "runs"
 VOCAB = 8
 CONTEXT = 192
-# Of one pass, and of each token in it.
+# Times of one pass, and of each token in it.
 LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 MEASURED = frozenset(
     (
