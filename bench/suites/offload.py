@@ -228,8 +228,8 @@ def limited_reads(mbps: float) -> Iterator[None]:
 
 
 def _seconds(timed_pass: Pass, block: Block) -> float:
-    """The mean seconds of PASSES passes. The uncounted pass may find its first layers already
-    read."""
+    """The mean seconds of PASSES passes. A first pass is not counted: it may find its first
+    layers already read."""
     tokens = int(block.item)
     timed_pass(tokens)
     return round(sum(timed_pass(tokens) for _ in range(PASSES)) / PASSES, 5)

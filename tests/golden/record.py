@@ -117,7 +117,7 @@ def _lines(engine: Engine, case: GoldenCase) -> list[str]:
 
 
 def without_times(value: Any) -> Any:
-    """Measured numbers become 0, dates become "", versions are left out."""
+    """Measured numbers become 0, dates become "", versions become {}."""
     if isinstance(value, dict):
         return {name: _without_time(name, item) for name, item in value.items()}
     if isinstance(value, list | tuple):
