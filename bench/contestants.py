@@ -58,7 +58,7 @@ def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
 
 
 def _refuse_lost_drafter(event: Event) -> None:
-    """The figures of such a round describe another configuration."""
+    """After the loss, rounds describe another configuration."""
     if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
         raise EngineError(notes[0])
 

@@ -35,7 +35,7 @@ def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:
 
 
 def take_round_robin(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
-    """At most `count` prompts, in turn from the domains."""
+    """At most `count` prompts, taken in turn from the domains; returned in the file's order."""
     by_domain = {name: [p for p in prompts if p.domain == name] for name in domains(prompts)}
     longest = max(map(len, by_domain.values()), default=0)
     turns = [group[i] for i in range(longest) for group in by_domain.values() if i < len(group)]

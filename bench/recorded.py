@@ -1,6 +1,6 @@
 """RecordedLlm: an LLM that chooses a recorded text's tokens, with the cost of the real LLM.
 
-For texts that change their domain.
+Used for texts that change their domain.
 """
 
 from __future__ import annotations

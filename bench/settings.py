@@ -13,7 +13,7 @@ MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_THREADS, MAX_PROCESSES = 60, 512, 1000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`tokens`: new tokens for each prompt. `repeats`: measurements of each block; in suites that
+    """`tokens`: new tokens for each prompt. `repeats`: measurements of each item; in suites that
     measure no time, seeds per prompt above temperature 0. `threads` 0: all cores but one."""
 
     prompts: int

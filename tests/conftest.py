@@ -194,7 +194,7 @@ def cpu_s() -> float:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     from numba.core.event import install_timer
 
-    # Compiled code is kept for later runs: its time does not count.
+    # Compiled code is kept for later runs: compiling does not count.
     compiled: list[float] = []
     start = cpu_s()
     with install_timer("numba:compile", compiled.append):

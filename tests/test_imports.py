@@ -31,8 +31,8 @@ BROAD = ("", "Exception", "BaseException")
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Module-level statements, also within `if` and `try`, but not in `except` blocks and under a
-    guard (`is_guard`)."""
+    """Module-level statements, also within `if` and `try`, but neither in `except` blocks nor under
+    a guard (`is_guard`)."""
     for node in body:
         if isinstance(node, ast.If):
             if not is_guard(node.test):

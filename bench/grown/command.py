@@ -92,8 +92,7 @@ class GrownFamily:
 
 
 def family_of(request: GrowthRequest) -> GrownFamily:
-    """May convert a GGUF file and download `smollm2`. Raises ConfigError, ModelLoadError,
-    UnsupportedModelError."""
+    """May convert a GGUF file and download `smollm2`. Raises ConfigError and ModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
     sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, request.of_ssms, "ssm-params", True) for name in sources)

@@ -129,8 +129,8 @@ def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Itera
 
 
 def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
-    """`shape` with the feed-forward size that brings it closest to `params` parameters. The size
-    does not shrink."""
+    """`shape` with the allowed feed-forward size that brings it closest to `params` parameters. The
+    size does not shrink."""
     without_ffn = replace(shape, ffn=0).parameters
     per_ffn = replace(shape, ffn=1).parameters - without_ffn
     target = round((params - without_ffn) / per_ffn / FFN_MULTIPLE) * FFN_MULTIPLE

@@ -161,7 +161,7 @@ class PlaybackWorker:
         return run
 
     def check(self, request: Request) -> None:
-        """Refuses a prompt that is too long, here in words, and a drafter that is not loaded."""
+        """Refuses a prompt of too many words, and a drafter that is not loaded."""
         models = self.engine.models
         if len(request.prompt.split()) >= models.infos[0].context_length:
             raise ContextLengthError(

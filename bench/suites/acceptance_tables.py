@@ -222,7 +222,7 @@ def _counterparts(
 
 
 def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
-    """On equal drafts: row by row, and all rows pooled."""
+    """`traversal` against `mss`, row by row, then with all rows pooled."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     lines: list[list[str]] = []
     pools: tuple[Prompts, Prompts] = ([], [])
@@ -230,7 +230,7 @@ def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
         row, name = pair[0], f"traversal / mss, {pair[0].name} {_shape(pair[0])}"
         lines.append(claim_row(name, paired_ratio(by_row[row], by_row[pair[1]]), 1.0))
         for pool, one in zip(pools, pair, strict=True):
-            # With the row in each seed, pooled rows stay distinct.
+            # With the row's number in each seed, pooled rows stay distinct.
             pool += [{**prompt, "seed": (number, prompt["seed"])} for prompt in by_row[one]]
     if lines:
         lines.append(claim_row("traversal / mss, all of these rows", paired_ratio(*pools), 1.0))
@@ -283,7 +283,7 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
 
 
 def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
-    """From one row per kind."""
+    """Uses one row per kind."""
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]

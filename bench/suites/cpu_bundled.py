@@ -32,7 +32,7 @@ Contestant = Callable[[Block], dict[str, float]]
 class CpuBundled(Suite):
     """`variants`: settings of the other libraries' own speculation; None: all. A sweep tries them
     on SWEEP_PROMPTS prompts, and the fastest of each `Variant.family` competes. `settings_kept`:
-    the settings of each drafter that go on after the sweep's first prompt; None: all. `alone`:
+    how many settings of each drafter go on after the sweep's first prompt; None: all. `alone`:
     whether each drafter is also measured alone, with the preset `best`."""
 
     name: str = "cpu-bundled"

@@ -40,7 +40,7 @@ class Variant:
         return " ".join(filter(None, (self.family, self.ssm, self.schedule, str(self.count))))
 
     def options(self, transformers: TransformersLlm, modules: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of transformers' `generate`. Each call makes a new assistant model."""
+        """Arguments of transformers' `generate`. An assistant model is copied for each call."""
         if self.family == LOOKUP:
             return {"prompt_lookup_num_tokens": self.count}
         return {
@@ -89,9 +89,9 @@ def fastest_of_each_drafter(
 
 @dataclass(frozen=True, slots=True)
 class LoadedContestants:
-    """All have the same LLM. `engines`: this project's engines, by a description of their SSMs;
-    empty for a single engine. `assistants`: SSMs for `transformers`, by name. `llama_note`:
-    llama.cpp's version, or why it is missing."""
+    """All have the same LLM. `engines`: this project's engines, by a description of their SSMs,
+    which is empty for a single engine. `assistants`: SSMs for `transformers`, by name.
+    `llama_note`: llama.cpp's version, or why it is missing."""
 
     engines: Mapping[str, Engine]
     transformers: TransformersLlm
@@ -118,7 +118,7 @@ LLAMA_PLAIN = "llama.cpp plain"
 def sweep_figures(
     results: Results, dtype: str, temperature: float
 ) -> list[dict[str, dict[str, float]]]:
-    """By variant, one mapping for each prompt."""
+    """One mapping for each prompt: figures by variant."""
     samples = results.where(kind="sweep", dtype=dtype, temperature=temperature)
     return [sample["figures"] for sample in samples]
 

@@ -36,7 +36,7 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
             combine="vote_tree", vote_nodes=8, max_tree_nodes=8, draft="best_first"
         ),
         "log_pool": SpeculationConfig(combine="log_pool", max_tree_nodes=8, draft="best_first"),
-        # The same routing and number of nodes, but a tree by votes.
+        # Like `fused, routed`, but the tree is made by votes.
         "vote_tree, routed": SpeculationConfig(
             combine="vote_tree",
             vote_nodes=8,

@@ -63,7 +63,7 @@ class Length(Suite):
         return Report(tables(context))
 
     def _measure_hopeless(self, context: Context, dtype: str, repeat: int) -> None:
-        """Measures all prompts with one engine, which stops drafting with the hopeless SSM. A
+        """Measures the prompts with one engine, which stops drafting with the hopeless SSM. A
         repeat is stored as one sample."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):

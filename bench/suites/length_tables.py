@@ -1,7 +1,7 @@
 """The contestants, tables and chart figures of the `length` suite.
 
-The best fixed length is chosen on one half of a domain's prompts and compared on the other half,
-and vice versa.
+The best fixed length is chosen on one half of the prompts and compared on the other half, and vice
+versa.
 """
 
 from __future__ import annotations

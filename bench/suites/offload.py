@@ -58,7 +58,7 @@ TREE_CONFIG = SpeculationConfig(
     max_tree_nodes=64,
 )
 CONTEXT, PASSES = 64, 2  # tokens before a pass; passes that are timed
-# Of a pass to its bound.
+# The largest ratio of a pass to its bound.
 MAX_RATIO = 1.05
 # A process's peak never falls, and the suite's process has loaded more.
 PEAK_CODE = """
@@ -215,7 +215,7 @@ def limited_reads(mbps: float) -> Iterator[None]:
         nonlocal free_at
         start = time.perf_counter()
         weight: torch.Tensor = read(*file)
-        # From when the last read should have ended: a sleep may be too long.
+        # Counted from the last read's due end: a sleep may be too long.
         free_at = max(free_at, start) + weight.nbytes / 1e6 / mbps
         time.sleep(max(0.0, free_at - time.perf_counter()))
         return weight
@@ -228,8 +228,8 @@ def limited_reads(mbps: float) -> Iterator[None]:
 
 
 def _seconds(timed_pass: Pass, block: Block) -> float:
-    """The mean seconds of PASSES passes. The uncounted pass may find its first layers already
-    read."""
+    """The mean seconds of PASSES passes. A first pass is not counted: it may find its first
+    layers already read."""
     tokens = int(block.item)
     timed_pass(tokens)
     return round(sum(timed_pass(tokens) for _ in range(PASSES)) / PASSES, 5)
@@ -294,7 +294,7 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
 
 
 def _least_seconds(contestant: str, sample: Row) -> float:
-    """The longer of the reading time, 0 without a limit, and the resident model's pass in the same
+    """The longer of the reading time (0 without a limit) and the resident model's pass in the same
     block."""
     rate, _, unit = contestant.removeprefix(f"{ACCELERATE}, ").partition(" ")
     reading = sample["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0

@@ -1,5 +1,5 @@
 """`passes`: milliseconds of one model pass by number of tokens. The LLM and one SSM run the
-engine's pass and transformers' own pass, all SSMs one by one and batched.
+engine's pass and transformers' own pass; all SSMs run one by one and batched.
 
 `--prompts` and `--tokens` are not used: passes are over a text of `CONTEXT` tokens.
 """

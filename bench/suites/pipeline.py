@@ -59,7 +59,7 @@ class Pipeline(Suite):
 
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:
-    """`live` prompts by name; prompts are repeated if there are too few."""
+    """Groups of `live` prompts, by name. Prompts are repeated if there are too few."""
     count = max(1, len(prompts) // live)
     prompt_groups = [
         [prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)

@@ -188,8 +188,8 @@ def _comparison(contenders: Sequence[tuple[PipelineRow, Contender]], live: int, 
 
 
 def _claims(where: str, one: Contender) -> list[list[str]]:
-    """For a fixed mode: gain over bound, and the gain itself with much drafting. For `auto`: not
-    slower than serial."""
+    """For a fixed mode: gain over bound, and the gain itself with much drafting. For `auto`: the
+    gain."""
     gain = one.gain
     if one.name == SERIAL or gain is None:
         return []

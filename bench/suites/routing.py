@@ -72,7 +72,7 @@ FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
 # The largest allowed regrets on texts that change their domain.
 MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
-# Development prompts in other words, with the same ids.
+# Reworded development prompts, with the same ids.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
 # Prompts that end in another domain than they begin in; `domain` is the domain of the end.
 TURNING = Path(__file__).parent.parent / "prompts-turning.jsonl"
@@ -381,8 +381,8 @@ def _never_changes(one: SearchCounts) -> str:
 
 def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
     """In spliced texts a change counts if no good SSM was routed at its first token. In other texts
-    every search counts; the verdict is `says nothing` if a set that never changes finds a good SSM
-    at least as often."""
+    every search counts; `says nothing` replaces `reached` if a set that never changes finds a good
+    SSM at least as often."""
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]

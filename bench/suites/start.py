@@ -29,7 +29,7 @@ from lab.order import Block
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
-# After the first fifth of the runs. Runs are stored in the log, but the allocator's arenas grow.
+# Largest growth after the first fifth of the runs: the allocator's arenas grow.
 GROWTH_MB = 40.0
 
 
@@ -140,7 +140,7 @@ class Visitors(Suite):
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
-    """Each visitor sends all prompts and starts one prompt later than the visitor before."""
+    """Each visitor sends all prompts; its first prompt follows the previous visitor's first."""
     visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
         by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))

@@ -66,9 +66,9 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
 
 
 def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
-    """The longest possible context of each node that was extended: one token more than the node's
-    own context, at most LONGEST_CONTEXT. End-of-text tokens, nodes of the largest depth and the
-    last node of a full tree were not extended."""
+    """The longest possible context length of each node that was extended: one more than the node's
+    own, at most LONGEST_CONTEXT. End-of-text tokens, nodes of the largest depth and the last node
+    of a full tree were not extended."""
     columns = zip(draft.token_ids, draft.depths, draft.contexts, strict=True)
     return [
         min(length + 1, LONGEST_CONTEXT)
@@ -103,8 +103,8 @@ class _Drafts:
         return int((table[:, -1] > 0).sum()), table.nbytes
 
     def at_every(self, texts: Texts, at_least: int = 0) -> Iterator[tuple[int, Draft, float, int]]:
-        """Drafts at every EVERY-th position, from the first position again until there are
-        `at_least` drafts. Yields (number of look-ups, draft, microseconds, the text's token)."""
+        """Drafts at every EVERY-th position, and starts over until there are `at_least` drafts.
+        Yields (number of look-ups, draft, microseconds, the text's token)."""
         request = DraftRequest(self._probe, 0, "best_first", (2,) * NODES, NODES)
         positions = [
             (text, at) for text in texts for at in range(LONGEST_CONTEXT, len(text), EVERY)

@@ -221,7 +221,7 @@ def _round_times(
 ) -> dict[str, Any]:
     """The figures of `run_counted`; `ms`: the median milliseconds of a round; `looking`: the share
     of the time in which `table` drafts. Both leave out the first round, which includes prefill; if
-    there is no other round, `ms` is its time."""
+    it is the only round, `ms` is its time."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     figures, rounds = run_counted(engine, request(case, config))
     ends = [one.at_ms for one in rounds]

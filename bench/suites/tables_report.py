@@ -36,7 +36,7 @@ EVERYTHING = f"SSMs + {SUFFIX} + {TABLE}, {MOST_NODES} nodes"
 # The least gain from half the accesses; the least gain of a joined row over look-ups in turn; the
 # most accesses per token; the most microseconds of a draft.
 HALF, IN_TURN, MOST_ACCESSES, MOST_US = 1.7, 2.5, 1.05, 10.0
-# By LLM, contestant and whether the temperature is above 0.
+# Tokens per pass to reach, by LLM, contestant and whether the temperature is above 0.
 PER_PASS = {
     (BUNDLED, BOTH, False): 2.8,
     (SMOLLM2, BOTH, False): 1.6,

@@ -1,6 +1,6 @@
-"""`watching`: what a page costs the engine. Compares the engine's speed with a log and a page in a
-Chromium with its speed without page and log. If threads can be pinned, the contest is repeated with
-the engine's thread on a core of its own.
+"""`watching`: what a page costs the engine. Measures the engine's speed with a log and a page in a
+Chromium, and without both. If threads can be pinned, the contest is repeated with the engine's
+thread on a core of its own.
 
 Needs playwright and a Chromium (requirements-dev.txt). `--tokens`: new tokens of a run.
 """

@@ -62,7 +62,7 @@ def grow(pair: Path, tmp_path: Path) -> Grow:
 
 
 def rounds_of(llm: Path, *ssms: Path) -> list[tuple[int, ...]]:
-    """They show the text and how many drafted tokens were accepted."""
+    """New token ids by round: they show the text and how many drafted tokens were accepted."""
     engine = Engine(load_models(str(llm), [str(path) for path in ssms], "float32", "cpu"))
     config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes=8)
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)

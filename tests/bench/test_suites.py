@@ -154,7 +154,7 @@ def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loop", ["open", "closed"])
 def test_every_ratio_of_load_has_its_interval_over_repeats(tmp_path: Path, loop: str) -> None:
-    """In the second repeat the machine is half as fast: ratios within a block do not change."""
+    """In the second repeat the machine is half as fast, which changes no ratio within a block."""
     samples = [
         {
             "loop": loop,

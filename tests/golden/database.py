@@ -1,4 +1,4 @@
-"""A log of some golden runs, and the rows of all its tables.
+"""A log of some golden runs, and the rows of its tables.
 
 `python -m tests.golden.database` writes `database.json.gz` and the database itself anew.
 """

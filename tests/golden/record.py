@@ -30,7 +30,7 @@ __all__ = ["FOLDER", "bundled_models", "golden_lines", "recorded_lines", "withou
 FOLDER = Path(__file__).parent / "runs"
 VOCAB = 8
 CONTEXT = 192
-# Of one pass, and of each token in it.
+# Times of one pass, and of each token in it.
 LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 MEASURED = frozenset(
     (
@@ -117,7 +117,7 @@ def _lines(engine: Engine, case: GoldenCase) -> list[str]:
 
 
 def without_times(value: Any) -> Any:
-    """Measured numbers become 0, dates become "", versions are left out."""
+    """Measured numbers become 0, dates become "", versions become {}."""
     if isinstance(value, dict):
         return {name: _without_time(name, item) for name, item in value.items()}
     if isinstance(value, list | tuple):

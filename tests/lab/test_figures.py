@@ -86,8 +86,7 @@ def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
 
 
 def test_groups_of_equal_and_unequal_size_give_the_same_interval() -> None:
-    """Groups of equal size take a fast path. A row of zeros makes the sizes unequal; zeros do not
-    change ratios of sums."""
+    """A row of zeros makes the sizes unequal; zeros do not change ratios of sums."""
     rows = [[[1.0, 4.0]], [[6.0, 3.0]], [[2.0, 2.0]]]
     uneven = [[*rows[0], [0.0, 0.0]], *rows[1:]]
     fast, slow = estimate(rows, pooled_length), estimate(uneven, pooled_length)

@@ -1,4 +1,4 @@
-"""Another program locks the log while a study is measured. No cell is lost, and the study ends."""
+"""Another program locks the log while a study is measured."""
 
 import sqlite3
 import threading

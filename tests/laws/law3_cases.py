@@ -129,7 +129,7 @@ ONE_ROUND: Cases = {
         case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
-# `traversal` differs from `mss`: several proposals follow a proposal that may be rejected.
+# `traversal` differs from `mss`: several proposals are below a proposal that may be rejected.
 DEEP: Cases = {
     "two draws below a draw": partial(case, 1, "sampled_iid", (1, 2), 1),
     "three draws below a draw": partial(case, 1, "sampled_iid", (1, 3), 2),

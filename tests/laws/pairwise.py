@@ -12,7 +12,7 @@ import pytest
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, ROUTINGS, WEIGHTS
 from core.config.mechanisms import SCHEDULES, combine_rule, draft_kind
 
-# Of laws 1 and 2 on the bundled models.
+# Fields and values of laws 1 and 2 on the bundled models.
 TREES: dict[str, Sequence[Any]] = {
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),

@@ -76,8 +76,8 @@ def engine(smollm2_engine: Engine, random_ssm: Path) -> Engine:
 
 @pytest.fixture(scope="module")
 def smollm2_engine() -> Iterator[Engine]:
-    """SmolLM2 in float32 with the bundled SSMs and counts. Its passes are not timed, which takes
-    seconds: texts do not depend on times."""
+    """SmolLM2 in float32 with the bundled SSMs and counts. Its passes are not timed: timing takes
+    seconds, and texts do not depend on times."""
     smollm2()
     engine = Engine(load("float32", bundled_ssms(SMOLLM2)))
     assert len(engine.models.ssms) == 4 and engine.models.counts is not None

@@ -278,7 +278,7 @@ def test_control_characters_and_surrogates_are_escaped(text: str) -> None:
 
 
 def check_lanes(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Slices by thread name. Perfetto requires that slices of one thread do not overlap."""
+    """Slices by thread name. Asserts that slices of one thread do not overlap."""
     threads = {}
     for entry in trace["traceEvents"]:
         assert entry["ph"] in ("M", "X", "C", "i")

@@ -172,7 +172,7 @@ def test_hostile_queries_are_data(full_store: RunStore) -> None:
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
-# Of SQLite's query language.
+# Signs and words of SQLite's query language.
 SIGNS = st.text(st.sampled_from("\"'*()^:+-{}ANDORNTE fox\0"), max_size=20)
 
 

@@ -43,7 +43,7 @@ def shared_run() -> list[Event]:
 
 
 def drafting(events: list[Event]) -> list[Span]:
-    """Of SSMs, without prefills."""
+    """Spans of SSMs, without prefills."""
     spans = [span for event in rounds_of(events) for span in event.spans]
     return [span for span in spans if span.lane in DRAFTERS and span.name != "prefill"]
 

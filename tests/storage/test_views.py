@@ -34,7 +34,7 @@ def fold_all(events: list[Event]) -> RunStats:
 
 
 def overlapping(events: list[Event], seed: int) -> list[Event]:
-    """Spans overlap at random. In round 3 one drafter has another prefill."""
+    """Spans overlap at random. Prefills occur twice, and in round 3 too."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:

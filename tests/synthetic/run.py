@@ -182,7 +182,7 @@ class Tape:
 def _tape(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Tape:
-    """One tape for any number of rounds: a short run begins a longer one."""
+    """One tape for any number of rounds: a short run is the beginning of a longer one."""
     language = Language(seed, hostile)
     models = _models(hostile, language.llm, {n: language.ssm(i) for i, n in enumerate(drafters)})
     request = _request(seed, drafters, hostile, uses, stop)

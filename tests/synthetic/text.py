@@ -44,7 +44,7 @@ HOSTILE_TEXTS = (
 
 RIVALS = 3
 SKILLS = (65, 60, 50)  # how many of 100 tokens an SSM gets right, by its number
-LLM_SCORES = (8.0, 6.2, 5.6, 5.0)  # logits of the likeliest tokens; all others have 0
+LLM_SCORES = (8.0, 6.2, 5.6, 5.0)  # times `sharpness`: the likeliest tokens' logits
 SSM_SCORES = (7.5, 6.5, 5.8, 5.0)
 
 

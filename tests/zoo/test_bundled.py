@@ -91,7 +91,7 @@ def test_generate_writes_from_a_prompt(name: str) -> None:
 
 
 def prompts_of(domain: str) -> list[str]:
-    """Domain `docs` has no prompts: the first 4000 characters of the guide are used."""
+    """`prompts.jsonl` has none of domain `docs`: the guide's first 4000 characters are used."""
     if domain == "docs":
         return [(ROOT / "docs" / "guide.md").read_text(encoding="utf-8")[:4000]]
     lines = (ROOT / "bench" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()

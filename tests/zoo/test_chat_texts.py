@@ -132,8 +132,7 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
 def test_half_of_the_questions_are_the_llms_own(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The LLM's questions without questions that are too long, then the given questions,
-    repeated."""
+    """A batch has the LLM's questions that are not too long, then given questions, which repeat."""
     llm_questions = ["w20"] * 4 + ["w20 " * 6]
     monkeypatch.setattr(Questions, "own_questions", lambda *_: list(llm_questions))
     batches_of_questions = questions(models)

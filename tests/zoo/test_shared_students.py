@@ -49,7 +49,7 @@ def random_tokens(count: int = 64, kinds: int = 2, seed: int = 0) -> TrainingTok
 
 
 def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks, targets outside the head's vocabulary, and a scaled gradient."""
+    """Covers chunks, targets outside the head's vocabulary, and a scaled gradient."""
     monkeypatch.setattr("zoo.shared_students.CHUNK", 10)
     tokens, noise = random_tokens(), torch.Generator().manual_seed(1)
     hidden = torch.randn(64, 16, generator=noise, requires_grad=True)
