@@ -93,7 +93,7 @@ def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
     """At temperature 0, an SSM that is the LLM itself predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
-    # After the last outcomes, there is no room for a draft.
+    # At the end of the text there is no room for a draft.
     assert len(hits) > 5 and all(hits[:-1])
 
 

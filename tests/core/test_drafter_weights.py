@@ -26,7 +26,7 @@ def full() -> LikelihoodWeights:
 
 
 def observe(weights: LikelihoodWeights, likelihoods: dict[str, list[float]]) -> None:
-    """Reports the likelihoods of a text's first tokens; each drafter has read the whole text."""
+    """Reports the likelihoods of all tokens of a text."""
     history = LikelihoodHistory({name: len(result) for name, result in likelihoods.items()})
     weights.observe_likelihoods(likelihoods, history)
 

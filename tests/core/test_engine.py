@@ -195,7 +195,7 @@ def test_one_pass_of_the_llm_serves_all_of_a_round() -> None:
     before, drafted = llm.passes, ssms[0].passes
     list(engine.round(lives))
     assert llm.passes - before == 1
-    # Each drafter reads three prompts in a pass each, then drafts three steps in lock-step.
+    # Each drafter reads three prompts in three passes, then drafts three steps in lock-step.
     assert ssms[0].passes - drafted == 3 + 3
     for live in lives:
         engine.release(live)

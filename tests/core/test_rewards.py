@@ -47,7 +47,7 @@ class Reference:
     def observe(self, wins: list[Win]) -> None:
         """Observes a batch's wins: compares each winner's mean share in the batch with the mean
         share of all earlier wins."""
-        # The engine's mean gradually forgets wins after the 64th. These runs have at most 64 wins.
+        # After 64 wins, the engine's mean gradually forgets old wins. These runs have at most 64.
         assert len(self.shares) + len(wins) <= 64
         if wins and self.shares:
             theta = sum(self.shares) / len(self.shares)

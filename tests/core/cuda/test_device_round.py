@@ -110,8 +110,8 @@ def test_rounds_of_fixed_lengths_run_on_the_device(
 ) -> None:
     first_events = check_both_ways(sampling, FIXED, num_requests)
     accepted = [event.num_accepted for event in first_events if isinstance(event, RoundCompleted)]
-    # Near the end of a text a request may have no room for a draft; the round then runs step by
-    # step.
+    # Near the end of a text one of several requests may have no room for a draft. The round then
+    # runs step by step.
     assert all(device_rounds[:8]) and device_rounds.count(False) <= 2 * (num_requests - 1)
     assert len(set(accepted)) >= 3
 
@@ -321,9 +321,9 @@ class NoHostReads(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = func.overloadpacket.__name__
-        if name == "_to_copy":  # to another dtype, but not to another device
+        if name == "_to_copy":  # may change the dtype, but not the device
             assert (kwargs or {}).get("device") is None, func
-        elif name != "lift_fresh" or args[0].dim():  # a scalar is passed with the call
+        elif name != "lift_fresh" or args[0].dim():  # `lift_fresh` of a scalar is allowed
             assert name not in self.NEVER, func
         if name in ("index", "index_put", "index_put_"):
             indices = [index for index in args[1] if index is not None]

@@ -43,7 +43,7 @@ def test_equal_nodes_of_copies_are_found() -> None:
     tables = layout.tensors(CPU)
     tokens = torch.tensor([[3, 4, 8, 9, 4, 5, 9, 8], [1, 2, 7, 7, 1, 2, 7, 6]])
     assert first_equal(tokens, tables).tolist() == [
-        [0, 1, 2, 3, 4, 2, 6, 4, 8],  # entry n + 1 is node n: node 4 equals 1, node 6 equals 3
+        [0, 1, 2, 3, 4, 2, 6, 4, 8],  # entry n + 1 is node n: nodes 4 and 6 equal nodes 1 and 3
         [0, 1, 2, 3, 4, 1, 2, 3, 8],
     ]
     assert first_equal(tokens[:, :0], TreeLayout(()).tensors(CPU)).tolist() == [[0], [0]]

@@ -218,7 +218,7 @@ def test_drafts_by_several_threads_are_the_same() -> None:
 
 
 def test_no_drafter_waits_for_a_pass_that_is_over() -> None:
-    """With one count of arrived threads for all passes of a draft, this test hangs."""
+    """With one barrier count for all passes of a draft, this test would hang."""
     pool = two_pools()[0]
     by_two_threads(pool)
     for i in range(40):

@@ -65,7 +65,7 @@ def test_own_counts_are_those_of_a_dictionary(text: list[int]) -> None:
     for row in rows.tolist():
         for token, entry in zip(row[:CANDIDATES], row[CANDIDATES : 2 * CANDIDATES], strict=True):
             if entry and entry & 3 == row[-1]:
-                # A token that the row inherited before counting it also has the prior's weight.
+                # A token that the row first inherited also has the prior's weight.
                 ours[row[-1], token, (entry >> 2) // ONCE] += 1
     theirs = Counter[tuple[int, int, int]]()
     for context, tokens in counted.items():
@@ -90,7 +90,7 @@ def test_a_row_is_read_once_a_node() -> None:
     text = np.random.default_rng(0).integers(0, 50, 4000).tolist()
     table = table_of(text, 1 << 14)
     tree, lookups = tree_of(table, text[1000:1003], depth=6, budget=32)
-    # Each node below the root reads one row.
+    # A node below the root reads at most one row.
     assert len(tree) == 32 and lookups <= len(tree) + LONGEST_CONTEXT
 
 

@@ -204,7 +204,7 @@ def test_a_score_is_the_acceptance_rate_after_matches_of_its_length() -> None:
     first = draft(drafter, sequence, (1,) * 3)
     assert first.scores == [0.5] * 3, "before any verification the rate is 1/2, never 1"
     drafter.commit(sequence, first, (6, 7, 1))  # two accepted, the third rejected
-    # A match that ends with the root has one token, with the first node two, with the second three.
+    # The match has one token at the root, two at the first node, and three at the second node.
     assert draft(drafter, sequence, (1,) * 3).scores == [2 / 3, 2 / 3, 1 / 3]
     drafter.commit(sequence, first, (1,))  # none accepted: only the first token was tried
     assert draft(drafter, sequence, (1,) * 3).scores == [2 / 4, 2 / 3, 1 / 3]

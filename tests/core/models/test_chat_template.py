@@ -57,7 +57,7 @@ def engine(process: TemplateProcess) -> Engine:
 
 @contextmanager
 def beats() -> Iterator[list[float]]:
-    """Times at which another thread ran, about every 20 ms."""
+    """The start time, then times at which another thread ran, about every 20 ms."""
     ended = threading.Event()
     times = [time.perf_counter()]
 

@@ -359,7 +359,7 @@ def test_a_long_context_takes_no_memory(tmp_path: Path) -> None:
 
 
 def test_a_missing_weight_is_refused(tmp_path: Path) -> None:
-    """The file has more values than the metadata describes, but one of the weights is missing."""
+    """The file has as many values as the metadata describes, but one of the weights is missing."""
     module = module_of()
     spare = {"spare.weight": torch.ones(64)}
     module.model.layers[1].input_layernorm = torch.nn.Identity()

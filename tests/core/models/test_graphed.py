@@ -160,7 +160,7 @@ def test_passes_that_cannot_be_captured_run_eagerly(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("family", FAMILIES)
 def test_captured_graphs_give_the_lean_passs_logits(family: str) -> None:
     fixed, plain = fixed_and_plain(family, "cuda", capture=True)
-    for _ in range(2):  # the second iteration replays the graphs of the first
+    for _ in range(2):
         for one, other in zip(all_logits(fixed), all_logits(plain), strict=True):
             check_close(one, other)
     forward: Any = fixed._forward

@@ -1,4 +1,4 @@
-"""The lean pass, in torch calls, gives the logits of the general pass, which calls transformers'
+"""The pass over lean weights gives the logits of the general pass, which calls transformers'
 module."""
 
 import builtins
@@ -39,7 +39,7 @@ def lean_and_general(
 
 
 def all_logits(model: HfModel) -> list[torch.Tensor]:
-    """Logits of a prefill, of a tree and a chain in one pass, and of tokens after a commit."""
+    """Logits of two prefills, of a tree and a chain in one pass, and of tokens after a commit."""
     one, two = model.open_row(), model.open_row()
     logits = model.forward([chain(one, range(3, 20), last_only=True)])
     logits += model.forward([chain(two, range(30, 36))])

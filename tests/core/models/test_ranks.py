@@ -78,8 +78,8 @@ def test_a_rank_reaches_its_leader_at_an_address_or_a_name(
 def linked_ranks(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[processes.Followers, LeaderLink]]:
-    """The leader's `Followers` for two ranks that were started elsewhere, and rank 1's connection
-    to the leader."""
+    """The leader's `Followers`, with rank 1 started elsewhere, and rank 1's connection to the
+    leader."""
     monkeypatch.setenv("MASTER_ADDR", host)
     store = torch.distributed.HashStore()
     monkeypatch.setattr(processes, "env_rendezvous", lambda _: Rendezvous(store, 0, 2))

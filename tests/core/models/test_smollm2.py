@@ -335,7 +335,7 @@ import os, pathlib, sys, time
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 time.sleep(60)
 """
-# A parent process that starts its arguments, like `_run_pip`. The test kills the parent.
+# A parent that starts the command in its arguments, like `_run_pip`. The test kills the parent.
 IS_KILLED = """
 import subprocess, sys, time
 subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)

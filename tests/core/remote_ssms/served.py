@@ -133,8 +133,8 @@ def node_process(
 
 @dataclass(frozen=True)
 class Namespace:
-    """A network namespace for another machine. `link`: the local end of the link to the namespace;
-    `host`: the namespace's address."""
+    """A network namespace in place of a machine. `link`: the local end of the link to the
+    namespace; `host`: the namespace's address."""
 
     name: str
     link: str

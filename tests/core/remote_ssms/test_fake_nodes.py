@@ -110,7 +110,7 @@ def test_a_round_sends_each_node_one_message(models) -> None:
         drafted = sum(any(d.token_ids for d in e.drafts) for e in events if isinstance(e, Drafted))
         for node in range(2):
             rounds = sent_rounds(transport, node)[before[node] :]
-            # A round in which nothing is drafted sends the node nothing.
+            # A round without a draft request sends the node nothing.
             expected = sum(any(t.node == f"10.0.0.{node + 1}:7000" for t in e.nodes)
                         for e in rounds_of(events))  # fmt: skip
             assert len(rounds) == expected >= drafted

@@ -248,7 +248,7 @@ def test_a_frame_above_the_limit_ends_only_its_connection(
 def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_node(
     models: LoadedModels,
 ) -> None:
-    """If the node's queue were limited, libzmq would end the node's process."""
+    """With a limit on received frames, libzmq would end the node's process."""
     server, busy = server_of(models), threading.Event()
     handle = server.handle
 
@@ -413,6 +413,6 @@ def test_two_machines_write_the_texts_of_one(
             events = list(engine.generate_many(group))
             assert texts_of(events) == texts_of(bundled.generate_many(group))
             accepted += tokens_by_drafter(events)[1]
-    # The engine's process has no SSM: all drafts of SSMs came from the nodes.
+    # The engine has no SSM of its own: all drafts of SSMs came from the nodes.
     for part in parts:
         assert sum(accepted[name] for name in part) > 100

@@ -126,7 +126,7 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_valid_messages_end_no_server_and_nothing_grows(seed: int) -> None:
-    """The messages are valid, but no engine would send them."""
+    """The messages have valid fields, but no engine would send them."""
     llm, ssms = tables(3)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
     random_messages, drafted = RandomMessages(random.Random(seed)), 0
@@ -310,8 +310,8 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     assert isinstance(refusal, RefusedMessage) and refusal.number == 1
     assert "bytes: at most 10 are sent" in refusal.reason
     monkeypatch.undo()
-    # A report of likelihoods is lost: later reports would be at wrong positions, and the run is
-    # dropped.
+    # A report of likelihoods is lost: later reports would be at wrong positions. The client's runs
+    # are dropped.
     assert not server._runs and answer(server, text).runs[0].drafts[0].top
 
 

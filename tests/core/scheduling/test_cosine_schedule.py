@@ -122,7 +122,7 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
             trimmed = tuple(min(lengths[i], longest) for i in members)
             assert fits(members, trimmed)
             best[tuple(members)] = trimmed
-    if not best:  # no request fits: the request that waited longest is verified alone
+    if not best:  # the request that waited longest does not fit: it is verified alone
         assert result.members == (first,)
         return
     drafts = best[result.members]
@@ -396,8 +396,8 @@ def test_a_burst_is_answered_however_many_came_before() -> None:
 
 
 def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
-    """One plan for each entry of `queue`, a number of waiting requests. The drafts that a plan asks
-    for are ready in the next plan."""
+    """One plan for each number of waiting requests in `queue`. The drafts that a plan asks for are
+    ready in the next plan."""
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     ready, plans = dict.fromkeys(range(len(live)), False), []
     for waiting in queue:
@@ -422,7 +422,7 @@ def test_where_no_request_drafts_none_waits_for_its_turn() -> None:
 
 
 def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
-    """The length policy of the last request found that drafts do not pay. The other requests are
+    """The length policy of the last request found that drafts do not pay. All requests are
     pipelined."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
     # The first pass may leave the request out: no draft is ready yet.

@@ -83,7 +83,7 @@ def first_round_at(result: Result, position: int) -> int:
     return next(i for i, reached in enumerate(positions, 1) if reached >= position)
 
 
-# Acceptance and milliseconds of a step; a pass of the LLM takes 20 ms.
+# Acceptance and milliseconds of a step; a pass of the LLM takes about 20 ms.
 DRAFTING = [(0.4, 4.0), (0.7, 5.0), (0.7, 3.0), (0.5, 8.0), (0.8, 2.0)]
 
 

@@ -59,7 +59,7 @@ def attention(q: Any, keys: Any, values: Any, slots_read: Any, base: int = 0) ->
 
 @cache
 def compiled_attend() -> Any:
-    """`attend` as a Python function."""
+    """`attend`, callable from Python."""
     source_hash = source_hash_of(COMPILED)
 
     @cached_entry

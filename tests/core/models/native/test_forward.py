@@ -77,8 +77,7 @@ def test_compiled_logits_agree_with_general_ones(
 
 
 def test_the_bundled_models_run_compiled(bundled: Engine) -> None:
-    """In this file, one pytest worker compiles all variants. In another file, two workers could
-    compile at the same time."""
+    """This test is in this file so that one pytest worker compiles all variants."""
     for model in (bundled.models.llm, *bundled.models.ssms.values()):
         assert isinstance(model._forward, CompiledForward)  # type: ignore[attr-defined]
 

@@ -23,7 +23,7 @@ INPUTS, OUTPUTS = 700, 96
 
 @cache
 def runner() -> Any:
-    """`products` as a Python function."""
+    """`products`, callable from Python."""
     source_hash = source_hash_of(COMPILED)
 
     @cached_entry
@@ -102,7 +102,7 @@ def test_products_agree_with_numpy() -> None:
 
 
 def test_pairs_are_multiplied_in_bfloat16() -> None:
-    """Both factors are rounded to bfloat16, and sums are float32."""
+    """Both factors are bfloat16, and sums are float32."""
     from core.models.native.compiling import multiplies_pairs
 
     if not multiplies_pairs():

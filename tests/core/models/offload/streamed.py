@@ -1,4 +1,4 @@
-"""Loads an LLM from a folder with streamed layers; compares the logits of two LLMs."""
+"""Loads an LLM with streamed layers from a folder; compares the logits of two LLMs."""
 
 from collections.abc import Callable
 from pathlib import Path
