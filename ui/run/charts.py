@@ -44,7 +44,7 @@ SHOWN_MS = 0.05
 LEAST_SAVED_MS = 0.005
 """A shorter time saved by drafting ahead is shown as 0.00 ms."""
 RECENT_ROUNDS = 32  # about the reach of the length policies' averages
-# The most rounds in a frame before the run is complete.
+# The most rounds in a chart before the run is complete.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40  # rounds of the timeline: each has many bars
 MOST_BEFORE = 600  # rounds of the previous run that are drawn

@@ -252,7 +252,7 @@ def _can_grow(nodes: object) -> bool:
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
     """Changes that make drafts shorter. If the node budget limits the depth, a length has an effect
-    below that depth."""
+    only below that depth."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
