@@ -124,8 +124,8 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
         route = frozenset(
             one.drafter for one in round_.routing if one.role in ("routed", "explored")
         )
-        # A round without a draft has no route of its own: it gets the previous round's route, or
-        # all SSMs if no round before it has a route.
+        # A round may have no route of its own: it gets the previous round's route, or all SSMs if
+        # no round before it has a route.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * round_.emitted
     depths = [round_.depth for round_ in view.rounds if round_.depth]
     # `median_high` returns one of the depths, an integer.

@@ -81,7 +81,6 @@ def _lane_times(
 
 def place_value(frame: Frame) -> Value:
     """The selected round (`sel`), -1 for none, and whether it is shown to its end (`whole`)."""
-    # A round without detail has no stages.
     whole = frame.detail is None or frame.detail.completed is not None
     return {"sel": frame.selected_round, "whole": whole}
 

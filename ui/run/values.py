@@ -151,7 +151,8 @@ def selected_round_words(frame: Frame) -> Value:
 
 
 def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
-    """A token's value, cached by `id`, which is unique while the run's view holds the token."""
+    """A token's value, cached by the object's `id`, which is unique while the run's view holds the
+    token."""
     if cache is None:
         return _token(token, "")
     cached = cache.get(id(token))

@@ -245,7 +245,7 @@ class TabSessions:
         self._limit = limit
 
     def of(self, browser_session: str | None, page: str) -> TabSession:
-        """The session of this tab, made at first use."""
+        """The session of a `page` in a browser session, made at first use."""
         key = (browser_session or "", page)
         with self._lock:
             session = self._sessions.setdefault(key, TabSession())
