@@ -282,7 +282,7 @@ class ModelHost:
             _free_memory()
         if old is not None:
             self._close_old(old)
-            # The last reference to the old models: while it exists, their memory is not released.
+            # This is the last reference to the old models: while it exists, their memory is kept.
             del old
             _free_memory()
 

@@ -178,7 +178,7 @@ class TabSession:
     def look_at(self, player: Player | None) -> None:
         """Shows another run; None shows no run. Removes the results about the previous run, except
         `baseline`, which may be valid for the new run."""
-        # First, while the session still has the previous player.
+        # This comes first, while the session still has the previous player.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None

@@ -1,4 +1,4 @@
-// Put before each component's own script, in one function with it. Text becomes text nodes, never markup.
+// This file precedes each component's own script, in one function with it. Text becomes text nodes, never markup.
 const root = element.querySelector(".sp-shell");
 function node(tag, className, ...children) {
   const created = document.createElement(tag);
