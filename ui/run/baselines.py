@@ -112,7 +112,7 @@ def _plain_cell(studies: Any, run_id: str) -> Measured | None:
         return None
     study_id, (contestant, item, repeat) = cell
     base = Study.from_plain(studies.study(study_id)[1]).base
-    # The study has no plain decoding, or this run is the plain one.
+    # The study has no plain decoding, or this is a run of `base`.
     if base in ("", contestant):
         return None
     plain_result = studies.result(study_id, (base, item, repeat))

@@ -44,7 +44,7 @@ SHOWN_MS = 0.05
 LEAST_SAVED_MS = 0.005
 """A shorter time saved by drafting ahead is shown as 0.00 ms."""
 RECENT_ROUNDS = 32  # about the reach of the length policies' averages
-# The most rounds in a frame before the run is complete.
+# The most rounds in a chart before the run is complete.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40  # rounds of the timeline: each has many bars
 MOST_BEFORE = 600  # rounds of the previous run that are drawn
@@ -240,8 +240,8 @@ def _lanes(view: View) -> tuple[str, ...]:
 
 
 def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
-    """Stages, loads and node trips of each round as bars, in milliseconds of the run. `own`: the
-    share of a batched pass; `a`: see `_ahead_outcome`."""
+    """Stages, loads and node trips of each round as bars, in milliseconds of the run. `own`:
+    `Span.ms`, if the time is shared; `a`: see `_ahead_outcome`."""
     lane_index = {name: str(i) for i, name in enumerate(_lanes(view))}
     return {
         str(round_.number): {
@@ -298,8 +298,8 @@ def _ahead_sums(rounds: tuple[RoundView, ...]) -> Value:
 
 
 def round_value(frame: Frame) -> Value:
-    """The drafts made ahead for the selected round, in order; `d`: the drafter's index in the run,
-    -1 if unknown."""
+    """The drafts made ahead for the selected round; `d`: the drafter's index in the run, -1 if
+    unknown."""
     completed = frame.detail.completed if frame.detail else None
     index = {name: str(i) for i, name in enumerate(frame.view.drafters)}
     return {

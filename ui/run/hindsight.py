@@ -33,8 +33,8 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     """Yields while the SSMs read the text, then sets `session.regret` and logs it, except for the
     opening run. Raises ConfigError.
 
-    If another run is opened in the session meanwhile, nothing is stored. `owner` is unused: the
-    parameters are those of `race_plain`."""
+    If another run is opened in the session meanwhile, nothing is stored. `owner` is unused:
+    `race_plain` has it too."""
     player, view = session.player, finished_view(hub, session)
     names = _ssms_to_read(view, hub.model_host.infos)
     assert view.started is not None
@@ -124,8 +124,8 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
         route = frozenset(
             one.drafter for one in round_.routing if one.role in ("routed", "explored")
         )
-        # A round without a draft has no route of its own: it gets the previous round's route, or
-        # all SSMs if no round before it has a route.
+        # A round may have no route of its own: it gets the previous round's route, or all SSMs if
+        # no round before it has a route.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * round_.emitted
     depths = [round_.depth for round_ in view.rounds if round_.depth]
     # `median_high` returns one of the depths, an integer.

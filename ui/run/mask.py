@@ -24,8 +24,8 @@ def mask_value(frame: Frame) -> dict[str, Any]:
     the number of tokens in the cache before the pass, which is also the root's slot.
 
     `nodes`: for each drawn node its text `t`, its `parent`, its `ancestors` (nodes, without the
-    root), its `slot`, and its slot `after` the commit, None if it is not kept. `more`: the number
-    of nodes that are not drawn."""
+    root), its `slot`, and its slot `after` the commit, None if the node is not kept. `more`: the
+    number of nodes that are not drawn."""
     view, detail = frame.view, frame.detail
     tree = detail.combined if detail else None
     value: dict[str, Any] = {

@@ -40,8 +40,8 @@ def nodes_value(view: View) -> Value:
     """For each node: its address (`node`), its SSMs, and these figures.
 
     `state`: its state in the latest round that needed the node. `in_time`, `ahead`, `late`,
-    `absent`: in how many rounds it had this state. `starts`: how often it was started. `deadline`:
-    the latest deadline, in milliseconds.
+    `absent`: in how many rounds it had this state. `starts`: see NodeTrip. `deadline`: the latest
+    deadline, in milliseconds.
 
     `trip`, `wire`: the round trip and its network part in milliseconds, as medians over at most
     RECENT_TRIPS trips. `even`: see `_break_even`. An unknown time is None."""
@@ -66,7 +66,7 @@ def _figures(view: View, address: str) -> Value:
         -RECENT_TRIPS:
     ]
     round_trips = [trip.round_trip_ms for _, trip in answered]
-    # Both directions together: `busy_ms` is the node's own time.
+    # The times of both directions together; `busy_ms` is the node's own time.
     network_times = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
     return {
         "state": last.state if last else "",

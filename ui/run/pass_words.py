@@ -67,8 +67,8 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
     if len(passes) < LEAST_PASSES:
         return f"{LEAST_PASSES} passes of about one width tell whether the ranks are worth it."
     pass_ms = statistics.median(map(_pass_ms, passes))
-    # An interruption by the system counts as the rank's computing time, but a single process would
-    # not wait for another process. The lower quartile leaves most interruptions out.
+    # An interruption by the system counts as the rank's computing time. The lower quartile leaves
+    # most interruptions out.
     computed_ms = [
         _lower_quartile([max(0.0, _pass_ms(round_) - round_.traffic[rank].ms) for round_ in passes])
         for rank in range(info.count)

@@ -33,8 +33,8 @@ MOST_S = 30.0
 
 def fits(number: int, began: float) -> bool:
     """Whether `number` blocks (at least 2) are predicted to take at most MOST_S together. Each
-    further block is predicted to take as long as the mean of the earlier blocks. `began`: when the
-    first block began, by `time.monotonic`."""
+    further block is predicted to take as long as the mean of the earlier blocks. `began`: when
+    measuring began, by `time.monotonic`."""
     return (time.monotonic() - began) * number / (number - 1) <= MOST_S
 
 
@@ -62,8 +62,8 @@ def race_plain(
 def _run_blocks(
     hub: Hub, session: TabSession, owner: str, blocks: int, log: bool
 ) -> Iterator[None]:
-    # At each `yield` the visitor may open another run: results are stored while the session still
-    # has this player.
+    # At each `yield` the visitor may open another run: results are stored only while the session
+    # still has this player.
     player, view = session.player, finished_view(hub, session)
     began = time.monotonic()
     session.answer = by_rule = same_distribution(view)

@@ -218,7 +218,7 @@ class Player:
         """Select the round `by` rounds after the selected round.
 
         If the target round is not shown yet, the player moves to its end. At full speed, or if all
-        recorded events are shown, it selects the last round shown instead."""
+        events so far are shown, it selects the last round shown instead."""
         with self._lock:
             last = self._num_shown_rounds() - 1
             target = (self.place - 1) // EVENTS_A_ROUND + by

@@ -1,7 +1,6 @@
 """Where a node's token comes from, in a sentence: the SSM of a fused draft, or what a lookup found.
 
-In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the trunk. Proposals that do not
-join the trunk stay as side leaves."""
+In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the trunk."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def _lane_times(
     of the prefill, and the repeat (block) that they are from.
 
     The repeat is the one with the median speed-up, else the first repeat, which is the run itself.
-    It is {} while repeats are measured, if there is one repeat, and unless the texts are known to
-    be equal."""
+    It is {} while repeats are measured, with fewer than two repeats, and unless the texts are known
+    to be equal."""
     own = round_ends_ms(frame.view)
     # Both lanes are drawn over the same words: plain passes are shown for the same text.
     if baseline is None or not baseline.ends or not _is_identical(frame):
@@ -81,7 +81,6 @@ def _lane_times(
 
 def place_value(frame: Frame) -> Value:
     """The selected round (`sel`), -1 for none, and whether it is shown to its end (`whole`)."""
-    # A round without detail has no stages.
     whole = frame.detail is None or frame.detail.completed is not None
     return {"sel": frame.selected_round, "whole": whole}
 

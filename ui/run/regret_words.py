@@ -1,4 +1,4 @@
-"""Regret in words and rows."""
+"""Regret as a picture's value and as plain JSON."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""In words: what a scheduler granted a request that shared the LLM with others, and why. Also the
-rounds in which the scheduler's decision changed."""
+"""In words: what a scheduler granted a request that shared the LLM with others, and why; the rounds
+in which the scheduler's decision changed."""
 
 from __future__ import annotations
 

@@ -112,8 +112,8 @@ def slower_because(
 
 
 def pool_stats(runs: Sequence[RunStats]) -> RunStats:
-    """Several runs' figures as those of one run: the sums of the fields in SUMMED, and the speed
-    and the ratios that follow from the sums. Other fields have their defaults."""
+    """Several runs' figures as those of one run: the sums of the fields in SUMMED, the speed, the
+    overlap and the acceptance rate. Other fields have their defaults."""
     total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
     seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
     hidden = sum(one.overlap_ratio * one.verify_ms for one in runs)
@@ -252,7 +252,7 @@ def _can_grow(nodes: object) -> bool:
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
     """Changes that make drafts shorter. If the node budget limits the depth, a length has an effect
-    below that depth."""
+    only below that depth."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")

@@ -59,7 +59,7 @@ class BaselineLog(Protocol):
 
 
 class StoreLike(BaselineLog, Protocol):
-    """The part of storage.RunStore that live runs and replays use."""
+    """The part of storage.RunStore that runs use."""
 
     def keep_regret(self, run_id: str, regret: Mapping[str, Any]) -> None: ...
     def record(self, event: Event, owner: str = "") -> None: ...

@@ -13,7 +13,7 @@ __all__ = ["NOT_OF_THE_ROUND", "RoundTime", "add_spans", "stage_times", "time_of
 # Any other lane is a drafter's.
 STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
 NOT_OF_THE_ROUND = ("prefill", "ahead")
-"""Not stages of the round itself: prefill happens once, drafting ahead is for the next round."""
+"""Not stages of the round itself: drafting ahead is for the next round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,8 +154,8 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def picture_words(view: View, tree: Combined) -> PictureWords:
-    """The combine rule's words for this tree. If the schedule or the length policy dropped nodes,
-    the words for dropped nodes are replaced."""
+    """The combine rule's words for this tree. If the schedule or the length policy dropped nodes
+    under a rule that drops none, the words for dropped nodes are replaced."""
     rule, most = combine_rule(tree.rule), view.speculation.get("max_tree_nodes")
     below = isinstance(most, int) and len(tree.token_ids) < most
     if not rule.keeps_all:
@@ -165,7 +165,7 @@ def picture_words(view: View, tree: Combined) -> PictureWords:
         short = f"left out by schedule {part.schedule}"
         why = "likelier tokens of other requests were verified, or it was not worth the time"
         return replace(rule.words, dropped=f"{short.capitalize()}: {why}", dropped_short=short)
-    # If the tree is smaller than `max_tree_nodes`, the length policy or the schedule has cut it.
+    # From a tree below `max_tree_nodes`, only the length policy or the schedule drops nodes.
     if not below:
         return rule.words
     usual = PictureWords()

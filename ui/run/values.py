@@ -32,7 +32,7 @@ Value = dict[str, Any]
 SIMPLER = "sequence"
 """The preset to try if several drafters make a run slower than plain decoding."""
 
-# At least this many of the latest tokens are sent one by one, before and after the run is complete.
+# At least LIVE_TOKENS of the latest tokens are sent one by one, FINAL_TOKENS of a complete run.
 # Older text is sent in pieces of CHUNK tokens. The first token that is sent alone changes once in
 # CHUNK tokens, so that Gradio's diff sends little.
 LIVE_TOKENS = 200
@@ -81,8 +81,8 @@ def picture_values(
 
 class PictureMaker:
     """`picture_values` for one tab. At full speed the charts, which cost a browser most, are
-    updated at most every CHART_S seconds. They are updated at once if a round was just selected or
-    the run is complete."""
+    updated at most every CHART_S seconds. They are updated at once if another run is shown, if a
+    round was just selected, or if the run is complete."""
 
     def __init__(self) -> None:
         self._charts: dict[str, Value] = {}
@@ -146,12 +146,13 @@ def _selected_token(frame: Frame) -> int | None:
 
 
 def selected_round_words(frame: Frame) -> Value:
-    """The fields of `strip_value` that depend on the displayed round."""
+    """Fields of `strip_value` that depend on the displayed round."""
     return {**place_value(frame), "said": route_in_short(frame)}
 
 
 def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
-    """A token's value, cached by `id`, which is unique while the run's view holds the token."""
+    """A token's value, cached by the object's `id`, which is unique while the run's view holds the
+    token."""
     if cache is None:
         return _token(token, "")
     cached = cache.get(id(token))
@@ -326,7 +327,8 @@ def tree_value(frame: Frame) -> Value:
 
 def _root(view: View, detail: Detail | None) -> Value:
     """The last committed token. Before the tree exists, it is looked up among the run's tokens;
-    before the first round, it is the prompt's last token. Without a run the text is None."""
+    without tokens of earlier rounds, it is the prompt's last token. Without a run the text is
+    None."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
     number = detail.round if detail else 0

@@ -81,7 +81,7 @@ class RoundView:
 
     `weights`: the drafter weights that the combine rule used, empty if it uses none. `winner`: the
     drafter that won a vote; `share`: the accepted share of its sequence. `votes`: the number of
-    earlier votes; `mean_share`: the mean share in these votes.
+    earlier votes; `mean_share`: the running mean of their shares.
 
     Milliseconds of the run: `begin_ms`, the end of the previous round's last stage, 0 in the first
     round; `at_ms`, the end of this round. `predicted_ms`: the length policy's prediction of

@@ -52,8 +52,8 @@ def _later_words(splits: Sequence[tuple[int, str]]) -> str:
 
 
 def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
-    """The first split of the drafts, which decides the vote, with the weight of each branch. Empty
-    if no draft disagrees with the winner's draft."""
+    """The first split of the drafts, with the weight of each branch. Empty if no draft disagrees
+    with the winner's draft."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     winner = drafting.get(tree.winner)
     if winner is None:
@@ -82,7 +82,7 @@ def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verif
 
 
 def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
-    """For every drafted node, the tokens from the root to it."""
+    """For every drafted node, the tokens after the root, up to the node's own."""
     paths: list[tuple[int, ...]] = []
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]

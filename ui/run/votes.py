@@ -39,12 +39,11 @@ LINE_DIGITS = 4
 
 def proposals_value(frame: Frame) -> Value:
     """`run`, `round`: the run's id and the round's number; `drafters`: see `drafters_value`.
-    `rows`: each drafter's proposals in the round, with the node weight of each token. `nodeless`:
-    why drafters' rows are empty. `weights` and `after`: the drafters' weights before and after this
-    round; `history`: their weights over the rounds. `winner`: the vote's winner; `kept`: see
-    `_kept_counts`. `sentence`: the vote or pool in words; `helped`: which drafter helped most.
-    `rule` and `words`: the combine rule and its words; `dial`: whether it has the field
-    `vote_nodes`."""
+    `rows`: each drafter's proposals in the round. `nodeless`: why drafters' rows are empty.
+    `weights` and `after`: the drafters' weights before and after this round; `history`: their
+    weights over the rounds. `winner`: the vote's winner; `kept`: see `_kept_counts`. `sentence`:
+    the vote or pool in words; `helped`: which drafter helped most. `rule` and `words`: the combine
+    rule and its words; `dial`: whether it has the field `vote_nodes`."""
     view, detail = frame.view, frame.detail
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
@@ -357,7 +356,7 @@ def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
 
 
 def _largest_change(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """The drafter whose weight changed most, or that no weight changed at two decimals."""
+    """Says which drafter's weight changed most, or that none changed at two decimals."""
     # A drafter without an earlier weight began with 1.
     earlier = {name: before.get(name, 1.0) for name in after}
     moved = [name for name in after if _weight(earlier[name]) != _weight(after[name])]

@@ -21,7 +21,8 @@ from ui.server.visitors import Access
 __all__ = ["MAX_WAITING", "Context", "StoreApi", "make_context"]
 
 MAX_WAITING = 256
-"""The most calls that may wait in the page's queue, and requests of `/v1` in the worker's queue."""
+"""The most calls that may wait in the page's queue. `/v1` refuses a request while as many wait in
+the worker's queue."""
 
 
 class StoreApi(StoreLike, Protocol):

@@ -47,8 +47,8 @@ class ModelHost:
         self._swap = ModelSwap()
         self._version = 0
         self._num_begun = 0
-        # Temporary schedules and slowings in use, and the schedule that is set after the last of
-        # the schedules.
+        # The numbers of temporary schedules and slowings in use, and the schedule that is set when
+        # the last temporary schedule ends.
         self._num_temporary = 0
         self._num_slowings = 0
         self._chosen_schedule = ""
@@ -59,7 +59,7 @@ class ModelHost:
 
     @classmethod
     def open(cls, load: Load, pair: ModelPair) -> ModelHost:
-        """A host with its first pair loaded; raises what `load` raises. Stages of loading are
+        """A host with its first pair loaded; raises what `load` raises. Long stages of loading are
         reported on standard error."""
         return cls(load(pair, StageLines(sys.stderr)), load, pair)
 
@@ -105,7 +105,7 @@ class ModelHost:
 
     @property
     def version(self) -> int:
-        """The number of swaps so far."""
+        """The number of completed swaps."""
         return self._version
 
     @property
@@ -150,8 +150,8 @@ class ModelHost:
 
     @contextmanager
     def temporary_slowing(self, stream_mbps: float, wire_ms: float) -> Iterator[None]:
-        """Sets `Engine.stream_mbps` and `Engine.wire_ms`, unless 0. Both become 0 when the last of
-        overlapping slowings ends, or when the models are swapped."""
+        """Sets `Engine.stream_mbps` and `Engine.wire_ms`, each unless 0. Both become 0 when the
+        last of overlapping slowings ends, or when the models are swapped."""
         with self._changed:
             self._num_slowings += 1
         try:
@@ -282,7 +282,7 @@ class ModelHost:
             _free_memory()
         if old is not None:
             self._close_old(old)
-            # The last reference to the old models: while it exists, their memory is not released.
+            # This is the last reference to the old models: while it exists, their memory is kept.
             del old
             _free_memory()
 
@@ -309,7 +309,7 @@ class ModelHost:
                 self._leaving.append(old)
                 self._version += 1
                 old.retire()
-        # Outside the lock: closing joins the worker's thread.
+        # Outside the lock: closing may take long.
         if cancelled:
             new.worker.close()
             raise _Cancelled(CANCELLED)

@@ -46,7 +46,7 @@ POLL_WORK_S, POLL_PROGRESS_S = 0.01, 0.1
 MAX_THREADS = 128
 
 # Fixed: the key and presets in a visitor's browser stay readable after a restart. The secret
-# protects nothing: a visitor's key cannot be guessed.
+# may be public: a visitor's key cannot be guessed.
 SECRET = "specscope"
 EVERYWHERE = ("0.0.0.0", "::", "[::]")
 

@@ -130,7 +130,7 @@ class Hub:
 
 @dataclass(slots=True)
 class TabSession:
-    """One tab's state on one page: the run that it shows and what was measured about it.
+    """The state of one `page` (see Board) in a browser tab: the shown run and its measurements.
 
     `player` plays the shown run. `asked`: the request of this run, if it was started here or the
     form was filled with it. `plain`: plain decoding of its request. `before`: the run that it is
@@ -178,7 +178,7 @@ class TabSession:
     def look_at(self, player: Player | None) -> None:
         """Shows another run; None shows no run. Removes the results about the previous run, except
         `baseline`, which may be valid for the new run."""
-        # First, while the session still has the previous player.
+        # This comes first, while the session still has the previous player.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
@@ -245,7 +245,7 @@ class TabSessions:
         self._limit = limit
 
     def of(self, browser_session: str | None, page: str) -> TabSession:
-        """The session of this tab, made at first use."""
+        """The session of a `page` in a browser session, made at first use."""
         key = (browser_session or "", page)
         with self._lock:
             session = self._sessions.setdefault(key, TabSession())
@@ -253,7 +253,7 @@ class TabSessions:
             dropped = []
             while len(self._sessions) > self._limit:
                 dropped.append(self._sessions.popitem(last=False)[1])
-        # Outside the lock: `cancel` may wait for the worker.
+        # Outside the lock: `cancel` may read the run log.
         for old in dropped:
             old.cancel()
         return session
@@ -315,7 +315,7 @@ def run_to_end(
     hub: Hub, session: TabSession, request: Request, owner: str, log: bool = True
 ) -> Iterator[LiveSource]:
     """Runs a second request for a session; yields the run at most once a frame, the last time when
-    it has ended. Closing the generator stops it. `log`: see `Hub.start`."""
+    it has ended. Closing the generator stops the run. `log`: see `Hub.start`."""
     source = hub.start(request, owner, log=log)
     session.side = source
     try:
@@ -344,8 +344,8 @@ def seldom(frames: Iterator[object]) -> Iterator[object]:
 def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
     """Yields from `work`, and `failed(message)` if it raises.
 
-    The message of a SpecScopeError is shown, in `refusal_words`. Any other exception is a bug: the
-    log gets its traceback, the page one line."""
+    The message of a SpecScopeError is shown, in `refusal_words`. Any other exception is a bug: its
+    traceback is logged, and the page shows one line."""
     try:
         yield from work
     except SpecScopeError as error:

@@ -59,8 +59,8 @@ def with_rights(context: Context, work: Callable[..., Any]) -> Callable[..., Any
 
 
 def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
-    """The handler that shows the list `turn` pages further (back if negative), or at its first page
-    if `turn` is None."""
+    """The handler that shows the list `turn` pages after the present page, or at its first page if
+    `turn` is None."""
 
     def show(context: Context, rights: CallerRights, opened: str, *values: Any) -> list[Any]:
         text, status, order, page, *further = values

@@ -49,7 +49,7 @@ MOVES = {
     "round-previous": -EVENTS_A_ROUND,
     "round-next": EVENTS_A_ROUND,
 }
-"""By how many stages a button moves both runs from a round's end."""
+"""By how many stages a button moves both runs; the round buttons start at a round's end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Options of the page's events: none is an endpoint, and Gradio shows no progress for them.
+"""Options of the page's events. With them an event is no endpoint, and Gradio shows no progress.
 
 At every value of a stream, Gradio writes the event's state into each component that could show its
 progress. For this it reads the component and everything within it. An empty `show_progress_on`

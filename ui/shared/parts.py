@@ -110,7 +110,7 @@ def part(
 
 
 def component_script(name: str) -> str:
-    """A component's script, after elements.js."""
+    """The text of elements.js, then of a component's script."""
     scripts = (SHARED_ASSETS / "elements.js", SHARED_ASSETS / name)
     return "\n".join(script.read_text(encoding="utf-8") for script in scripts)
 

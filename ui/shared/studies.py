@@ -93,11 +93,11 @@ class Studies:
     # -- measuring --
 
     def begin(self, study: Study) -> None:
-        """Stores a new study and measures it. Raises what `Conductor.begin` raises."""
+        """Stores a new study and starts to measure it. Raises what `Conductor.begin` raises."""
         self.context.conductor.begin(study, self.key)
 
     def resume(self, study_id: str) -> None:
-        """Measures the cells that are missing. Raises what `Conductor.resume` raises, and
+        """Starts to measure the cells that are missing. Raises what `Conductor.resume` raises, and
         StudyError if no cell is missing or if another server is measuring the study."""
         row, definition = self._find(study_id)
         if row.done >= row.total:

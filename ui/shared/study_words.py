@@ -34,7 +34,7 @@ COMING = {
     "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Each "
     "gets a row: what was accepted, by which drafter, and what it gained.",
 }
-"""What a study of this kind measures and shows."""
+"""What a study of each kind measures and shows."""
 STATES = {
     "running": "Running",
     "waiting": "Waiting: a visitor's run goes first",
@@ -71,7 +71,7 @@ def _auto_words(results: Results) -> str:
     nodes = next(iter(by_contestant.values()))
     count = number_of(nodes, "node")
     drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
-    # Other configurations set a number themselves.
+    # Other configurations set `max_tree_nodes` themselves.
     where = (
         "of this study"
         if drafting <= by_contestant.keys()

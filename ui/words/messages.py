@@ -93,8 +93,8 @@ def _final_round_note(frame: Frame) -> list[Line]:
 
 
 def _notes(frame: Frame) -> list[Line]:
-    """The engine's latest notes up to the displayed position, without the note of `_alone_note`,
-    and how many earlier notes are left out."""
+    """How many earlier notes are left out, then the engine's latest notes up to the displayed
+    position. The note of `_alone_note` is not among them."""
     lines = [
         Line("warn" if is_fault(note) else "info", f"Round {round_.number + 1}: {in_words(note)}.")
         for round_ in frame.view.rounds

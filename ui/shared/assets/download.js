@@ -1,4 +1,4 @@
-// Saves a value that arrives as a file, once for each number `n`.
+// Saves each new value as a file, once for each number `n`.
 let last = (props.value || {}).n;
 function save() {
   const value = props.value || {};

@@ -1,4 +1,4 @@
-// Put before each component's own script, in one function with it. Text becomes text nodes, never markup.
+// This file precedes each component's own script, in one function with it. Text becomes text nodes, never markup.
 const root = element.querySelector(".sp-shell");
 function node(tag, className, ...children) {
   const created = document.createElement(tag);
@@ -27,8 +27,8 @@ function scroller(label, table, className = "") {
   created.setAttribute("aria-label", label);
   return created;
 }
-// Answers may overtake each other: a value with a smaller `n` than the shown one is ignored. Returns whether it was
-// taken.
+// Answers may overtake each other: a value with a smaller `n` than the shown one is ignored. Returns whether the
+// value was taken.
 let shown = {};
 function takeNewest() {
   const value = props.value || {};

@@ -81,7 +81,7 @@ function drawModels(models) {
   }
   const drawn = [...chips.children].filter((one) => one !== rest);
   models.forEach((model, i) => drawScore(drawn[i], model));
-  // Fitting makes the browser lay out: it is done if a width or the order of drafters may have changed.
+  // Fitting makes the browser lay out: it is done only if a width or the order of drafters may have changed.
   const shape = signature + drawn.map((one) => one.textContent.length + ("idle" in one.dataset ? "-" : "")).join();
   if (chips.dataset.shape === shape) return;
   chips.dataset.shape = shape;
@@ -124,7 +124,7 @@ function show(drafters, count) {
   rest.dataset.told = label;
   rest.setAttribute("aria-label", label);
 }
-// How far a study is. The figures of its progress bar, if that is visible, so that both agree.
+// How far a study is: as its progress bar says if that is visible, so that both agree.
 function measured(value) {
   const bar = [...document.querySelectorAll(".sp-study")].find((one) => one.offsetParent !== null);
   return bar ? bar.dataset.measured : value.measured;

@@ -1,5 +1,5 @@
-// Updates the page's address with the open tab, run, place, dock and clock, and copies it. Tabs and runs are steps of
-// the browser's history.
+// Updates the page's address with the open tab, lesson, run, place, dock and clock, and copies it. Tabs, lessons and
+// runs are steps of the browser's history.
 const OURS = ["tab", "lesson", "run", "round", "stage", "node", "shown", "dock", "clock"];
 const STILL_MS = 250, TOLD_MS = 2000, SETTLES_MS = 4000, AWAITED_MS = 30000;
 const MOVES = ["wheel", "pointerdown", "touchmove", "keydown"];
@@ -108,7 +108,7 @@ async function copy(id) {
     window.prompt("The link:", url.href); // a browser without access to the clipboard
   }
 }
-// Scrolls to the run, until SETTLES_MS have passed or the visitor scrolls.
+// Scrolls to the run, until SETTLES_MS have passed or the visitor does something.
 function intoSight() {
   const show = () => document.querySelector("#sessions-notice")?.scrollIntoView({ block: "start" });
   const watched = new ResizeObserver(show);

@@ -7,7 +7,7 @@ function headOf(head, note) {
   });
   return node("thead", "", node("tr", "", heading("col", `your runs (▸\u00a0shown)${note ? `; ${note}` : ""}`), ...heads));
 }
-// A time, and below it the range of its repeats; without a range its room is kept.
+// A cell; below a time is the range of its repeats, or an empty line.
 function cellOf(text, isTime, range) {
   return node("td", isTime ? "sp-time" : "", text, isTime ? node("span", "sp-range", range || "\u00a0") : null);
 }

@@ -39,7 +39,7 @@ new ResizeObserver(reach).observe(root);  // in a narrower window the same words
 const AGAIN_MS = 2000;
 function update() {
   takeNewest();
-  // Together with the pictures of the same moment, which are drawn in a later frame (frame.js).
+  // The lines wait for the pictures of the same moment, which are drawn in a later frame (frame.js).
   requestAnimationFrame(() => requestAnimationFrame(draw));
   poll(shown.again ? AGAIN_MS : 0);
 }

@@ -36,7 +36,7 @@ function badge({ letter, slot }) {
 function pick(label, spoken, what) {
   return button("sp-use", label, () => trigger("select", what), spoken);
 }
-// An offer that does not fit in memory cannot be chosen.
+// Disables the choice of an offer that does not fit in memory.
 function markFit(choice, offer) {
   choice.disabled = offer.verdict === "tight";
   if (choice.disabled) choice.title = offer.lack;
