@@ -37,7 +37,7 @@ def tree_of(
 ) -> tuple[Tree, int]:  # fmt: skip
     """Score and rank of each path's last node, by path, and the number of look-ups."""
     room = (budget + 1) * CANDIDATES
-    nodes = np.empty((budget, 5))
+    nodes = np.empty((budget, 6))
     size, lookups = grow_tree(
         table, np.array(tail[-LONGEST_CONTEXT:], np.int64), depth, budget, chain,
         np.array(ends, np.int64), np.array(rates), np.zeros((5, room), np.int64),

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from core.models import fastest
+from core.models.fastest import torch_forward
 from core.models.hf_model import HfModel
 from core.models.layer_ops import attend, grouped_attention
 from core.models.lean import LeanForward
@@ -35,6 +36,7 @@ def lean_and_general(
     unchanged = copy.deepcopy(module)
     lean = checked_model(module, info_of(module, family))
     assert lean.lean_weights is not None
+    lean._forward = torch_forward(lean.lean_weights, lean.masks)
     return lean, HfModel(unchanged, lean.info, lean.masks)
 
 

@@ -158,14 +158,14 @@ class RandomMessages:
         self._texts: dict[str, list[int]] = {}
 
     def message(self, number: int) -> ToNode:
-        kind, count = self._rng.random(), self._choice(1, 1, 2, 3)
+        kind, runs = self._rng.random(), self._rng.sample(RUNS, self._choice(1, 1, 2, 3))
         if kind < 0.04:
             return FreeMessage([self._choice(*RUNS)])
         if kind < 0.08:
             return HelloMessage(VERSION, HASH, self._choice(8, 8, 9, 100))
         if kind < 0.6:
-            return RoundMessage(number, [self._run() for _ in range(count)])
-        return AheadMessage(number, [self._ahead() for _ in range(count)])
+            return RoundMessage(number, [self._run(run) for run in runs])
+        return AheadMessage(number, [self._ahead(run) for run in runs])
 
     def _choice(self, *values):
         return self._rng.choice(values)
@@ -218,8 +218,7 @@ class RandomMessages:
     def _drafts(self, *counts: int) -> list[DraftRequestMessage]:
         return [self._draft() for _ in range(self._choice(*counts))]
 
-    def _run(self) -> RunRequest:
-        run = self._choice(*RUNS)
+    def _run(self, run: str) -> RunRequest:
         text = self._texts.setdefault(run, [1, 2, 3])
         start = self._choice(0, max(0, len(text) - 1), len(text))
         text += self._tokens(0, 1, 2, 4)
@@ -236,13 +235,13 @@ class RandomMessages:
             self._choice(0, 0, 3, 50),
         )
 
-    def _ahead(self) -> AheadRequest:
+    def _ahead(self, run: str) -> AheadRequest:
         tokens = self._tokens(0, 1, 3, 6)
         parents = [self._rng.randrange(-1, node) for node in range(len(tokens))]
         if self._rarely():
             parents = [self._rng.randrange(-3, 20) for _ in range(5)]
         return AheadRequest(
-            self._run(),
+            self._run(run),
             tokens,
             parents,
             self._drafts(1, 2, 3),
