@@ -236,7 +236,7 @@ EXPLAINED = """() => [...document.querySelectorAll("#live-inspector .ss-source")
 
 
 def a_token_of_the_text_is_explained_by_its_own_node(page: Any, live: Stage) -> None:
-    """The LLM's own token has no node, so the inspector explains it by the end of the round."""
+    """The LLM's own token has no node, so the inspector explains how the round ended."""
     recording = decoded.latest_run(live.context)
     for number, kind in ((4, "the LLM's own token after a rejection"), (8, "a bonus token")):
         tree, verdict = recording.combined[number], recording.verified[number]
