@@ -1,4 +1,4 @@
-"""For browser tests: serves the whole page or some tabs, and acts on it as a visitor does."""
+"""For browser tests: serves the page, whole or with some tabs, and acts as a visitor does."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def press(page: Any, name: str) -> None:
 
 
 def tick(page: Any, *names: str) -> None:
-    """Choose these of three presets, and not the others."""
+    """Of three presets, choose only these."""
     boxes = page.locator("#compare-configurations")
     for name in ("sequence", "specinfer", "minions"):
         boxes.get_by_label(name, exact=True).set_checked(name in names)

@@ -50,7 +50,7 @@ PRESET_CUT = """() => {
   const field = document.querySelector("#preset input");
   return field.scrollWidth - field.clientWidth;
 }"""
-# The heights of the windows of text and tree, in pixels.
+# The heights of the boxes of text and tree, in pixels.
 HEIGHTS = """() => ["#live-strip .ss-scroll", "#live-tree .ss-window"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height)"""
 
@@ -294,7 +294,7 @@ def large_type_enlarges_a_tree_that_fills_its_pane(page: Any) -> None:
     looks.large_type(page, True)
     becomes(page, SHOWN_YET, [True, True])
     assert page.evaluate(LETTERS) > 1.2 * before
-    # After a change of the window and back, the letters are as large as before.
+    # Back in the first window size, the letters are as large as before.
     there = page.evaluate(LETTERS)
     page.set_viewport_size({"width": 1280, "height": 800})
     looks.at_rest(page)
@@ -491,7 +491,7 @@ KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
     (FIVE, Mechanisms(routing="cosine", draft="fused")),
     (FIVE, VOTE_AHEAD),
 )
-# True if the tree's window is at least 220 px high, else its height; the number of visible lines
+# True if the tree's box is at least 220 px high, else the box's height; the number of visible lines
 # about the run; whether these lines contain a run's id.
 SEEN_RUN = """() => {
   const about = document.querySelector("#sessions-about .sp-shell").getBoundingClientRect();

@@ -38,8 +38,9 @@ def models(count: int, llm: str = "llm") -> list[ModelInfo]:
 @contextmanager
 def header_alone() -> Iterator[str]:
     """Serve a page with the header and four boxes; yield the page's address. `count`: the number of
-    SSMs. `llm`: the LLM's name. `proposed`: the tokens that each drafter proposed (0: no scores).
-    `idle`: the number of SSMs that draft nothing while `ngram` drafts (negative: no `ngram`)."""
+    SSMs. `llm`: the LLM's name. `proposed`: the number of tokens that each drafter proposed (0: no
+    scores). `idle`: the number of SSMs that draft nothing while `ngram` drafts (negative: no
+    `ngram`)."""
     with gr.Blocks() as page:
         chips = header(header_value(models(0)))
         count, llm = gr.Number(0, elem_id="count"), gr.Textbox("llm", elem_id="llm")

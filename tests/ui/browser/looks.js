@@ -54,7 +54,7 @@
   const GROWS = ".sp-board .sp-pic-strip .ss-text, .sp-board .sp-pic-tree :is(.ss-stagebar, svg)";
   const grows = ({ holder }) => Boolean(holder.closest(GROWS)) || !holder.closest(FIXED);
 
-  // By name: the size of the smallest text with this name.
+  // By name: the size of the smallest text with this name among the texts that grow.
   function sizes(all) {
     const found = new Map();
     for (const one of all.filter(grows)) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
