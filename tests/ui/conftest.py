@@ -1,6 +1,5 @@
 """A real Chromium for tests of the page. Without a Chromium these tests are skipped with the
-reason, or fail with REQUIRE_BROWSER=1. BROWSER_LAG_MS exposes tests that read a page before an
-event."""
+reason, or fail with REQUIRE_BROWSER=1. BROWSER_LAG_MS exposes tests that read a page too early."""
 
 from __future__ import annotations
 
@@ -199,7 +198,7 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def context(store: Any) -> Iterator[Any]:
-    """A page's context with this log and a fake worker, which plays without delays."""
+    """A page's context with the log `store` and a fake worker, which plays without delays."""
     from tests.ui.boards import context
 
     made = context(store)

@@ -81,7 +81,7 @@ def prepare(
     **fields: str,
 ) -> None:
     """Fill in an example prompt, a preset and further fields. `panes`: show all panes of the dock,
-    since a pane out of sight is not drawn."""
+    since a closed pane is not drawn."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.fill("#prompt textarea", text)
     open_drawer(all_panes(page) if panes else page)
@@ -104,8 +104,8 @@ def wait_finished(page: Any) -> None:
 
 
 def wait_all_drawn(page: Any) -> None:
-    """Wait until no picture has been pending for more than STILL_FRAMES successive frames. Pictures
-    out of sight are drawn up to a second later than others."""
+    """Wait until more than STILL_FRAMES successive frames have had no pending picture. Pictures out
+    of sight are drawn up to a second later than others."""
     frames(page)
     page.evaluate("() => { window.specscopeStillFrames = 0; }")
     page.wait_for_function(

@@ -13,16 +13,16 @@ import pytest
 
 PASS_S = 0.04  # for `PassGate.pass_s`
 MAX_STEPS = 25  # limit of the passes in `step_until_drawn`
-# The page's time to draw the result of a pass: for the first pass, and at most. The time doubles
-# with each pass.
+# Timeouts for the page to draw the result of a pass: of the first pass, and the longest. The
+# timeout doubles with each pass.
 FIRST_STEP_MS, STEP_MS = 250, 2000
 POLL_S = 0.04
 
 
 @dataclass
 class PassGate:
-    """While the gate is closed, it lets LLM passes through one by one. `pass_s`: the delay of each
-    pass in seconds, also while the gate is open."""
+    """While the gate is closed, each LLM pass waits for a permit. `pass_s`: the delay of each pass
+    in seconds, also while the gate is open."""
 
     passes: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     closed: bool = False

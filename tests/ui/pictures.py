@@ -25,10 +25,10 @@ from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-# A window height that shows all panes of the dock: a pane out of sight is not drawn.
+# A window height that shows all panes of the dock.
 PANES_HEIGHT = 4200
 WAIT_MS = 240_000
-# Makes the text and some panels lower.
+# Reduces the heights of the text and of some panels.
 LOW_PANELS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }
 :is(#live-mask, #live-inspector) .ss-body { min-height: 190px !important; }
@@ -38,7 +38,7 @@ IN_PLACE = "#live-scrubber { position: static !important; }"
 BUTTONS_IN_PLACE = (
     ":is(#tune-start, #prompts-measure, #compare-begin) { position: static !important; }"
 )
-# Makes the panel of proposals lower too: without a vote it has neither weights nor a sentence.
+# Reduces the height of the panel of proposals, which has no weights and no sentence without a vote.
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"
 # From a remote SSM's row: in how many rounds the SSM was in time, ahead, late and absent.
 ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]

@@ -40,8 +40,8 @@ def read(page: Any, script: str, arg: Any = None) -> Any:
 def becomes(
     page: Any, script: str, expected: Any, arg: Any = None, every_ms: float | None = None
 ) -> None:
-    """Wait until `script` returns `expected`. Raises AssertionError with the first difference at a
-    timeout. `every_ms`: the interval between evaluations (None: every frame)."""
+    """Wait until `script` returns `expected`. At a timeout, raises AssertionError with the first
+    difference. `every_ms`: the interval between evaluations (None: every frame)."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     equals = f"([arg, wanted]) => JSON.stringify(({script})(arg)) === wanted"

@@ -1,4 +1,4 @@
-"""For browser tests: serves the whole page or some tabs, and acts on it as a visitor does."""
+"""For browser tests: serves the page, whole or with some tabs, and acts as a visitor does."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def serve_page(
     folder: Path, worker: Any, tabs: Sequence[str] = ()
 ) -> Iterator[tuple[str, Context]]:
     """Serve the page with `worker` and a new store in `folder`; yield the URL and the context.
-    `tabs`: the tabs to build (empty: all)."""
+    `tabs`: see `build_some_tabs` (empty: the whole page)."""
     with RunStore(log_at(folder / "runs.db")) as store:
         access = Access("127.0.0.1")
         context = make_context(worker, store, access, "specinfer", RunQuery, EXPORTS, race=False)
@@ -143,8 +143,8 @@ def ran(page: Any) -> Any:
 
 def ran_again(page: Any, context: Context) -> Any:
     """Run again; return the page once the new run is drawn."""
-    # At first the notice shows the end of the previous run; the server's sessions do not. Another
-    # browser tab may have sent the latest request, hence all sessions.
+    # At first the notice still shows the end of the previous run. All sessions are watched, since
+    # another browser tab may have sent the latest request.
     before = [(desk, desk.player) for desk in desks_of(context)]
     page.click("#live-run")
     until(page, lambda: any(d.player is not old and d.player.source.is_done for d, old in before))

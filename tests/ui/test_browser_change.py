@@ -1,4 +1,4 @@
-"""Run on change in a real Chromium."""
+"""The checkbox "Run on change" in a real Chromium."""
 
 from __future__ import annotations
 

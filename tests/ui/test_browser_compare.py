@@ -58,7 +58,7 @@ WHOLE = {
 
 @pytest.fixture
 def lab(stage: Stage) -> Stage:
-    """The page with Live and Compare, without a run or a study."""
+    """The page without a run or a study."""
     stage.clear()
     return stage
 
@@ -87,7 +87,7 @@ def press(page: Any, name: str) -> None:
 
 
 def tick(page: Any, *names: str) -> None:
-    """Choose these of three presets, and not the others."""
+    """Of three presets, choose only these."""
     boxes = page.locator("#compare-configurations")
     for name in ("sequence", "specinfer", "minions"):
         boxes.get_by_label(name, exact=True).set_checked(name in names)
@@ -99,7 +99,7 @@ def few_tokens(page: Any) -> None:
 
 
 def hostile_differing(request: Request, run_id: str) -> list[Event]:
-    """Runs of hostile text. Plain decoding differs from other runs at token 3."""
+    """Runs of hostile text. Plain decoding differs from other runs at token 3, counted from 0."""
     events = synthetic_run(8, run_id=run_id, hostile=True)
     events[0] = with_request(events[0], request)
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)

@@ -50,7 +50,7 @@ PRESET_CUT = """() => {
   const field = document.querySelector("#preset input");
   return field.scrollWidth - field.clientWidth;
 }"""
-# The heights of the windows of text and tree, in pixels.
+# The heights of the boxes of text and tree, in pixels.
 HEIGHTS = """() => ["#live-strip .ss-scroll", "#live-tree .ss-window"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height)"""
 
@@ -238,8 +238,8 @@ def other_type_or_another_screen_keeps_the_selected_round_in_sight(page: Any) ->
                 becomes(page, SHOWN_YET, [True, True])
 
 
-# LINES: the lines of the text's legend. BELOW_LEGEND: the pixels below the legend. TOUCHING: the
-# proposals' chips whose words touch the chip's right edge.
+# LINES: how many lines the text's legend has. BELOW_LEGEND: the pixels below the legend. TOUCHING:
+# the proposals' chips whose words touch the chip's right edge.
 LINES = """() => new Set([...document.querySelectorAll("#live-strip .ss-legend-item")]
   .filter((one) => one.checkVisibility()).map((one) => one.offsetTop)).size"""
 BELOW_LEGEND = """() => {
@@ -294,7 +294,7 @@ def large_type_enlarges_a_tree_that_fills_its_pane(page: Any) -> None:
     looks.large_type(page, True)
     becomes(page, SHOWN_YET, [True, True])
     assert page.evaluate(LETTERS) > 1.2 * before
-    # After a change of the window and back, the letters are as large as before.
+    # Back in the first window size, the letters are as large as before.
     there = page.evaluate(LETTERS)
     page.set_viewport_size({"width": 1280, "height": 800})
     looks.at_rest(page)
@@ -491,8 +491,8 @@ KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
     (FIVE, Mechanisms(routing="cosine", draft="fused")),
     (FIVE, VOTE_AHEAD),
 )
-# True if the tree's window is at least 220 px high, else its height; the number of lines about the
-# run in sight; whether these lines contain a run's id.
+# True if the tree's box is at least 220 px high, else the box's height; the number of visible lines
+# about the run; whether these lines contain a run's id.
 SEEN_RUN = """() => {
   const about = document.querySelector("#sessions-about .sp-shell").getBoundingClientRect();
   const lines = [...document.querySelectorAll("#sessions-about .sp-line")].filter((line) =>
@@ -503,8 +503,8 @@ SEEN_RUN = """() => {
 }"""
 
 
-# The drafters whose rows in Who are cut off below, and the chart of weights if it is below 90 px
-# high. Empty for a routed run: its pane scrolls.
+# The drafters whose rows in Who are cut off below, and the chart of weights if it is lower than
+# 90 px. Empty for a routed run: its pane scrolls.
 WHO_BELOW = """(where) => {
   const pane = document.querySelector(`#${where}-dock .sp-pane-who`);
   if (pane.querySelector(".ss-routing[data-routed]")) return [];

@@ -79,7 +79,7 @@ def test_a_page_loaded_anew_says_what_became_of_its_run_and_opens_a_link_to_the_
 
 
 def a_page_loaded_anew_says_what_became_of_its_run(page: Any, whole: Stage) -> None:
-    """The first run is in the queue; the second run is being decoded."""
+    """The page is loaded anew while its first run is queued, and during its second run."""
     whole.play(endless, max_live=1, slowdown=10.0)
     another = whole.context.hub.start(request(), "another")
     page.click("#live-run")

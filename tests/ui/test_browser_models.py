@@ -175,7 +175,7 @@ def an_llm_alone_opens_the_plain_preset(page: Any) -> None:
 
 
 def other_models_take_over(page: Any, context: Context) -> None:
-    """The SSM brings the earlier preset back."""
+    """With an SSM loaded, the preset is `specinfer` again."""
     model_host = context.model_host
     version, names = model_host.version, model_host.names()
     models(page)

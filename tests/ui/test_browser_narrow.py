@@ -1,4 +1,4 @@
-"""The page with many models, and in large type at 1280x800, in a real Chromium."""
+"""The page with many models, and in large type, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG = "some-owner/" + "a-very-long-name-" * 4
 
 
 def models(count: int, llm: str = "llm") -> list[ModelInfo]:
-    """An LLM and `count` SSMs. Five SSMs have the names in FIVE."""
+    """An LLM and `count` SSMs. If `count` is 5, the SSMs have the names in FIVE."""
     names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
     names = list(FIVE) if count == len(FIVE) else names
     infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
@@ -38,8 +38,9 @@ def models(count: int, llm: str = "llm") -> list[ModelInfo]:
 @contextmanager
 def header_alone() -> Iterator[str]:
     """Serve a page with the header and four boxes; yield the page's address. `count`: the number of
-    SSMs. `llm`: the LLM's name. `proposed`: the tokens that each drafter proposed (0: no scores).
-    `idle`: the number of SSMs that draft nothing while `ngram` drafts (negative: no `ngram`)."""
+    SSMs. `llm`: the LLM's name. `proposed`: the number of tokens that each drafter proposed (0: no
+    scores). `idle`: the number of SSMs that draft nothing while `ngram` drafts (negative: no
+    `ngram`)."""
     with gr.Blocks() as page:
         chips = header(header_value(models(0)))
         count, llm = gr.Number(0, elem_id="count"), gr.Textbox("llm", elem_id="llm")
@@ -61,7 +62,7 @@ def header_alone() -> Iterator[str]:
         yield url
 
 
-# For each visible chip: its words, the height of its middle in pixels, and whether it is cut.
+# For each visible chip: its words, the y of its middle in pixels, and whether the chip is cut.
 CHIPS = """() => [...document.querySelectorAll(".sp-chip")].filter((chip) => chip.offsetParent)
   .map((chip) => { const name = chip.querySelector(".sp-name");
     const box = chip.getBoundingClientRect(), line = chip.parentElement.getBoundingClientRect();

@@ -37,7 +37,7 @@ SORTED = """(way) => {
 }""".replace("TABLE", f"({TABLE})")
 HEADS = """() => [...document.querySelectorAll("#prompts-table thead button")]
   .map((head) => head.innerText.trim())"""
-# The font weights of a group's means.
+# The font weights of the groups' means.
 WEIGHTS = """() => [...document.querySelectorAll("#prompts-table .ss-group td")]
   .map((cell) => getComputedStyle(cell).fontWeight)"""
 PROMPTS = """() => [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]

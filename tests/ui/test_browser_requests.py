@@ -70,7 +70,7 @@ def scheduled_site(gated_site: tuple[Served, PassGate], gate: PassGate) -> Serve
 
 
 def open_panel(page: Any) -> Any:
-    """Open the panel, without requests; return the page."""
+    """Open the panel while no request is decoded; return the page."""
     sites.wait_ready(page)
     sites.dock(page, "requests")
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()

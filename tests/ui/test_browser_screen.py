@@ -236,7 +236,7 @@ EXPLAINED = """() => [...document.querySelectorAll("#live-inspector .ss-source")
 
 
 def a_token_of_the_text_is_explained_by_its_own_node(page: Any, live: Stage) -> None:
-    """The LLM's own token has no node, so the inspector explains it by the end of the round."""
+    """The LLM's own token has no node, so the inspector explains how the round ended."""
     recording = decoded.latest_run(live.context)
     for number, kind in ((4, "the LLM's own token after a rejection"), (8, "a bonus token")):
         tree, verdict = recording.combined[number], recording.verified[number]
@@ -257,7 +257,7 @@ def a_token_of_the_text_is_explained_by_its_own_node(page: Any, live: Stage) -> 
         texts.last.click()
         becomes(page, SELECTED, [[], [], f"{quote(verdict.own_text)}, {kind}"])
         assert quote(verdict.own_text) in sentence_of(page)
-        # A node on the accepted path selects its token in the text. Another node selects no token.
+        # A node on the accepted path selects its token in the text. Other nodes select no token.
         last = {outcome: node for node, outcome in enumerate(verdict.outcomes)}
         assert len(last) == 3
         for outcome, node in last.items():

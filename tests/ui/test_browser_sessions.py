@@ -43,7 +43,7 @@ PAGES = """() => ["previous", "next"].map((name) => {
 })"""
 NOTE = "() => document.querySelector('#sessions-note textarea').value"
 ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
-# The shown round in a list, once it is above `low` and below `high`.
+# A list of only the shown round, once this round is above `low` and below `high`.
 BETWEEN = """([low, high]) => {
   const at = Number(document.querySelector("#sessions-scrubber .ss-columns").ariaValueNow);
   return low < at && at < high && [at];

@@ -266,8 +266,8 @@ def lines_of_a_tree_are_seen_on_its_ground(page: Any, live: Stage) -> None:
     assert kinds >= {"not_reached", "rejected", "dropped", "accepted"}
 
 
-# For nodes of ordinary and of least height: the distances, in units of the drawing, of a line to a
-# further sibling from the boxes below and above the line.
+# For nodes of ordinary and of least height: the distances, in units of the drawing, from an edge
+# over a sibling to the boxes below and above the edge.
 BRACKETS = """async (base) => {
   const { edgePath } = await import(base + "tree_layout.js");
   const { sizes } = await import(base + "tree_node.js");

@@ -93,7 +93,7 @@ def test_a_bug_is_reported_in_a_line(store: RunStore, caplog: pytest.LogCaptureF
 
 def test_stop_cancels_the_run_and_reports_it(store: RunStore) -> None:
     ctx = context(store)
-    ctx.hub.worker.slowdown = 100.0  # a run takes minutes
+    ctx.hub.worker.slowdown = 100.0  # a run takes 14 seconds
     live, desk = live_of(ctx), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)
@@ -230,7 +230,7 @@ def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: Run
     live, desk = live_of(ctx), TabSession()
     list(start_run(live, desk, replace(press(drafters=[]), race=True)))
     assert len(ctx.hub.worker.requests) == 1
-    ctx.hub.worker.slowdown = 100.0  # a run takes minutes
+    ctx.hub.worker.slowdown = 100.0  # a run takes 14 seconds
     frames = start_run(live, desk, replace(press(), race=True))
     until_writing(frames)
     stop_run(live, desk)

@@ -187,7 +187,7 @@ def test_the_header_reports_that_the_form_differs_from_the_run_shown(store: RunS
 def test_the_header_names_the_study_being_measured_except_during_an_own_run(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ctx = context(store, rounds=60)  # long enough for frames before its end
+    ctx = context(store, rounds=60)  # long enough for frames before the run's end
     live, desk = live_of(ctx), TabSession()
     assert header_now(live, desk)["at_work"] == ""
     idle_ms = header_now(live, desk)["ask_ms"]

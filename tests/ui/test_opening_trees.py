@@ -23,14 +23,14 @@ from ui.server.visitors import Access
 
 WAIT_S = 60.0
 NARROW = VerifyCosts({n: 1.0 + n for n in NODE_COUNTS}, 64)
-"""A machine on which each node costs as much as a pass: `auto` affords one node."""
+"""A machine on which each node costs as much as a pass: `auto` resolves to one node."""
 WIDE = VerifyCosts(dict.fromkeys(NODE_COUNTS, 1.0), 64)
 """A machine on which nodes are free: `auto` affords the largest tree that was timed."""
 
 
 def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tuple[Event, ...]:
-    """The application's recording at its start, made by a new engine over the models of `engine`.
-    `verify`: the times of the LLM's passes."""
+    """The recording that the application makes at its start, by a new engine over the models of
+    `engine`. `verify`: the times of the LLM's passes."""
     models = engine.models
     fresh = Engine(models, costs=Costs(models.llm, verify))
     with closing(Worker(fresh, threads=1)) as worker:

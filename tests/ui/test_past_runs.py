@@ -44,7 +44,7 @@ MINE = CallerRights("a", False)
 
 
 def record_runs(store: RunStore, *owners: str) -> list[str]:
-    """Record a SYNTHETIC run of each owner; return their ids."""
+    """Record a SYNTHETIC run of each owner; return the runs' ids."""
     for seed, owner in enumerate(owners):
         for event in synthetic_run(4, seed=seed):
             store.record(event, owner)

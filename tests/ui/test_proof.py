@@ -253,8 +253,7 @@ def test_q_is_at_the_requests_temperature_and_the_bars_are_not(events: list[Even
 
 FIGURES = 1
 KEPT = ("speedup", "speed", "slower", "num_rounds", "tokens_per_second", "rounds")
-"""Figures of a race that a replay and a report show too. Other figures are only in the browser tab
-of the race."""
+"""Figures of a race that a replay and a report show too."""
 
 
 def kept_of(figures: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def test_no_other_cut_is_worth_more() -> None:
 
 
 def test_rounds_that_accepted_nothing_stay_with_the_drafter_before() -> None:
-    """A part begins at the round in which its drafter's first token was accepted."""
+    """The next part begins at the round in which its drafter's first token was accepted."""
     shares = [[3.0, 0.0]] * 4 + [[0.0, 0.0]] * 3 + [[0.0, 3.0]] * 4
     assert _best_parts(shares, 2) == [(0, 7, 0), (7, 11, 1)]
 

@@ -42,7 +42,7 @@ def test_a_bigger_llm_gains_and_a_slow_connection_loses() -> None:
     remote = RoundCost(step_ms=1.0, pass_ms=4.0, plain_ms=4.0, other_ms=0.5, trip_ms=50.0)
     assert predicted_speedup(remote, 0.7, 4) < 1 < local
     assert predicted_speedup(remote, 0.7, 0) == 1.0
-    # A round counts as long as a plain pass, even if its measured times add up to less.
+    # A round counts as at least a plain pass, even if its measured times add up to less.
     quick = RoundCost(step_ms=0.1, pass_ms=1.0, plain_ms=9.0)
     assert predicted_speedup(quick, 0.9, 8) == pytest.approx(expected_tokens(0.9, 8))
 

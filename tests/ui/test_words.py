@@ -116,7 +116,7 @@ def test_a_count_of_one_is_singular() -> None:
     assert "1 token in 2 rounds;" in position_sentence(replace(one, view=token))
 
 
-# COUNTED: a plural noun right after a figure. The plural is wrong if the figure is 1. AMONG: words
+# COUNTED: a plural noun after a figure. The plural is wrong if the figure is 1. AMONG: words
 # before the figure that allow the plural, as in "3 of 8 tokens".
 COUNTED = re.compile(
     r" (?:[a-z]+ )?(?:tokens|rounds|passes|nodes|prompts|samples|blocks|texts|words|characters"

@@ -68,7 +68,7 @@ class WatchedApp:
         assert not any("WATCHED engine" in line for line in self.before), self.before
 
     def ask(self, llm: str) -> None:
-        """Sends a request with each of SETTINGS to OpenAI's API. Checks that no answer is empty."""
+        """Sends a request of OpenAI's API with each of SETTINGS. Checks that no answer is empty."""
         for settings in SETTINGS:
             assert self._answer(llm, settings)
 

@@ -53,7 +53,7 @@ class Site:
     def submit(self, endpoint: str, **arguments: Any) -> Any:
         """Call an endpoint as the first visitor; return the job."""
         job = self.client().submit(**arguments, api_name=endpoint)
-        # Gradio's client can cancel a job on the server only once it has the event's id.
+        # Gradio's client can cancel a job on the server only once the job has its event's id.
         wait(lambda: job.communicator is not None and job.communicator.event_id)
         return job
 

@@ -1,4 +1,4 @@
-"""OpenAI's API without a server: stop strings in a stream, and counters of `/metrics`."""
+"""OpenAI's API without a server."""
 
 from __future__ import annotations
 

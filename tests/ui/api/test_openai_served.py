@@ -152,7 +152,7 @@ def test_a_conversation_is_rendered_by_the_template_and_streamed(openai_site: Se
 def test_a_stop_string_ends_the_text_and_is_not_in_it(openai_site: Served, number: int) -> None:
     sampling = {"temperature": 0.8, "seed": 5}
     text = openai_site.complete(**sampling).choices[0].text
-    stop = text[10 : 10 + 4 * number]  # it begins and ends within a word
+    stop = text[10 : 10 + 4 * number]  # it begins within a word
     kept = text[: text.index(stop)]
     assert kept
     for stops in (stop, ["absent", stop]):

@@ -1,4 +1,4 @@
-"""Work in a thread of the server, and clients that leave while it runs."""
+"""Work in a thread of the server, and clients that leave during the work."""
 
 import asyncio
 import threading

@@ -60,7 +60,7 @@ class RealServer:
         self("/load_models", llm=str(self.folder / name / "llm"), ssms=[str(self.folder / "ssm")])
 
     def run(self, **arguments: Any) -> dict[str, Any]:
-        """The answer of `/generate` to a chat message."""
+        """The answer of `/generate`, by default to a chat message."""
         defaults = {"prompt": "w1 w2", "max_new_tokens": 8, "preset": "specinfer", "chat": True}
         results: dict[str, Any] = self("/generate", **{**defaults, **arguments})
         return results

@@ -16,7 +16,7 @@ from tests.ui.fakes import endless, script_of
 
 @pytest.fixture
 def slow(api: Site) -> Site:
-    """A server whose longer runs take minutes unless they are stopped."""
+    """A server whose runs of more than 8 tokens take 40 seconds unless they are stopped."""
     api.worker.set_script(endless, slowdown=5.0)
     return api
 
@@ -95,7 +95,7 @@ def test_tune_names_the_best_point_of_a_grid(api: Site) -> None:
 
 def test_a_second_study_is_refused_and_a_cancelled_one_stops(api: Site) -> None:
     conductor = api.context.conductor
-    api.worker.set_script(script_of(20), slowdown=100.0)  # a run takes minutes
+    api.worker.set_script(script_of(20), slowdown=100.0)  # a run takes at least 30 seconds
     running = api("/tune", **GRID, wait=False)
     assert running["state"] == "running" and running["best"] is None
     with pytest.raises(AppError, match="one at a time"):

@@ -54,14 +54,14 @@
   const GROWS = ".sp-board .sp-pic-strip .ss-text, .sp-board .sp-pic-tree :is(.ss-stagebar, svg)";
   const grows = ({ holder }) => Boolean(holder.closest(GROWS)) || !holder.closest(FIXED);
 
-  // By name: the size of the smallest text with this name.
+  // By name: the size of the smallest text with this name among the texts that grow.
   function sizes(all) {
     const found = new Map();
     for (const one of all.filter(grows)) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
     return found;
   }
 
-  // A drawing that the visitor can zoom fills its panel in either type: its texts only have to be legible.
+  // A zoomable drawing fills its panel with and without large type: its texts only have to be legible.
   const ZOOMED = ".ss-viewport", LEGIBLE = 12.5;
   let kept = new Map();
   const keep = () => (kept = sizes(texts())).size;

@@ -1,4 +1,4 @@
-"""Faults that a visitor would see on an open page: text that is small, cut or covered."""
+"""Faults that a visitor would see on an open page."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ body { margin: 0; padding: 16px; font-family: var(--font);
   background: var(--body-background-fill); color: var(--body-text-color); }
 main { display: grid; gap: 16px; grid-template-columns: minmax(0, 1fr); }
 """
-# A chart has data once Plotly has loaded and drawn it.
+# A chart has data once Plotly has drawn it.
 DRAWN = """() => !document.querySelector("[data-pending]")
   && [...document.querySelectorAll(".ss-plot")].every((plot) => plot.hidden || plot.data)"""
 FONTS = "async () => { for (const font of document.fonts) await font.load(); }"

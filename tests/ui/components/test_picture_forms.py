@@ -94,7 +94,7 @@ REFERENCE = re.compile(r"""(?:href\s*=\s*["']|url\(["']?)(?!#|data:)([^"')]+)"""
 
 
 def colours_of(svg: bytes) -> list[tuple[str, str | None, list[str]]]:
-    """Every shape and text of a file with its colours, in order. Plotly varies the numbers of
+    """Every shape and text of a file with its colours, in order. Plotly varies the ids of
     patterns and the order of styles."""
     return [
         (

@@ -29,7 +29,7 @@ from ui.components.assets import (
 from ui.components.packing import CHUNK
 
 SCRIPTS = sorted(path for path in PICTURE_ASSETS.iterdir() if path.suffix == ".js")
-# Functions that treat a text as markup or code, and addresses of other hosts.
+# Names in code that treats a text as markup or code, and addresses of other hosts.
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
     r"|createContextualFragment|https?://(?!www\.w3\.org/2000/svg)"
@@ -58,7 +58,7 @@ def test_a_picture_takes_options_of_gradio_and_select_and_leaves_no_stub_files()
     assert list(Path(ui.components.__file__).parent.rglob("*.pyi")) == []
 
 
-# The colours of drafters, by slot: Okabe and Ito's palette.
+# The colours of drafters, by slot.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#f0e442", "#999999")
 
 

@@ -1,4 +1,4 @@
-"""When a polling component asks the server, in a real Chromium without a server."""
+"""When a polling component asks the server, in a real Chromium."""
 
 from __future__ import annotations
 

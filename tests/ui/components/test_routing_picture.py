@@ -21,7 +21,7 @@ BOXES = {"routed": 1, "explored": 2, "waiting": 1, "chosen": 2}
 
 
 def cells_of(page: Any) -> dict[tuple[str, int], tuple[str, float]]:
-    """Maps (SSM, column) to (part, shade). Lost SSMs are left out."""
+    """Maps (SSM, column) to (part, shade). Cells with the part `lost` are left out."""
     paths = [path for path in page.evaluate(CELLS) if path[1] != "lost"]
     edges = sorted({edge for _, _, own, _, _ in paths for edge in own})
     results: dict[tuple[str, int], tuple[str, float]] = {}

@@ -139,8 +139,8 @@ def budgeted(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def switched(values: dict[str, Any]) -> dict[str, Any]:
-    """`credit` with invented scores. Other SSMs score higher from round 8 on, and draft from round
-    10 on. Rounds are counted from 0."""
+    """`credit` with invented scores. The SSMs with the highest scores change at round 8, and the
+    SSMs that draft at round 10. Rounds are counted from 0."""
     routing = values["routing"]
     before, after = ("0", "2"), ("1", "4")
     rounds = {
