@@ -171,8 +171,8 @@ def prompts_of(path: Path, count: int) -> list[str]:
     Raises ConfigError for a file of another kind."""
     checks.integer("count", count, 1, 10_000)
     prompts = [row["prompt"] for row in rows_of(path, "prompt")]
-    step = max(1, len(prompts) // count)
-    return prompts[::step][:count]
+    count = min(count, len(prompts))
+    return [prompts[i * len(prompts) // count] for i in range(count)]
 
 
 def table(speedups: Sequence[Speedup]) -> list[str]:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +65,7 @@ def page_address(folder: str, *options: str) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}/"
     try:
         for _ in range(960):  # at least four minutes, for a busy machine
-            with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            with contextlib.suppress(OSError):
                 urllib.request.urlopen(address, timeout=2).close()
                 break
             time.sleep(0.25)

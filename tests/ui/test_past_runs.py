@@ -303,7 +303,8 @@ def test_only_the_owner_sets_how_many_runs_are_kept_in_full(store: RunStore) -> 
     for typed in ("-1", "2.5", "many", "9" * 30, zero_padded, "nan", "\udce9"):
         refused = notice_text(set_retention(ctx, ALL, typed, confirmed=True)[0])
         assert "runs is" in refused and "empty or 0 for all runs, or a whole number" in refused
-    assert parse_retention(None) is None and parse_retention(" 7 ") == 7
+    assert parse_retention(" 7 ") == parse_retention("007") == 7
+    assert all(parse_retention(typed) is None for typed in (None, "", "0", "00"))
 
 
 def test_a_thinned_run_says_so(store: RunStore) -> None:

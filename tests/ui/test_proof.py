@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html import escape
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from core.events import Combined, Event, ModelInfo, RoundCompleted, Verified
 from core.trees.sampling import process_logits, unprocessed_probabilities
-from lab.study import PLAIN
+from lab.order import Cell
+from lab.study import PLAIN, Configuration, plain_configuration
 from tests.core.engines import engine_of, tables
+from tests.lab.grids import result as result_of
+from tests.lab.grids import study_of
 from tests.synthetic import synthetic_run
 from tests.synthetic.run import model_infos
 from tests.ui.boards import ALL, live_of, run, sessions_of
@@ -24,7 +28,7 @@ from tests.ui.reports import Place, Report, unpack_value
 from tests.ui.test_live import ME
 from tests.ui.test_studies import mine, study, wait_for_end
 from ui.live.handlers import run_question
-from ui.run.baselines import baseline_of, speed_key
+from ui.run.baselines import _plain_cell, baseline_of, speed_key
 from ui.run.explain import percent, probability
 from ui.run.frame import Frame
 from ui.run.plain_run import check_same_llm, race_plain
@@ -322,8 +326,24 @@ def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> N
     assert replay(context, kept.run_id)["speedup"] is None
 
 
+def test_a_studys_run_is_compared_with_plain_decoding_at_its_temperature() -> None:
+    plains = [plain_configuration(temperature=value) for value in (0.0, 0.8)]
+    trees = [Configuration(f"tree {value}", SpeculationConfig(), value) for value in (0.0, 0.8)]
+    grid = study_of([*plains, *trees])
+    studies = SimpleNamespace(
+        cell_of=lambda run_id: ("t", (run_id, "1", 0)),
+        study=lambda _: (0, grid.to_plain()),
+        result=lambda _, cell: result_of(Cell(*cell), 1.0).to_plain(),
+    )
+    for plain, tree in zip(plains, trees, strict=True):
+        cell = _plain_cell(studies, tree.name)
+        assert cell is not None and cell.run_id == f"{plain.name}/1/0"
+        assert _plain_cell(studies, plain.name) is None
+
+
 def test_only_0_and_1_are_shown_as_0_and_1() -> None:
     values = (0.0, 1e-9, 0.41237, 0.99997, 1.0)
+    assert probability(0.9995) == ">0.999", "three digits would show 1.000"
     assert [rounded_probability(p) for p in values] == [0.0, 0.0001, 0.4124, 0.9999, 1.0]
     assert [percent(p) for p in values] == ["0 %", "<0.01 %", "41.2 %", ">99.95 %", "100 %"]
     assert [probability(p) for p in values] == ["0", "<0.001", "0.412", ">0.999", "1"]

@@ -259,3 +259,14 @@ def test_an_unreadable_result_file_is_refused_with_the_reason(
 def test_results_have_the_types_of_json_with_and_without_a_folder(tmp_path: Path) -> None:
     for cache in (NO_CACHE, ResultCache(tmp_path)):
         assert cache.get_or_compute("a", lambda: (1, {2: 3})) == [1, {"2": 3}]
+
+
+@pytest.mark.parametrize(
+    ("count", "numbers"), [(2, [0, 3]), (4, [0, 1, 3, 4]), (6, [*range(6)]), (9, [*range(6)])]
+)
+def test_prompts_are_evenly_spaced_in_their_file(
+    count: int, numbers: list[int], tmp_path: Path
+) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": str(i)}) + "\n" for i in range(6)))
+    assert prompts_of(file, count) == [str(number) for number in numbers]

@@ -111,7 +111,7 @@ def _plain_cell(studies: Any, run_id: str) -> Measured | None:
     if cell is None:
         return None
     study_id, (contestant, item, repeat) = cell
-    base = Study.from_plain(studies.study(study_id)[1]).base
+    base = Study.from_plain(studies.study(study_id)[1]).base_of(contestant)
     # The study has no plain decoding, or this is a run of `base`.
     if base in ("", contestant):
         return None

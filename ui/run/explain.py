@@ -330,7 +330,7 @@ def probability(p: float) -> str:
     p = rounded_probability(p)  # the pictures round first too
     if 0 < p < SMALL:
         return "<0.001"
-    if 1 - SMALL < p < 1:
+    if 1 - SMALL <= p < 1:
         return ">0.999"
     return f"{p:.3f}" if 0 < p < 1 else f"{p:.0f}"
 

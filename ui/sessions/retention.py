@@ -122,10 +122,10 @@ def parse_retention(typed: Any) -> int | None:
     """The typed number of runs; None for all runs. Raises ConfigError if `typed` is neither empty
     nor a whole number from 0 to MOST_RUNS."""
     text = str(typed if typed is not None else "").strip()
-    if text in ("", "0"):
+    digits = text.lstrip("0")
+    if not digits:
         return None
     # The length is checked first: `int` raises ValueError for more than 4300 digits.
-    digits = text.lstrip("0")
     if not digits.isdecimal() or len(digits) > len(str(MOST_RUNS)) or int(digits) > MOST_RUNS:
         raise ConfigError.must_be(
             "runs", typed, f"empty or 0 for all runs, or a whole number from 1 to {MOST_RUNS}"

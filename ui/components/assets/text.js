@@ -86,7 +86,7 @@ export function percent(value, digits = 0) {
 export function prob(value) {
   if (value == null) return nothing;
   if (value > 0 && value < 0.0005) return "<0.001";
-  if (value < 1 && value > 0.9995) return ">0.999";
+  if (value < 1 && value >= 0.9995) return ">0.999";
   return rounded(value, value === 0 || value === 1 ? 0 : 3);
 }
 
