@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import gradio as gr
@@ -15,7 +14,7 @@ import torch
 from core.errors import ModelLoadError, OutOfMemoryError
 from core.models.loading import placing
 from core.models.loading.arguments import ssms_of
-from core.models.loading.catalog import FAMILIES, SMOLLM2, ModelSource, bundled_llm
+from core.models.loading.catalog import BUNDLED, FAMILIES, SMOLLM2, ModelSource, bundled_llm
 from core.models.loading.gguf_cache import CACHE_VARIABLE
 from core.models.loading.smollm2 import DOWNLOAD
 from core.models.machine import parameter_count
@@ -28,12 +27,12 @@ from tests.ui.fakes import FakeWorker, request, script_of
 from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
 from ui.models_tab.handlers import (
     cancel_loading,
+    load_offer,
     load_values,
     need_value,
     opened_values,
     pair_of,
     pick_offer,
-    pick_values,
     quick_values,
     state_values,
     table,
@@ -284,27 +283,28 @@ def test_a_gguf_file_needs_what_its_header_says(tmp_path: Path) -> None:
 def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
     loader = Loader(lambda: other_worker())
     context = context_of(store, loader)
-    pick = partial(pick_values, context)
-    filled, end = pick(True, {"llm": "a", "ssms": {"0": "b"}}, ("x", "y", *FORM[2:]))
-    assert filled[:2] == ["a", "b"] and not loader.asked
-    assert end == [gr.skip()] * 6, "what Gradio sends again at the end changes nothing"
+    form = ("x", "y", "bfloat16", "cpu")
+    offer = {"llm": "a", "ssms": {"0": "b"}}
+    assert pick_offer(offer, "x", "y") == ("a", "b")
+    assert list(load_offer(context, True, offer, form)) == [[gr.skip()] * 4] and not loader.asked
     offer = {"llm": SMOLLM2, "ssms": {"0": "ssm-chat"}, "load": True}
-    filled, *_, last = pick(True, offer, ("x", "y", "bfloat16", "cpu"))
-    assert filled[:2] == [SMOLLM2, "ssm-chat"] and "Loaded in" in notice_of(last, 2)
-    assert last[:2] == [gr.skip()] * 2
+    *_, last = load_offer(context, True, offer, form)
+    assert "Loaded in" in notice_of(last, 0)
     assert loader.asked == [ModelPair(SMOLLM2, ("ssm-chat",), "bfloat16", "cpu")]
-    *_, last = pick(False, offer, ("x", "y", "bfloat16", "cpu"))
-    assert NOT_YOURS in notice_of(last, 2) and len(loader.asked) == 1
+    *_, last = load_offer(context, False, offer, form)
+    assert NOT_YOURS in notice_of(last, 0) and len(loader.asked) == 1
 
 
 def test_smollm2_is_loaded_with_the_ssms_that_the_command_line_loads(store: RunStore) -> None:
     """The offers in the header and in the table load the same models."""
     loader = Loader(lambda: other_worker())
     context = context_of(store, loader)
-    list(quick_values(context, True, *FORM))
+    first, *others = quick_values(context, True, *FORM)
+    assert first[:2] == [SMOLLM2, BUNDLED] and "Loaded in" in notice_of(others[-1], 2)
+    assert all(values[:2] == [gr.skip()] * 2 for values in others), "the form may be edited"
     shown = offers_value(*offers(context.model_host, "auto", "cpu", True))["offers"].values()
     (offer,) = (one for one in shown if one["group"] == SMOLLM2)
-    list(pick_values(context, True, {**offer, "load": True}, FORM))
+    list(load_offer(context, True, {**offer, "load": True}, FORM))
     for ssms in (ssms_of(parse(["--llm", SMOLLM2])), *(pair.ssms for pair in loader.asked)):
         folders = [Path(path) for ssm in ssms for path in placing.expand_bundled(ssm, SMOLLM2)]
         assert tuple(folder.name for folder in folders) == SMOLLM2_SSMS

@@ -26,13 +26,13 @@ from ui.words.messages import Line
 
 __all__ = [
     "cancel_loading",
+    "load_offer",
     "load_values",
     "need_value",
     "no_need",
     "opened_values",
     "pair_of",
     "pick_offer",
-    "pick_values",
     "quick_values",
     "state_values",
     "table",
@@ -139,26 +139,24 @@ def _require_may_load(may_load: bool) -> None:
         raise ConfigError(NOT_YOURS)
 
 
-def pick_values(
+def load_offer(
     context: Context, may_load: bool, data: Any, form: Sequence[Any]
 ) -> Iterator[Values]:
-    """After an offer was chosen: fills the form, then loads the offer if it is to be loaded at
-    once. Each yielded list has the form's LLM and SSMs, then the values of `state_values`."""
-    offer = pick_offer(data, *form[:2])
-    yield [*offer, *[gr.skip()] * 4]  # notice, stages and buttons do not change
-    # At the end of a stream Gradio sends its last values again. The offer is not among them, since
-    # it would replace what the visitor has written into the form meanwhile.
-    if not (isinstance(data, dict) and data.get("load")):
-        yield [gr.skip()] * 6
-        return
-    for values in load_values(context, may_load, *offer, *form[2:]):
-        yield [gr.skip(), gr.skip(), *values]
+    """Loads a chosen offer if it is to be loaded at once. Yields values of `state_values`."""
+    if isinstance(data, dict) and data.get("load"):
+        yield from load_values(context, may_load, *pick_offer(data, *form[:2]), *form[2:])
+    else:
+        yield [gr.skip()] * 4
 
 
 def quick_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values]:
-    """Loads the header's offer, SmolLM2 with all its SSMs; yields as `pick_values` does."""
-    offer = {"llm": SMOLLM2, "ssms": {"0": BUNDLED}, "load": True}
-    yield from pick_values(context, may_load, offer, form)
+    """Loads the header's offer, SmolLM2 with all its SSMs. Each yielded list has the form's LLM and
+    SSMs, then the values of `state_values`."""
+    offer = SMOLLM2, BUNDLED
+    yield [*offer, *[gr.skip()] * 4]
+    # Not sent again: a visitor may write into the form while models are loaded.
+    for values in load_values(context, may_load, *offer, *form[2:]):
+        yield [gr.skip(), gr.skip(), *values]
 
 
 def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:

@@ -15,18 +15,19 @@ from ui.live.layout import Live
 from ui.models_tab.handlers import (
     Values,
     cancel_loading,
+    load_offer,
     load_values,
     need_value,
     no_need,
     opened_values,
-    pick_values,
+    pick_offer,
     quick_values,
     state_values,
     table,
 )
 from ui.models_tab.offers import auto_words
 from ui.server.context import Context
-from ui.shared.event_options import LATEST, QUICK, QUIET
+from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
 from ui.shared.following import wire_following
 from ui.shared.parts import notice, offer_table, stage_list
 
@@ -159,16 +160,20 @@ def wire_models(
     streamed: dict[str, Any] = {**QUIET, "trigger_mode": "once", "concurrency_limit": None}
     load = _stream_handler(models, load_values)
     ended = models.load.click(load, models.form, state_outputs, **streamed)
+    # Not in the stream: Gradio sends a stream's last values again at its end, which would replace
+    # what the visitor has written into the form meanwhile.
+    filled = [models.llm, models.ssms]
+    models.offers.select(_fill_offer, filled, filled, **EACH)
     picked = models.offers.select(
-        _pick_handler(models),
+        _load_offer_handler(models),
         models.form,
-        [models.llm, models.ssms, *state_outputs],
+        state_outputs,
         **{**streamed, "trigger_mode": "multiple"},
     )
     offered = live.header.select(_open_models_tab, None, page_tabs, **QUICK).then(
         _stream_handler(models, quick_values),
         models.form,
-        [models.llm, models.ssms, *state_outputs],
+        [*filled, *state_outputs],
         **streamed,
     )
     for one in (ended, picked, offered):
@@ -201,11 +206,15 @@ def _stream_handler(
     return handle
 
 
-def _pick_handler(models: Models) -> Callable[..., Iterator[Values]]:
-    def pick(request: gr.Request, event: gr.EventData, *form: Any) -> Iterator[Values]:
-        yield from pick_values(models.context, _may_load(models, request), event._data, form)
+def _fill_offer(event: gr.EventData, llm: str, ssms: str) -> tuple[str, str]:
+    return pick_offer(event._data, llm, ssms)
 
-    return pick
+
+def _load_offer_handler(models: Models) -> Callable[..., Iterator[Values]]:
+    def load(request: gr.Request, event: gr.EventData, *form: Any) -> Iterator[Values]:
+        yield from load_offer(models.context, _may_load(models, request), event._data, form)
+
+    return load
 
 
 def _open_models_tab() -> gr.Tabs:
