@@ -1,6 +1,7 @@
 """Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first.
 
-From the logits of its frontier a growth adds children and sets the next frontier.
+For drafts that no native call makes. From the logits of its frontier a growth adds children and
+sets the next frontier.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Growth(ABC):
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
     so far. `places`: each fed node's index among the pending nodes of the model's row; for ROOT
-    CACHED, in a draft made ahead the index of its root. `prefix`: see `new_growth`.
+    CACHED, or the index of the root of a draft made ahead. `prefix`: see `new_growth`.
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class Growth(ABC):
         """The proposer's input for the frontier's logits (n, V), with the repetition penalty
         applied. All nodes of the frontier have the same depth."""
         sequence, root = self.request.sequence, self.request.root_position
-        # The drafter is part of the key: `mss` and `traversal` need drafters to draw independently.
+        # Keys are for draws. They have the drafter: `mss` and `traversal` need drafters to draw
+        # independently.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
         if sequence.sampling.penalizes:

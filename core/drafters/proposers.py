@@ -41,7 +41,7 @@ class Child:
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """The nodes to expand: their logits (n, V), the position of their children, and for draws a
-    noise key for each node (`draft`, root position, drafter, path of draw indices)."""
+    noise key for each node (`draft`, root position, drafter, path of ranks)."""
 
     logits: torch.Tensor
     position: int
@@ -57,7 +57,7 @@ class Proposals:
 
     `utilities` (n, V): the scores are their calibrated softmax; None if the utilities are the
     logits. `q` (n, V) float64: the distributions from which children were drawn; None for
-    deterministic proposers.
+    proposers that do not draw.
     """
 
     children: list[list[Child]]
@@ -160,8 +160,8 @@ def _log_processed(frontiers: Sequence[Frontier]) -> torch.Tensor:
 def _top_children(
     utilities: torch.Tensor, frontiers: Sequence[Frontier], widths: Sequence[int]
 ) -> list[list[list[Child]]]:
-    """The most probable tokens for each node of each frontier; `utilities` (n, V): all frontiers'
-    utilities, concatenated."""
+    """The tokens of the highest utility for each node of each frontier. `utilities` (n, V): of all
+    frontiers, concatenated."""
     sizes = [len(one.logits) for one in frontiers]
     calibrations = [
         one.calibration for one, size in zip(frontiers, sizes, strict=True) for _ in range(size)

@@ -1,8 +1,8 @@
 """SsmDrafter: a small speculative model (SSM) as a drafter.
 
-The KV of accepted nodes is kept. Committed tokens that the SSM has not read are fed in one catch-up
-pass at the next draft. `begin_ahead` and `extend_ahead` draft after tokens that are not committed
-yet; the draft whose outcome comes true begins the next round's draft.
+The KV of accepted nodes that were fed is kept. Committed tokens that the SSM has not read are fed
+in one catch-up pass at the next draft. `begin_ahead` and `extend_ahead` draft after tokens that are
+not committed yet; the draft whose outcome comes true begins the next round's draft.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NO_TOKEN = -1
 
 
 class SsmDrafter:
-    """See Drafter. `vocab_size` is the LLM's. `feeder`: makes the model's passes."""
+    """See Drafter. `vocab_size` is the LLM's. The attribute `feeder` makes the model's passes."""
 
     def __init__(self, name: str, model: LanguageModel, vocab_size: int) -> None:
         self._name = name
@@ -135,7 +135,7 @@ class SsmDrafter:
         return self._run_unbatched(self.draft_steps(requests))
 
     def draft_steps(self, requests: Sequence[DraftRequest]) -> Steps[list[Draft]]:
-        """`draft` as Steps: the caller makes the model's passes."""
+        """`draft` as Steps, where no native call drafts: the caller makes the model's passes."""
         start = time.perf_counter()
         # By index into `requests`: a request that is not worth starting keeps its empty draft.
         fitting = {i: self.fit_context(request) for i, request in enumerate(requests)}

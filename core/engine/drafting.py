@@ -71,8 +71,8 @@ class Drafting:
         return tuple(self._drafters[name] for name in names)
 
     def draft(self, states: Sequence[RoundState]) -> None:
-        """Routes and drafts, and fills in the results in each state. Updates the drafter
-        weights."""
+        """Routes and drafts, and fills in the results in each state. Updates drafter weights
+        that follow likelihoods."""
         for state in states:
             # First: the router chooses by the audition's scores.
             self.auditions.before_route(state)
@@ -236,7 +236,7 @@ class Drafting:
                     state.drafts[draft_request.index] = draft
 
     def _draft_all(self, requests: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
-        # SSMs in one call: SSMs of one shape share passes.
+        # SSMs in one call: stacked SSMs may share passes.
         of_ssms = {name: requests[name] for name in requests if name in self.ssm_pool.ssms}
         drafts: dict[str, Drafts] = {}
         try:

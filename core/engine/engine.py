@@ -432,8 +432,9 @@ class Engine:
         if config.never_drafts:
             return 1  # plain decoding
         verify = self.costs.verify
-        # A policy that finds the length weighs the cost of nodes itself. Within affordable nodes,
-        # `trend` could not learn that longer drafts do not pay.
+        # A length that the user sets gets affordable nodes. A policy that finds the length weighs
+        # the cost of nodes itself: within affordable nodes, `trend` could not learn that longer
+        # drafts do not pay.
         set_by_user = length_policy(config.length).set_by_user
         return verify.affordable_nodes() if set_by_user else verify.largest_measured()
 

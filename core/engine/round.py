@@ -39,8 +39,8 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: DeviceRound's; None without a
-    DeviceRound."""
+    """The four steps over one engine's models. `fill_target_tokens`: of a DeviceRound, also
+    for rounds that run step by step; None without a DeviceRound."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class RoundSteps:
         """Commits the accepted tokens and the LLM's own, and reports the round to the length
         policies and routers."""
         with_verdict = [state for state in states if state.error is None]
-        # Before any commit: the votes of one LLM pass are one batch of wins (Minions).
+        # Before any commit: the wins of one LLM pass are one batch (Minions).
         update_weights(with_verdict)
         # Also before any commit: `commit_one` reports the time between stages.
         self._time_between_stages.fill()
@@ -166,7 +166,7 @@ class RoundSteps:
         for state in remaining:
             if state.target_tokens is None:
                 with self._isolate_failure(state):
-                    _ = state.target.argmax  # waits for the device, so the span covers the pass
+                    _ = state.target.argmax  # waits for the device: the span covers the pass
         end = time.perf_counter()
         for state in remaining:
             # Each state waited for the whole pass.
@@ -218,7 +218,7 @@ class RoundSteps:
             request.ahead_drafts = next_drafts
             self._drafting.commit(state, committed)
         state.timings.append(Timed("commit", "commit", start, time.perf_counter()))
-        # The request's own spans, added below, do not count in the round's time.
+        # `request.timings`, added below, do not count in the round's time.
         outcome = round_outcome(state, committed, num_in_pass)
         # A round in which the scheduler allowed no draft is no evidence for a policy.
         if state.grant.length != 0:

@@ -80,7 +80,7 @@ class ActiveRequest:
     # Chooses among `routed_ssms`.
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
-    had_audition: bool = False  # before the first draft; True also if none is needed
+    had_audition: bool = False  # the first one was held or is not needed
     # The scheduler's: the grant for this request; the load of the shared pass; rounds since the
     # request was last verified; mean tree nodes per level; a decision since the last draft.
     grant: Grant = FREE
@@ -213,7 +213,7 @@ class RoundState:
     request: ActiveRequest
     choice: Choice
     root_position: int
-    # `length`: the reported length; `plan_draft_requests` cuts drafts.
+    # `length`: as reported; drafts may be shorter (`plan_draft_requests`).
     length: int = field(init=False)
     route: Route | None = None
     grant: Grant = FREE

@@ -111,7 +111,7 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
                 proposals.append([])
                 sources.append([])
             trie_node[node] = child
-            # Not even two draws of one drafter are merged.
+            # Proposals are never merged, not even two draws of one drafter.
             proposals[child].append(_proposal(drafter, draft, node))
             sources[child].append((drafter, node))
     tree = TokenTree(

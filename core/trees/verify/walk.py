@@ -36,7 +36,7 @@ def greedy(inputs: VerifyInput) -> Verdict:
 
 
 def match(inputs: VerifyInput) -> Verdict:
-    """Accepts the child whose token is y = argmax(log p + G(position)), until no child has this
+    """Accepts the child whose token is y = argmax(log p + G(its position)), until no child has this
     token; then y is the LLM's own token.
 
     y depends on p and G alone: any tree is lossless.
