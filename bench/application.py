@@ -1,4 +1,4 @@
-"""Runs `python app.py` in a subprocess, with its own run database and output file."""
+"""Runs app.py in a subprocess, with its own run database and output file."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A point that cannot run, and why."""
+    """A point that is not measured, and why."""
 
     name: str
     point: dict[str, Any]

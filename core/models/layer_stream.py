@@ -226,7 +226,8 @@ class _LayerReader:
         ]
         self._changed = threading.Condition()
         # Counts of layers read, taken and released since the epoch began. Read n, from 0, fills
-        # buffer n modulo the number of buffers. A new epoch begins after a pass that ended early.
+        # buffer n modulo the number of buffers. `begin_pass` begins a new epoch unless the counts
+        # can continue.
         self._read = self._taken = self._released = self._epoch = 0
         self._error: Exception | None = None
         self._times: deque[tuple[float, float]] = deque(maxlen=MAX_TIMES)
@@ -291,7 +292,7 @@ class _LayerReader:
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)
-                # Waits for the previous copy: the times are those of copies, not of launches.
+                # Waits for a copy: the times are those of copies, not of launches.
                 self._buffers[(number - 1) % len(self._buffers)].wait()
             except MODEL_FAULTS as failure:  # raised again in the pass, see `take`
                 error = failure
@@ -301,8 +302,8 @@ class _LayerReader:
             self._finish(epoch, error)
 
     def _next(self) -> tuple[int, int, bool] | None:
-        """Epoch and number of the next read, and whether the reader was idle before it; waits for a
-        free buffer. None once the stream is closed."""
+        """Epoch and number of the next read, and whether the reader was idle before it or an epoch
+        begins; waits for a free buffer. None once the stream is closed."""
         with self._changed:
             idle = self._read == 0
             while not self._ended and (

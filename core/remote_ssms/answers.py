@@ -57,7 +57,7 @@ class DraftClock:
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
     """The draft of a reply. `name`: the engine's name of the SSM; `count`: the number of drafts
-    among which the answer's time in transit is divided."""
+    among which the time in transit is divided."""
     stages = local_timings(name, reply.stages, clock)
     # Without stages the entire trip counts as the way to the node.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)
@@ -124,7 +124,8 @@ def fault_of(
     vocab_size: int,
 ) -> str:
     """Why the LLM's pass or the rules cannot use a draft; empty for a valid draft. `likelihoods`:
-    reported with the draft; `requested`: indices of the drafters in the request to the node."""
+    reported with the draft; `requested`: the indices of all drafters of which the node was asked
+    for a draft."""
     kind = draft_kind(request.kind)
     if kind.fused or kind.by_score:
         # The shape of these drafts bounds the depth, not the branches.

@@ -1,4 +1,4 @@
-"""Connects the nodes that settings name. Importable without the packages of
+"""Connects the nodes of NodeSettings. Importable without the packages of
 requirements-cluster.txt."""
 
 from __future__ import annotations

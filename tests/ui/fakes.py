@@ -59,7 +59,7 @@ class FakeWorker(PlaybackWorker):
 
 @dataclass
 class FakeStore:
-    """The methods of `storage.RunStore` that live runs use, in memory."""
+    """Methods of `storage.RunStore` that live runs use, in memory."""
 
     recorded: dict[str, list[Event]] = field(default_factory=dict)
     regrets: dict[str, object] = field(default_factory=dict)

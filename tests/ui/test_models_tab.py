@@ -55,7 +55,7 @@ from ui.server.visitors import Access
 from ui.shared.parts import short_count
 
 FORM = ("other", "small", "auto", "auto")
-"""LLM, SSMs, dtype and device, as typed into the form."""
+"""The form's LLM, SSMs, dtype and device."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,5 @@
-"""A run's settings in few words: its preset, or its differences from the defaults. The words
-describe the request: `auto` is not replaced by the value that it resolved to."""
+"""A run's settings in few words: its preset, or its differences from the defaults. `auto` is not
+replaced by the value that it resolved to."""
 
 from __future__ import annotations
 
