@@ -38,7 +38,7 @@ def make_drafters(
 
 
 def compile_lookups(sequence: TokenSequence) -> None:
-    """Compiles the functions of `suffix` and `table`, or loads them from numba's cache."""
+    """Calls the functions of `suffix` and `table`: no later call waits for compiling."""
     # A table with rows: their insertion is compiled too.
     for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
         drafter.open(sequence)

@@ -1,7 +1,8 @@
 """Drafting ahead within one request (`pipeline=ahead`).
 
 While the LLM verifies a tree, one SSM scores its nodes and predicts the most probable outcomes.
-Then the SSMs draft after these outcomes. If an outcome comes true, the next round uses its draft.
+Then the SSMs draft after these outcomes. If an outcome comes true, the next round can use its
+draft.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ OUTCOMES = 4
 
 
 class CancelSignal(Protocol):
-    """Is set when the LLM's pass has ended; for example a `threading.Event`."""
+    """Is set when drafting ahead is to end; for example a `threading.Event`."""
 
     def is_set(self) -> bool: ...
 
@@ -67,7 +68,7 @@ AheadDraftsByName = dict[str, AheadDraft]
 class AheadDrafting:
     """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by SSM.
 
-    Noise is keyed by position: a draft made ahead reads the same noise as one made in its round.
+    Noise is keyed by position: a draft reads the same noise whether it is made ahead or not.
     """
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:
@@ -178,7 +179,7 @@ class AheadDrafting:
         span = Timed(name, "ahead", start, time.perf_counter())
         for i in members:
             draft = self._draft_of(i, name)
-            # Separate: only drafting can save time in the next round.
+            # Separate: the time of scoring counts as wasted.
             (draft.scoring_timings if scoring else draft.draft_timings).append(span)
 
 

@@ -24,11 +24,11 @@ __all__ = ["DraftRequest", "Drafter", "Drafts", "PredictedOutcome", "top_outcome
 class DraftRequest:
     """Request for one draft of one sequence, by the drafter `index` in the run's fixed order.
 
-    `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1); the number of
-    steps bounds the depth. The shape is already cut to `budget` nodes, unless the kind spends its
-    budget by score. `kind`: a draft kind other than `auto`. `stop`: the length policy's rule, which
-    may end the draft earlier. `beyond`: the distance from the text's last token to the draft's
-    root, in tokens; above 0 if the draft is made ahead.
+    `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), unless the draft
+    is fused or by score. The number of steps bounds the depth. The shape is already cut to `budget`
+    nodes, unless the kind spends its budget by score. `kind`: a draft kind other than `auto`.
+    `stop`: the length policy's rule, which may end the draft earlier. `beyond`: the distance from
+    the text's last token to the draft's root, in tokens; above 0 if the draft is made ahead.
     """
 
     sequence: TokenSequence
@@ -72,8 +72,8 @@ class Drafter(Protocol):
         ...
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        """Makes the sequence's state; a model prefills the tokens except the last token. Returns
-        the time spans."""
+        """Makes the sequence's state; a model may prefill the tokens except the last token.
+        Returns the time spans."""
         ...
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -97,7 +97,7 @@ class Drafter(Protocol):
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         """The probabilities that the drafter gave to the text's tokens since the last call, in
-        order; NaN for a token without a prediction. They are read only if `needs_likelihoods`."""
+        order; NaN for a token without a prediction. They are needed only if `needs_likelihoods`."""
         ...
 
 

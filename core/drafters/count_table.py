@@ -1,4 +1,4 @@
-"""Counts of the tokens that the LLM wrote after a context of one to three tokens: a hash table.
+"""Counts of the LLM's next tokens after a context of one to three tokens: a hash table.
 
 A row has the likeliest next tokens of one context, its candidates. Candidates of shorter contexts
 are copied into a row when it is written (compare MicroRec, arXiv 2010.05894, section 3.3). A
@@ -84,7 +84,7 @@ def _weight(table: np.ndarray, row: int) -> int:
 def _make_room(table: np.ndarray, code: int) -> int:
     """The row that a new context may overwrite: an empty row of its bucket, else the lightest row
     of positive weight, else the first row. Without an empty row, the bucket's other rows lose
-    weight: unused rows are overwritten eventually."""
+    weight: rows that are no longer counted are overwritten eventually."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     best, least = first, 0
     for row in range(first, first + _WAYS):
@@ -126,7 +126,7 @@ def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
 
 @jit
 def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) -> None:
-    """Counts `weight` for a token that was written after a context of this length."""
+    """Counts `weight` for a token after a context of this length."""
     least = 0
     for place in range(CANDIDATES):
         entry = table[row, _WEIGHT + place]
@@ -187,8 +187,8 @@ def add_text(table: np.ndarray, tokens: np.ndarray, first: int) -> None:
 
 @jit
 def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
-    """Adds another table's rows, none of them empty; the tables may differ in size. A row is left
-    out if the row in its place, of the same context or of another, is heavier."""
+    """Adds another table's rows; the tables may differ in size. A row is left out if the row in
+    its place, of the same context or of another, is heavier."""
     for at in range(rows.shape[0]):
         code, length = rows[at, _HASH], rows[at, _LENGTH]
         row = _find(table, code, length)

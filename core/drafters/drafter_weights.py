@@ -1,5 +1,4 @@
-"""Drafter weights, by rule: how much each drafter counts in a vote, a pool or a `fused_credit`
-draft."""
+"""Drafter weights, by rule: how much each drafter counts."""
 
 from __future__ import annotations
 

@@ -88,9 +88,9 @@ class _FusedRequest:
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:
-        """Ends its drafts and restores its SSMs' states."""
+        """Ends its drafts and drops its SSMs' pending nodes."""
         self.error = error
-        # The nodes fed in this call are in every SSM's row, even if the SSM did not fail.
+        # An SSM that did not fail may have pending nodes too.
         for member in self.members:
             member.drafter.drop_pending(member.request)
 
@@ -113,8 +113,8 @@ def draft_fused(
     """One draft per request and SSM: of the kept nodes, the trunk's and those that the SSM
     proposed. `ssms`: by name.
 
-    If an SSM fails, every request that it drafts for gets a DrafterError instead of drafts, and the
-    states of these requests' SSMs are restored.
+    If an SSM fails, every request that it drafts for gets a DrafterError instead of drafts, and
+    these requests' SSMs drop their pending nodes.
     """
     requests = [_fused_request(ssms, pool) for pool in pools]
     depth = 1

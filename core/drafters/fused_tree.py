@@ -54,7 +54,7 @@ class FusedTree:
         return 1.0 if node == ROOT else self.values[node]
 
     def tokens_to(self, node: int) -> list[int]:
-        """The tokens from the root to a node."""
+        """The tokens after the root, down to a node."""
         return [self.token_ids[above] for above in path_of(self.parents, node)]
 
     def best(self, count: int) -> list[int]:

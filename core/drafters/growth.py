@@ -1,7 +1,6 @@
 """Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first.
 
-For drafts that no native call makes. From the logits of its frontier a growth adds children and
-sets the next frontier.
+From the logits of its frontier a growth adds children and sets the next frontier.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class Growth(ABC):
         """The proposer's input for the frontier's logits (n, V), with the repetition penalty
         applied. All nodes of the frontier have the same depth."""
         sequence, root = self.request.sequence, self.request.root_position
-        # Keys are for draws. They have the drafter: `mss` and `traversal` need drafters to draw
+        # Keys are for draws. They include the drafter: `mss` and `traversal` need drafters to draw
         # independently.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
@@ -210,7 +209,7 @@ class BestFirst(Growth):
         return self.worth_feeding(expandable[: self.width])
 
     def _nodes_in_budget(self) -> list[int]:
-        """The `budget` best nodes so far, of all depths."""
+        """The `budget` best nodes so far, within the depth bound."""
         depth = len(self.request.shape)
         nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
         return best_nodes(nodes, self.cumulative_scores, self.request.budget)

@@ -97,12 +97,12 @@ class StepsRun(Generic[T]):
             self.result = end.value
         except MODEL_FAULTS as error:
             self.error = error
-        # The Python code of these steps between two passes is charged to them in full.
+        # The Python code of these steps is charged to them in full.
         self.charges.append((start, time.perf_counter(), 1.0))
 
 
 def run_all(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
-    """Runs the steps of several models: in lock-step if the models are stacked, else one after
+    """Runs the steps of several models: in lock-step if the models form a stack, else one after
     another."""
     if len(works) > 1 and common_stack([model for model, _ in works.values()]):
         return run_in_lockstep(works)
@@ -120,7 +120,7 @@ def _run_one(model: LanguageModel, steps: Steps[T]) -> StepsRun[T]:
 
 
 def run_in_lockstep(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
-    """Runs the steps of several models; their n-th passes are one batched call."""
+    """Runs the steps of several models; their n-th passes are batched if possible."""
     runs = {name: StepsRun(model, steps) for name, (model, steps) in works.items()}
     with ExitStack() as cleanup:
         for work in runs.values():

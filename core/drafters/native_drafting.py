@@ -112,8 +112,7 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     start = time.perf_counter()
     models = slots[0].models
     noise = NoiseBuffer()
-    # One call for all levels; between two passes it calls `fill_level` for the noise of the next
-    # level.
+    # One call for all levels; before it chooses the nodes of a level, it calls `fill_level`.
     outputs = models.runner.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
     drafts = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
     # Checked before any state changes: lock-step can still serve the requests.

@@ -25,8 +25,7 @@ __all__ = ["PooledRequest", "draft_pooled", "fitting_requests"]
 
 @dataclass(frozen=True, slots=True)
 class PooledRequest:
-    """One sequence's draft requests to several SSMs, one for each, and the SSMs' weights. The
-    requests differ only in index and name."""
+    """One sequence's draft requests to several SSMs, one for each, and the SSMs' weights."""
 
     requests: tuple[DraftRequest, ...]
     weights: tuple[float, ...]
@@ -77,7 +76,7 @@ def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Dr
     """One draft per SSM: the same nodes with the SSM's own scores; empty for an SSM that cannot
     take part. `ssms`: by name.
 
-    Raises DrafterError with the name of an SSM that fails; the SSMs' states are restored.
+    Raises DrafterError with the name of an SSM that fails; the SSMs drop their pending nodes.
     """
     # Normalized over all requests of the pool: an SSM that cannot take part does not change the
     # other SSMs' shares.

@@ -172,7 +172,7 @@ def _top_children(
     )
     rows = zip(ids.tolist(), values.tolist(), strict=True)
     return [
-        # A token of score 0 is left out: top-k, top-p or min-p excludes it, or the SSM lacks it.
+        # A token of score 0 is left out: for example, top-k excludes it or the SSM lacks it.
         [
             [Child(t, v) for t, v in zip(tokens[:width], scores[:width], strict=True) if v > 0.0]
             for tokens, scores in islice(rows, size)

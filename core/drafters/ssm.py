@@ -2,7 +2,7 @@
 
 The KV of accepted nodes that were fed is kept. Committed tokens that the SSM has not read are fed
 in one catch-up pass at the next draft. `begin_ahead` and `extend_ahead` draft after tokens that are
-not committed yet; the draft whose outcome comes true begins the next round's draft.
+not committed yet; the draft whose outcome comes true may begin the next round's draft.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ PREFILL_CHUNK = 512
 # How many of a prompt's last tokens have their likelihoods recorded. Weights decay by 0.95 a token:
 # earlier tokens would count for less than 4 %.
 SCORED_PROMPT = 64
-# The number of tokens that one pass scores; small: the pass computes the logits of all these
-# tokens.
+# The most tokens of a prompt that one pass scores; small: the pass computes the logits of each.
 SCORED_CHUNK = 32
 AUDITION = 24
 """How many of a text's last tokens an audition reads by default."""
@@ -135,7 +134,7 @@ class SsmDrafter:
         return self._run_unbatched(self.draft_steps(requests))
 
     def draft_steps(self, requests: Sequence[DraftRequest]) -> Steps[list[Draft]]:
-        """`draft` as Steps, where no native call drafts: the caller makes the model's passes."""
+        """`draft` as Steps: the caller makes the model's passes."""
         start = time.perf_counter()
         # By index into `requests`: a request that is not worth starting keeps its empty draft.
         fitting = {i: self.fit_context(request) for i, request in enumerate(requests)}

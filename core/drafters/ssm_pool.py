@@ -44,9 +44,9 @@ class SsmPool:
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts of several SSMs, by name: batched if possible, else pass by pass, in lock-step if
-        the models are stacked."""
+        the models form a stack."""
         drafts = {**self.batched.draft(by_ssm)}
-        # The SSMs that were left out run pass by pass, which shows the SSM that fails.
+        # The SSMs that were left out run pass by pass.
         steps = {
             name: (self.ssms[name].model, self.ssms[name].draft_steps(requests))
             for name, requests in by_ssm.items()
@@ -56,7 +56,7 @@ class SsmPool:
 
     def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
         """One tree per request, drafted by several SSMs. Each result is a draft per SSM, or an
-        error: a DrafterError if a single SSM failed."""
+        error: a DrafterError if an SSM failed."""
         # Fused requests share passes.
         results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
         return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]

@@ -125,7 +125,6 @@ class SsmState:
     def record_likelihoods(self, logits: torch.Tensor, tokens: list[int], first: int) -> None:
         """Appends the probabilities of `tokens[first]`, `tokens[first + 1]`, ... by `logits`
         (n, V), each token once; NaN for tokens whose logits were not computed."""
-        # Every token has one entry, even if its logits were not computed.
         unknown = max(0, first - self.scored_until)
         self.likelihoods += [math.nan] * unknown
         self.scored_until += unknown
@@ -152,7 +151,7 @@ class SsmState:
         self.record_likelihoods(logits, tokens, len(tokens) - len(committed))
 
 
-# Tokens of a pass over a text; bounds its logits, (READ_CHUNK, V).
+# The most tokens of a pass of `read_text`; bounds the pass's logits, (READ_CHUNK, V).
 READ_CHUNK = 128
 # The least log-probability that is returned. It is finite: the mean of a text stays finite.
 UNKNOWN = -20.0

@@ -1,5 +1,5 @@
 """TableDrafter: a tree of the likeliest next tokens after a text's last one to three tokens, by
-counts over the LLM's texts (`count_table`)."""
+counts (`count_table`)."""
 
 from __future__ import annotations
 
