@@ -1,5 +1,4 @@
-"""Checks node settings before an LLM is loaded. Importable without the packages of
-requirements-cluster.txt."""
+"""Checks node settings. Importable without the packages of requirements-cluster.txt."""
 
 from __future__ import annotations
 

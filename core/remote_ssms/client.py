@@ -1,4 +1,4 @@
-"""RemotePool: the SSMs of all nodes; a round sends each node at most one message with requests.
+"""RemotePool: the SSMs of all nodes.
 
 A round continues without a node that is late or absent. Drafts of nodes are proposals: no text
 depends on them.
@@ -43,7 +43,7 @@ __all__ = ["RemotePool"]
 CONNECT_S = 60.0
 """How long an engine waits for its nodes at the start: the engine may be started first."""
 PROGRESS_S = 1.0
-"""The interval between progress messages while the engine waits."""
+"""The longest interval between progress messages while the engine waits."""
 NOT_THERE = (
     "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
 )
@@ -160,7 +160,7 @@ class RemotePool:
         pending = PendingRound(self._number, tuple(runs))
         for node, link in enumerate(self.links):
             link.longest_deadline_s = longest_s
-            # Before `link.ready` is read: a node that is given up gets no message in this round.
+            # Before `link.ready` is read: a node that is given up gets no requests in this round.
             link.give_up(self._transport.now())
             if link.needs_hello(self._transport.now()):
                 arrivals.send_hello(node)

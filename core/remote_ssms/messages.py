@@ -68,7 +68,7 @@ MOST_OUTCOMES = 16
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 Position = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
-# Bounded: drafts are padded to an LLM's vocabulary.
+# Bounded: logits are padded to an LLM's vocabulary.
 VocabularySize = Annotated[int, Meta(ge=0, le=1 << 20)]
 Index = Annotated[int, Meta(ge=0, le=255)]
 NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
@@ -151,10 +151,10 @@ class DraftRequestMessage(_Message):
 
 
 class RunRequest(_Message):
-    """One run's part of a round. `tokens`: the text from the position `start` on; positions count
-    from 0. `settings`: None if the node already has the run. `audition`: the number of last tokens
-    on which the SSMs `to_score` are scored; 0: no audition. `top_k`: the number of likeliest tokens
-    to report after each tree node."""
+    """One run's text and draft requests. `tokens`: the text from the position `start` on;
+    positions count from 0. `settings`: None if the node already has the run. `audition`: the number
+    of last tokens that the SSMs `to_score` read; 0: no audition. `top_k`: the number of likeliest
+    tokens to report after each tree node."""
 
     run: Name
     # By it the node notices a gap or another text.
@@ -244,7 +244,7 @@ class TopRow(_Message):
 
 class DraftReply(_Message):
     """See `core.trees.draft.Draft`. `temperature`: of the SSM's scores; `likelihoods`: of the
-    text's tokens since the SSM's last report, the newest last; `error`: why the SSM failed."""
+    text's tokens since the SSM's last report, the newest last; `error`: why there is no draft."""
 
     ssm: Name
     index: Index

@@ -17,7 +17,7 @@ LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
 """Bounds of `NodeLink.deadline_s`, unless the engine sets others."""
 DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
-"""Seconds between two hellos to a node that was refused."""
+"""Seconds after a hello to a refused node until another is due."""
 GIVE_UP_S = 60.0
 """Seconds without an answer to a round after which the node is marked lost."""
 MEDIAN_TRIPS = 32
@@ -167,7 +167,7 @@ class NodeLink:
 
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
         """Records how much of a run's text the node has. `is_open`: the run has not ended."""
-        # The node lacks text before the sent tokens: the next round sends the whole text.
+        # The next request has the whole text.
         if reply.need >= 0:
             self.held_tokens.pop(reply.run, None)
         elif is_open:

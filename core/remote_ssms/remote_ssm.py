@@ -40,7 +40,7 @@ class RemoteSsm:
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Sends nothing: the next message of a round brings the tokens."""
+        """Sends nothing: the next request brings the tokens."""
 
     def close(self, sequence: TokenSequence) -> None:
         """Sends nothing: the text stays on the node until RemotePool.free."""

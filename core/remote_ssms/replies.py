@@ -33,7 +33,8 @@ __all__ = ["ahead_reply", "draft_reply", "error_reply", "fault_text", "frame_of"
 
 
 def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: int) -> DraftReply:
-    """The reply with a draft and the `top_k` likeliest tokens after each fed tree node.
+    """The reply with a draft and the `top_k` likeliest tokens after the root and each fed tree
+    node.
     `received_at`: when the message with the request arrived, in seconds of time.perf_counter."""
     return DraftReply(
         ssm=request.name,
@@ -46,7 +47,7 @@ def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: 
         # A draft that was made ahead counts its passes in `passes_ahead`.
         passes=draft.passes or draft.passes_ahead,
         stages=_stages(draft.timings, received_at),
-        # Filled in by the server: an SSM reports each likelihood once.
+        # Filled in later, if at all: an SSM reports each likelihood once.
         temperature=1.0,
         likelihoods=[],
         top=_top_rows(draft, top_k),
@@ -59,7 +60,7 @@ def fault_text(error: BaseException) -> str:
 
 
 def error_reply(ssm: str, index: int, error: BaseException) -> DraftReply:
-    """An empty draft with the error of its SSM."""
+    """An empty draft with an error."""
     reason = fault_text(error)
     return DraftReply(ssm, index, [], [], [], [], [], 0, [], 1.0, [], [], error=reason)
 
@@ -145,7 +146,7 @@ def _stages(timings: Sequence[Timed], received_at: float) -> list[StageTimes]:
 
 
 def _top_rows(draft: Draft, count: int) -> list[TopRow]:
-    """The likeliest tokens after each tree node that was fed, by the plain softmax."""
+    """The likeliest tokens after the root and each fed tree node, by the plain softmax."""
     if not count or draft.logits is None or not draft.rows:
         return []
     # probs: (n, V), row i after tree_nodes[i].

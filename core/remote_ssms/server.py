@@ -1,7 +1,7 @@
 """NodeServer: answers messages with drafts of one node's SSMs. One frame in, at most one out.
 
-The server keeps the text of each run: a round message brings the tokens committed since the last
-answer. If text is missing, `RunReply.need` says so.
+The server keeps the text of each run: a message brings the tokens committed since the last answer.
+If text is missing, `RunReply.need` says so.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class NodeServer:
         self._tokenizer, self._tokenizer_hash = tokenizer, tokenizer_hash
         self._clock = clock
         self._process_id = secrets.token_hex(8)
-        # By the size of an LLM's vocabulary, to which drafts are padded.
+        # By the size of an LLM's vocabulary, to which logits are padded.
         self._pools: dict[int, SsmPool] = {}
         # The vocabulary size of each client's LLM, in order of the last use.
         self._clients: dict[bytes, int] = {}
@@ -346,7 +346,7 @@ class _RoundDrafting:
         self._replies: dict[str, list[DraftReply]] = {}
 
     def draft(self, runs: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
-        """The drafts by run name. Requests of several runs share an SSM's passes."""
+        """The drafts by run name. Requests of several runs may share an SSM's passes."""
         by_ssm: dict[str, list[tuple[ServedRun, DraftRequest]]] = {}
         pooled: list[tuple[ServedRun, PooledRequest]] = []
         for run in runs:

@@ -43,7 +43,7 @@ class AuditionRouter:
         return Route((best,), reason=reason)
 
     def observe(self, evidence: RoundEvidence) -> None:
-        """Later rounds change nothing."""
+        """Rounds change nothing."""
 
     def drop(self, name: str) -> None:
         self._scores.pop(name, None)

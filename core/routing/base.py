@@ -71,8 +71,8 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 class DraftEvidence:
     """The path of one SSM's draft that takes the child of rank 0 at every depth.
 
-    `scores`: each token's calibrated score. `similarities`: the cosine similarity between the LLM's
-    embeddings of the drafted and of the committed token, for each position that has both.
+    `scores`: each token's calibrated score. `similarities`: of the drafted and the committed
+    token, for each position that has both.
     """
 
     scores: tuple[float, ...]
@@ -85,7 +85,8 @@ class RoundEvidence:
     including the LLM's own; `share_ms`: this request's share of the round's time. `routed`: the
     SSMs of the route within the scheduler's grant, even if they failed to draft; empty if none of
     them got a draft request. `drafts`: by SSM; empty unless `Router.reads_drafts`. `log_probs`: by
-    SSM, natural log-probabilities of the tokens committed since its last report; NaN if unknown."""
+    drafter, natural log-probabilities of the tokens committed since its last report; NaN if
+    unknown."""
 
     num_accepted: int
     num_tokens: int

@@ -3,9 +3,8 @@ text.
 
 An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens. An SSM's
 score is the expected number of committed tokens per second if it drafts alone. Credits come from
-auditions, in which the SSMs read the same tokens in the same context. Log-probabilities from
-catch-up passes only decide when the next audition is due: they are of other tokens in other
-contexts.
+auditions, in which the SSMs read the same tokens in the same context. Other log-probabilities
+only show a change of the text: they are of other tokens in other contexts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
 # A token's weight, relative to the weight of the next newer token.
 FORGETTING = 0.95
-# A regular audition takes place if all auditions together then take at most this share of the
+# A regular audition takes place only if all auditions together then take at most this share of the
 # decoding time. The first audition, and an audition after a drop, do not wait for this.
 SHARE = 0.02
 # A switch without a drop is at least this many rounds after the last switch or the beginning.
@@ -35,7 +34,7 @@ NOISE, NOISE_SOON = 3.0, 5.0
 FLOOR = -6.9  # log 0.001
 # The number of tokens that may show a drop, and of tokens before them for comparison.
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
-# A drop is more than this many standard errors. A false alarm costs only an audition.
+# A drop is more than this many standard errors.
 DROP = 2.5
 # An audition after a drop reads CHANGED_WINDOW tokens and compares the last CHANGED_TOKENS.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
