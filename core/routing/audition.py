@@ -1,4 +1,4 @@
-"""`audition`: the SSM drafts that gave the first audition's tokens the highest probability."""
+"""`audition`: routes to the SSM that gave the first audition's tokens the highest probability."""
 
 from __future__ import annotations
 

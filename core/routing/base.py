@@ -109,7 +109,7 @@ class Router(Protocol):
         ...
 
     def observe(self, evidence: RoundEvidence) -> None:
-        """Adds the outcome of the last routed round."""
+        """Adds the outcome of the last round."""
         ...
 
     def drop(self, name: str) -> None:
