@@ -252,7 +252,6 @@ class CompiledForward:
         return DraftResult(result, self._without_padding(all_logits), tuple(passes))
 
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:
-        # Closed after an error too: a stream's next pass then begins with the first layer.
         with closing(self._segments()) as segments:
             task = self._shape, self._parts, segments, self._reduce
             self._pool.run(task, inputs, arena, logits)
