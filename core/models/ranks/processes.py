@@ -96,7 +96,7 @@ class Followers:
         return range(1, self.count)
 
     def send_all(self, message: ToFollower) -> None:
-        """Sends a message to each follower. Raises RankError if a follower has ended."""
+        """Sends a message to each follower. Raises RankError if a follower has ended or failed."""
         self.check()
         data = encode(message)
         for rank in self.ranks:
@@ -143,8 +143,8 @@ class Followers:
             raise self.error_of(RuntimeError(*reports[:1]))
 
     def error_of(self, error: BaseException) -> RankError:
-        """The cause of a failed collective: the rank that has failed or ended, else a timeout of
-        the ranks that report nothing."""
+        """The cause of this error: the rank that has failed or ended, else a timeout of the ranks
+        that report nothing."""
         until = time.monotonic() + CAUSE_WAIT_S
         while True:
             if not self._is_closed():
