@@ -65,7 +65,7 @@ class Detokenizer:
         return self._advance(self._decode(self._ids))
 
     def _advance(self, text: str, held_back: int = 0) -> str:
-        """The text after the shown part, without its last `held_back` characters."""
+        """The text after the shown part, less the last `held_back` characters."""
         newest = self._ids[self._shown_tokens :]
         # False if an invalid byte has changed the text of a run of bytes that was already shown in
         # part.
