@@ -97,7 +97,7 @@ def _is_end(part: str, text: str) -> bool:
 # Models of the package `tokenizers` in which a token stands for no more characters than its
 # vocabulary entry has.
 BOUNDED_MODELS = ("BPE", "Unigram")
-# Kept by tokenizer, since `get_vocab` copies the whole vocabulary.
+# By tokenizer; cached, since `get_vocab` copies the whole vocabulary.
 _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 

@@ -160,7 +160,7 @@ class CompiledForward:
         return one
 
     def with_streamed_layers(self, mbps: float) -> CompiledForward:
-        """The same pass of one model, with its layers copied from its own memory at `mbps` (10^6
+        """The same pass of one model, with layers copied from host memory at `mbps` (10^6
         bytes/s). The new pass shares everything else with this one."""
         one, matrices, layers = copy.copy(self), self._weights.matrices, self._shape.layers
         # The layers' matrices come first and are equally long; the head alone stays in `_weights`.

@@ -40,7 +40,7 @@ from core.models.ranks.rendezvous import (
 __all__ = ["Followers"]
 
 # Seconds for a process to end after EndRank, and for a report or an exit status that shows the
-# cause of a failed collective.
+# cause of an error.
 END_S, CAUSE_WAIT_S = 3.0, 0.5
 # Milliseconds between two checks that all processes are running.
 POLL_MS = 200
