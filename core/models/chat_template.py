@@ -1,4 +1,4 @@
-"""Renders chat templates in a separate process, which is killed after a time limit.
+"""Renders chat templates in a separate process, under a time limit.
 
 transformers' sandbox limits neither time nor memory: `{{ 9**9**9 }}` holds the GIL.
 """
@@ -108,7 +108,7 @@ class TemplateProcess:
             if request is not None:
                 process.stdin.write(json.dumps(request) + "\n")
                 process.stdin.flush()
-            # Blocks until the reply or until the timer kills the process, which closes the pipe.
+            # Blocks until the reply, or until the process has ended: its end closes the pipe.
             line = process.stdout.readline()
             if line.endswith("\n"):
                 reply = json.loads(line)

@@ -65,7 +65,7 @@ class Detokenizer:
         return self._advance(self._decode(self._ids))
 
     def _advance(self, text: str, held_back: int = 0) -> str:
-        """The text after the shown part, without its last `held_back` characters."""
+        """The text after the shown part, less the last `held_back` characters."""
         newest = self._ids[self._shown_tokens :]
         # False if an invalid byte has changed the text of a run of bytes that was already shown in
         # part.
@@ -97,7 +97,7 @@ def _is_end(part: str, text: str) -> bool:
 # Models of the package `tokenizers` in which a token stands for no more characters than its
 # vocabulary entry has.
 BOUNDED_MODELS = ("BPE", "Unigram")
-# Kept by tokenizer, since `get_vocab` copies the whole vocabulary.
+# By tokenizer; cached, since `get_vocab` copies the whole vocabulary.
 _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 

@@ -1,6 +1,4 @@
-"""Chooses the fastest pass over LeanWeights on this machine: compiled code on a CPU, CUDA graphs on
-a GPU, else torch calls.
-"""
+"""Passes over LeanWeights: compiled code, CUDA graphs or torch calls."""
 
 from __future__ import annotations
 

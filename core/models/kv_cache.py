@@ -89,7 +89,7 @@ class KVArena:
         self._check_room(rows * slots)
         stacks: list[torch.Tensor] = []
         layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        # `_stacks`: keys, then values of each group; a layer's tensors are views (rows, heads,
+        # `_stacks`: each group's keys, then its values; a layer's tensors are views (rows, heads,
         # slots, size).
         for shape, members in self._groups.items():
             pair = []

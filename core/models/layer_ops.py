@@ -129,7 +129,7 @@ def grouped_attention(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
     """`attend` for grouped queries on a GPU, where torch has no fused kernel for grouped queries
-    with a mask. Query heads of one KV head become further queries of that head."""
+    with a mask. Query heads of one KV head become queries of that head."""
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
     # Query heads of one KV head are adjacent: (rows, KV heads, heads / KV heads x width, size).

@@ -1,6 +1,6 @@
-"""LayerStream: the layers of a pass in order, for a model that does not fit in memory.
+"""LayerStream: the layers of a pass in order.
 
-Layers that fit stay resident. A thread reads the other layers in every pass, into two alternating
+Some layers may stay resident. A thread reads the other layers in every pass, into two alternating
 buffers: while the pass computes on one buffer, the next layer is read into the other. After the
 last layer, the thread reads the first layers of the next pass.
 """
@@ -190,8 +190,8 @@ class LayerStream:
         return self._bytes
 
     def take_times(self) -> list[tuple[float, float]]:
-        """(start, end) of the reads since the last call, in seconds of time.perf_counter. Reads
-        less than GAP_S apart are merged."""
+        """(start, end) of reads since the last call, in seconds of time.perf_counter. Reads less
+        than GAP_S apart are merged."""
         return self._reader.take_times()
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ class _LayerReader:
             times = list(self._times)
             self._times.clear()
             if self._reading_since is not None:
-                # The rest of this read is reported by the next call.
+                # The rest of this read is reported later.
                 now = time.perf_counter()
                 times.append((self._reading_since, now))
                 self._reading_since = now

@@ -128,7 +128,7 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
     first = 0
     for linear in linears:
         count = len(linear.weight)
-        # `data` keeps the Parameter object, which the module's state dict refers to.
+        # `data` keeps the Parameter object.
         linear.weight.data = matrix[:, first : first + count].t()
         first += count
 

@@ -1,4 +1,4 @@
-"""Resources of the machine: cores for CPU passes, heap, free memory."""
+"""Settings of the process, free memory, and sizes of models."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _pickled_parameters(file: Path) -> int | None:
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
-    except OSError:  # a link into a cache that was emptied; reported by the loader
+    except OSError:  # such as a link into an emptied cache; reported by the loader
         return 0
 
 

@@ -1,4 +1,4 @@
-"""Row: one request's committed tokens and pending tree nodes. Batch: the inputs of one pass.
+"""Row: committed tokens and pending tree nodes. Batch: the inputs of one pass.
 
 A committed token's slot is its position. Pending nodes follow in one slot each; their position is
 length + depth - 1.

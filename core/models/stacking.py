@@ -174,7 +174,7 @@ class Stack:
 
     @property
     def tensors(self) -> TensorForward | None:
-        """The pass over tensors alone; None if there is none."""
+        """The stack's TensorForward; None if it has none."""
         return tensors_of(self._forward)
 
     @property
@@ -230,7 +230,7 @@ class Stack:
 
 
 def _shape(weights: LeanWeights) -> list[Any]:
-    """The properties of the weights that must be equal in models of one stack."""
+    """Properties of the weights that must be equal in models of one stack."""
     # Strides too: `_stack_tensors` decides by the first model whether a matrix is transposed.
     parts = [getattr(weights, f.name) for f in fields(weights) if f.name != "layers"]
     parts += [getattr(layer, f.name) for layer in weights.layers for f in fields(layer)]

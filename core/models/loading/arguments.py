@@ -1,4 +1,4 @@
-"""Command line arguments for the models to load, their dtype, device and placement."""
+"""Command line arguments for models and drafters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locations of models, and comparison of their vocabularies. Reads no weights."""
+"""Families and locations of models, and comparison of vocabularies. Reads no weights."""
 
 from __future__ import annotations
 

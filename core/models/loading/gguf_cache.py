@@ -70,7 +70,7 @@ UNUSED_S = 30 * 24 * 3600.0
 
 
 def cache_folder() -> Path:
-    """The folder of dequantized and downloaded models."""
+    """This program's cache folder."""
     if explicit := os.environ.get(CACHE_VARIABLE):
         return Path(explicit).expanduser()
     return platformdirs.user_cache_path("specscope", appauthor=False)
@@ -113,7 +113,7 @@ def _entry_of(digest: str) -> Path:
 def _digest(file: Path) -> str:
     try:
         return sha256_of(file)
-    except OSError as error:  # a disk error past the header
+    except OSError as error:  # such as a disk error past the header
         raise ModelLoadError.of(
             "model", str(file), f"it cannot be read ({one_line(error)})"
         ) from error

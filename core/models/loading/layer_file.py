@@ -135,8 +135,7 @@ def write_layers(
     extra_record: Callable[[], Mapping[str, Any]],
 ) -> None:
     """Writes layers (uint8, padded) with their norms and biases by name, one at a time.
-    `extra_record` is called after the last layer for further entries of the record. Raises
-    OSError."""
+    `extra_record` is called after the last layer for entries of the record. Raises OSError."""
     partial, record_file = file.with_suffix(".part"), file.with_suffix(".safetensors")
     hashes: list[str] = []
     size = 0

@@ -220,7 +220,7 @@ def load_one(
     torch_dtype = dtype_of(dtype, source.name, device)
     need = need_of(source.name, dtype, device)
     if ranks is not None:
-        # Imported here: only an LLM over ranks needs its packages.
+        # Imported here: only an LLM over ranks needs this module.
         from core.models.ranks.sharding import check_split
 
         check_split(config, source.title, ranks)

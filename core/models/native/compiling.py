@@ -1,4 +1,4 @@
-"""How numba compiles the native pass: processor features, LLVM intrinsics that numba lacks, and the
+"""How numba compiles the native pass: processor features, intrinsics that numba lacks, and the
 options of each kind of function."""
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
 @exact
 def select_frontier(batch, i, g, level, before):
     """The nodes from `before` on that may have children become the frontier of `level`; returns
-    their number, or 0 if the level is not worth a pass."""
+    their number, or 0 if the draft ends."""
     if level >= batch.widths.shape[1] or batch.widths[i, level] == 0:
         return 0
     width, total = 0, 0.0

@@ -1,4 +1,4 @@
-"""RMSNorm, rotary embedding, attention, gates, and the barrier of a pass's threads.
+"""Vector operations of a pass, and the barrier of its threads.
 
 The order of every sum is independent of the rest of the batch: a node's logits are bitwise the same
 alone or in a tree, in one request or in many, on one thread or on several.
@@ -133,8 +133,7 @@ def query_key_products(q, keys, base, seen, weights):
     in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, in_vectors, step):
         count = min(MAX_VECTORS, (in_vectors - begin) // lanes)
-        # The last argument is `onto`: the first dimensions overwrite the weights, later dimensions
-        # add.
+        # `onto` is `begin`: the first dimensions overwrite the weights, later dimensions add.
         key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
     for i in range(in_vectors, size):
         for j in range(seen.shape[0]):

@@ -160,7 +160,7 @@ class CompiledForward:
         return one
 
     def with_streamed_layers(self, mbps: float) -> CompiledForward:
-        """The same pass of one model, with its layers copied from its own memory at `mbps` (10^6
+        """The same pass of one model, with layers copied from host memory at `mbps` (10^6
         bytes/s). The new pass shares everything else with this one."""
         one, matrices, layers = copy.copy(self), self._weights.matrices, self._shape.layers
         # The layers' matrices come first and are equally long; the head alone stays in `_weights`.
@@ -252,7 +252,6 @@ class CompiledForward:
         return DraftResult(result, self._without_padding(all_logits), tuple(passes))
 
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:
-        # Closed after an error too: a stream's next pass then begins with the first layer.
         with closing(self._segments()) as segments:
             task = self._shape, self._parts, segments, self._reduce
             self._pool.run(task, inputs, arena, logits)

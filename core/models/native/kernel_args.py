@@ -1,5 +1,5 @@
-"""Argument structs of the native kernels: named tuples of flat arrays and integers, which numba
-unpacks without a check for each field.
+"""Argument structs of the native kernels: named tuples of arrays and numbers, which numba unpacks
+without a check for each field.
 """
 
 from __future__ import annotations

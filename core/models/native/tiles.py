@@ -1,10 +1,10 @@
 """Products of a few vectors with a block of weights in AMX tiles, as LLVM IR. One instruction
 multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
-A float32 input is split into three bfloat16 with 8 bits of mantissa each, in three rows of a tile.
-Their products with a bfloat16 are exact in float32. Subnormal numbers count as 0, and the first
-part of the largest float32 would be infinite. A row's order of summation does not depend on the
-other rows of its tile.
+For a float32 model an input is split into three bfloat16 with 8 bits of mantissa each, in three
+rows of a tile. Their products with a bfloat16 are exact in float32. Subnormal numbers count as 0,
+and the first part of the largest float32 would be infinite. A row's order of summation does not
+depend on the other rows of its tile.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba infers the types of these functions from their arguments.

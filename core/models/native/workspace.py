@@ -1,4 +1,4 @@
-"""Buffers of the native pass: its inputs, packed from a batch, and the workspace of its threads."""
+"""Inputs and buffers of the native pass."""
 
 from __future__ import annotations
 
@@ -67,9 +67,8 @@ class BufferCache:
 def allocate_buffers(
     shape: ModelSizes, parts: int, sizes: tuple[int, int, int], arena: KVArena
 ) -> PassBuffers:
-    """Uninitialized buffers of a pass over `arena`. `sizes`: tokens, slots attended to, threads.
-    `parts`: the number of bfloat16 values into which an activation is split (see
-    `WeightFormat`)."""
+    """Buffers of a pass over `arena`. `sizes`: tokens, slots attended to, threads. `parts`: the
+    number of bfloat16 values into which an activation is split (see `WeightFormat`)."""
     tokens, extent, workers = sizes
     workspaces = tuple(_workspace(shape, parts, tokens, extent) for _ in range(workers))
     return _kv_arrays(arena), _shared_buffers(shape, tokens), workspaces

@@ -40,7 +40,7 @@ from core.models.ranks.rendezvous import (
 __all__ = ["Followers"]
 
 # Seconds for a process to end after EndRank, and for a report or an exit status that shows the
-# cause of a failed collective.
+# cause of an error.
 END_S, CAUSE_WAIT_S = 3.0, 0.5
 # Milliseconds between two checks that all processes are running.
 POLL_MS = 200
@@ -96,7 +96,7 @@ class Followers:
         return range(1, self.count)
 
     def send_all(self, message: ToFollower) -> None:
-        """Sends a message to each follower. Raises RankError if a follower has ended."""
+        """Sends a message to each follower. Raises RankError if a follower has ended or failed."""
         self.check()
         data = encode(message)
         for rank in self.ranks:
@@ -143,8 +143,8 @@ class Followers:
             raise self.error_of(RuntimeError(*reports[:1]))
 
     def error_of(self, error: BaseException) -> RankError:
-        """The cause of a failed collective: the rank that has failed or ended, else a timeout of
-        the ranks that report nothing."""
+        """The cause of this error: the rank that has failed or ended, else a timeout of the ranks
+        that report nothing."""
         until = time.monotonic() + CAUSE_WAIT_S
         while True:
             if not self._is_closed():

@@ -1,7 +1,7 @@
 """Rendezvous of the ranks: torch's store, which also holds the leader's address for messages.
 
-On one machine the store is a file in a private folder. With RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT set the ranks may be on several machines.
+If the leader starts the ranks, the store is a file in a private folder. With RANK, WORLD_SIZE,
+MASTER_ADDR and MASTER_PORT set the ranks may be on several machines.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ MEETING_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Rank `rank` of `count`; `store` is torch's. `folder`: a private folder of ranks on one
-    machine, else None."""
+    """Rank `rank` of `count`; `store` is torch's. `folder`: a private folder if the leader starts
+    the ranks, else None."""
 
     store: Any
     rank: int
@@ -64,7 +64,7 @@ class Rendezvous:
 
 
 def file_rendezvous(file: Path, rank: int, count: int) -> Rendezvous:
-    """The rendezvous of ranks on this machine."""
+    """The rendezvous of ranks that the leader starts."""
     return Rendezvous(torch_distributed().FileStore(str(file), count), rank, count, file.parent)
 
 

@@ -167,8 +167,7 @@ def _sharded_model(
 
 @torch.no_grad()
 def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
-    """This rank's heads, MLP units and outputs of the head. Replaces the module's distributed
-    parameters by plain parameters."""
+    """This rank's weights. Replaces the module's distributed parameters by plain parameters."""
     from torch.distributed.tensor import DTensor
 
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()

@@ -25,7 +25,7 @@ PADDING = 64  # a counter has a cache line of its own
 SPIN_S, PAUSE_S = 0.0005, 0.00005
 """A rank polls for SPIN_S seconds without a pause, then sleeps PAUSE_S seconds between polls."""
 ALIVE_S = 0.05
-"""Seconds between two checks that the other process is alive."""
+"""Seconds between two checks that the awaited rank is alive."""
 
 
 def is_ordered() -> bool:
