@@ -155,7 +155,7 @@ def _part(role: str, need: Need) -> Part:
 
 
 def is_listed(pair: ModelPair) -> bool:
-    """Whether the table has this pair, with the figures of each of its models."""
+    """Whether the table always lists this pair, with the figures of each of its models."""
     listed = [(one.llm, tuple(one.ssms)) for one in FAMILIES]
     for llm in (BUNDLED, SMOLLM2):
         listed += [(llm, (BUNDLED,)), (llm, _ssm_names(llm))]

@@ -73,7 +73,7 @@ def read_past_runs(
                 of_runs(runs, domains.of), i, len(page.rows), page.total, is_complete=False
             )
     num_speculative, texts = len(runs), {run.prompt for run in runs}
-    # Searched without the filters, which may exclude a prompt's plain runs.
+    # The filters are not used here: they may exclude a prompt's plain runs.
     plain = _completed_runs(context, owner, MOST_PLAIN, drafter="none").rows
     runs += figures.of(summary for summary in plain if summary.prompt in texts)
     yield FoundPrompts(
