@@ -130,8 +130,7 @@ def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
 
 
 def memory_need(pair: ModelPair) -> MemoryNeed:
-    """The memory that the pair needs and the free memory. Raises ModelLoadError if a folder or the
-    device is missing."""
+    """The memory that the pair needs and the free memory. Raises ModelLoadError."""
     from core.models.loading.placing import (
         device_of,
         expand_bundled,

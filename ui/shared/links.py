@@ -49,7 +49,7 @@ __all__ = [
 
 REPEATED = "The form has this run's request: Run repeats it."
 AWAITED = "The recorded run of this link is still being made. It is shown once it is complete."
-# Reads and removes what ui/shared/assets/keys.js stores when the page is closed during a run.
+# Reads and removes what ui/shared/assets/keys.js stores when the page is left.
 LEFT_STATE = """() => { try {
   const left = sessionStorage.getItem("specscope-left");
   sessionStorage.removeItem("specscope-left");
