@@ -1,4 +1,4 @@
-"""Handlers of the Learn tab: open a lesson, run its example or its experiment, judge an answer."""
+"""Handlers of the Learn tab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of the Models tab: report what a pair needs, load it, cancel loading."""
+"""Handlers of the Models tab."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRigh
 
 @dataclass(frozen=True, slots=True)
 class CallerRights:
-    """What a caller may see. `owner`: the only owner whose runs are listed, None for all owners;
+    """What a caller may see. `owner`: the only owner whose runs are visible, None for all owners;
     `paths`: whether the server's file paths may be shown."""
 
     owner: str | None

@@ -1,4 +1,4 @@
-"""The Sessions tab's layout: the list, the opened run, two compared runs."""
+"""The Sessions tab's layout."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def wire_requests_view(
     past: Callable[[gr.Request], dict[str, Any] | None],
 ) -> None:
     """Connects a view without the menu. `past`: the view's value for the ended run that the tab
-    shows; None if the tab shows no such run."""
+    shows, else None."""
 
     def tick(request: gr.Request, key: str) -> dict[str, Any]:
         live_value = requests_value(context, context.access.key(request, key or ""))

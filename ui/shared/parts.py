@@ -1,6 +1,5 @@
-"""Small components of the page: the header's chips, notices, lists, tables, a study's progress.
-Their scripts (`assets/*.js`) build the DOM from text nodes, so that a prompt or a file name is
-never markup."""
+"""Small components of the page. Their scripts (`assets/*.js`) build the DOM from text nodes, so
+that a prompt or a file name is never markup."""
 
 from __future__ import annotations
 

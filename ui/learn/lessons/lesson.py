@@ -97,8 +97,8 @@ class Question:
 
     A visitor's number must equal the answer if `within` is 0. Otherwise it may differ by the
     fraction `within` of the answer, or by one in the last of `places` decimals. If `numeric` is
-    false, the answer is an SSM's name or one of `besides`. `point`: the part of the page that shows
-    the answer; `where`: how to find it there; `explain`: the answer in words, with the run's own
+    false, the answer is an SSM's name or one of `besides`. `point`: the part of the page to look
+    at; `where`: how to find the answer there; `explain`: the answer in words, with the run's own
     numbers.
     """
 
