@@ -14,7 +14,7 @@ from ui.server.context import Context, StoreApi
 __all__ = ["MOST_RUNS", "FoundPrompts", "PastSearch", "read_past_runs"]
 
 MOST_RUNS = 200
-"""How many runs a search reads at first, and how many `PastSearch.more` adds."""
+"""How many runs a search covers at first, and how many `PastSearch.more` adds."""
 MOST_PLAIN = 1000
 """The number of latest plain runs among which baselines are searched."""
 SHOWN_EVERY = 25
