@@ -1,4 +1,4 @@
-"""The number that `max_tree_nodes=auto` resolves to in a study, the same for all its cells."""
+"""The number that a timed `max_tree_nodes=auto` resolves to, the same for all cells of a study."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ class Conductor:
     def begin(self, study: Study, owner: str = "") -> None:
         """Stores a new study and starts to measure it. Raises ConfigError or StudyError if it
         cannot be measured, StoreError if the log fails."""
-        # Reserved before the checks, which take a while: a second study is refused from here on.
+        # `_reserve` comes before the checks, which take a while: a second study is refused from
+        # here on.
         self._reserve(study, owner)
         with self._report_failure():
             check(study, self._runs)
@@ -269,8 +270,7 @@ class Conductor:
                 self._store.beat(self.progress().study_id)
 
     def _measure_cell(self, study: Study, cell: Cell, owner: str) -> Measured:
-        # A count, not `busy`: a visitor's run or a model load that began and ended during the cell
-        # took CPU time, too.
+        # `busy` would miss a visitor's run or a model load that began and ended during the cell.
         num_before = self._runs.num_begun()
         request = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
         run = self._run_to_end(request, owner)

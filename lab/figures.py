@@ -1,4 +1,4 @@
-"""Pure statistics: medians, and bootstrap intervals over groups of values."""
+"""Pure statistics, among them bootstrap intervals over groups of values."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ FEW = 6
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its bootstrap 95 % interval; `groups`: the number of resampled groups. `ends`:
-    with fewer than FEW groups, whether the interval is the range of the groups' figures."""
+    """A figure with its interval over `groups` groups. `ends`: whether the interval is the range of
+    the groups' figures."""
 
     value: float
     low: float

@@ -225,7 +225,7 @@ def value_text(value: Any) -> str:
         return ",".join(value_text(part) for part in value)
     if isinstance(value, bool):
         return str(value).lower()
-    # Not `:g`, which would give the same name to two nearly equal values.
+    # `:g` would give the same name to two nearly equal values.
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 

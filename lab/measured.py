@@ -65,8 +65,8 @@ class Measured:
 
 
 def measure_run(events: Iterable[Event]) -> Measured:
-    """The result of a run. Raises CellInterruptedError if the run did not end, StudyError if it
-    failed."""
+    """The result of a run. Raises StudyError if the run failed, CellInterruptedError if it is
+    incomplete."""
     fold = _Fold()
     for event in events:
         fold.observe(event)
@@ -128,7 +128,7 @@ class _Fold:
             raise StudyError(f"run {end.run_id} failed: {end.error}: {end.message}")
         if started is None or not isinstance(end, RunCompleted):
             raise CellInterruptedError("its run was stopped before its end")
-        # Without zeros after the deepest rejection.
+        # There are no zeros after the deepest rejection.
         deepest = max(self._num_rejected, default=-1) + 1
         return Measured(
             run_id=started.run_id,

@@ -88,7 +88,7 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
         ) from error
     if name.lower().endswith(".jsonl"):
         return unique_prompts(
-            # Not splitlines(), which also cuts at U+2028, valid within a JSON string.
+            # splitlines() would also cut at U+2028, which is valid within a JSON string.
             _from_line(i, line)
             for i, line in enumerate(decoded.split("\n"), 1)
             if line.strip()

@@ -109,7 +109,7 @@ class Study:
         return dataclasses.replace(self.sampling, temperature=one.temperature)
 
     def _seed(self, repeat: int) -> int:
-        # One seed for all configurations of a repeat: their differences do not come from the seed.
+        # All configurations of a repeat have one seed: their differences do not come from the seed.
         return (DEFAULT_SEED if self.sampling.seed is None else self.sampling.seed) + repeat
 
     @property

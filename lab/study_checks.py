@@ -1,4 +1,4 @@
-"""Checks, before the first cell, that every cell of a study can be run."""
+"""Checks a study before its first cell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check", "naming_cell"]
 
 
 def check(study: Study, runs: RunHost) -> None:
-    """Raises ConfigError if a cell cannot be run."""
+    """Raises ConfigError if a prompt or a configuration cannot be run."""
     plain = SpeculationConfig.preset("autoregressive")
     for prompt in study.prompts:
         try:
@@ -32,7 +32,8 @@ def check(study: Study, runs: RunHost) -> None:
 
 @contextmanager
 def naming_cell(cell: Cell) -> Iterator[None]:
-    """Turns an expected error inside a cell into a StudyError that names the cell."""
+    """Turns an expected error inside a cell, except CellInterruptedError, into a StudyError that
+    names the cell."""
     try:
         yield
     except CellInterruptedError:

@@ -76,8 +76,7 @@ class ConfigurationRow:
 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
-    """One prompt under one configuration, with figures over all repeats. `runs`: the ids of the
-    runs, in order of the repeats."""
+    """One prompt under one configuration, with figures over its runs. `runs`: their ids."""
 
     prompt: str
     domain: str
@@ -95,7 +94,7 @@ class PromptRow:
     idle: str | None = None
     """Why nothing was drafted, empty if unknown; None if a run drafted or had no drafter."""
     ratios: tuple[float, ...] = ()
-    """The speed-ups of the repeats that can be compared; `ratio` is their median."""
+    """Single speed-ups; `ratio` is their median."""
     drafted_per_pass: float | None = None
     """As in ConfigurationRow."""
 
@@ -187,8 +186,8 @@ def prompt_row(
     bases: Sequence[tuple[Measured, Measured]] = (),
     same: Same | None = None,
 ) -> PromptRow:
-    """The row of one prompt's runs `measured`; `bases`: pairs of one of these runs and plain
-    decoding's run in the same block."""
+    """The row of one prompt's runs `measured`; `bases`: pairs of one of these runs and a run of
+    plain decoding."""
     ratios = [
         own.stats.tokens_per_second / plain.stats.tokens_per_second
         for own, plain in bases
@@ -243,7 +242,7 @@ def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
         if cell.contestant in (name, base) and result.stats.tokens_per_second > 0:
             block = blocks.setdefault((cell.item, cell.repeat), {})
             block[cell.contestant] = result.stats.tokens_per_second
-    # Only blocks that have both: within a block the machine is about equally busy for the two.
+    # Only blocks that have both are used: within a block the machine is about equally busy.
     complete = [(item, figures) for (item, _), figures in blocks.items() if len(figures) == 2]
     groups = within_blocks(complete, name, base)
     if len(groups) == 1:  # one prompt: its repeats are resampled

@@ -1,4 +1,4 @@
-"""Lets an endpoint wait without holding a thread."""
+"""Lets endpoints start work and wait for it."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ async def in_thread(
 
 @cache
 def _start_threads() -> ThreadPoolExecutor:
-    """Not the event loop's default pool, whose threads slow starts would occupy."""
+    """The threads of `in_thread`. Slow starts would occupy the event loop's default pool."""
     return ThreadPoolExecutor(START_THREADS, thread_name_prefix="start")
 
 
 async def start_run(context: Context, request: Request, owner: str) -> LiveSource:
-    """Queues a run in a thread; stops the run if the client disconnects."""
+    """Queues a run in a thread; stops the run if the client disconnects meanwhile."""
     return await in_thread(lambda: context.hub.start(request, owner), LiveSource.cancel)
 
 
 async def start_study(begin: Callable[[], None], conductor: Conductor, study_id: str) -> None:
-    """Calls `begin` in a thread; stops the study if the client disconnects."""
+    """Calls `begin` in a thread; stops the study if the client disconnects meanwhile."""
     await in_thread(begin, lambda _: conductor.stop(study_id))

@@ -136,7 +136,7 @@ def _study_prompt(number: str, entry: Any) -> StudyPrompt:
 
 
 def _prompt_rows(context: Context) -> Callable[..., Any]:
-    # One object for all calls, since it caches figures.
+    # One object serves all calls, since it caches figures.
     figures = RunFigures(context.store)
 
     def prompt_rows(

@@ -99,13 +99,13 @@ def _ended_run(context: Context, request: gr.Request, run_id: str) -> Any:
 async def _run_question(
     context: Context, request: gr.Request, summary: Any, question: Question
 ) -> TabSession:
-    # A session for this call only, so that it disturbs no tab.
+    # The session is for this call only, so that it disturbs no tab.
     session = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, summary.run_id)
     session.look_at(Player(source))
     steps = iter(question(context.hub, session, context.access.key(request)))
     try:
-        # In a thread: a step waits for the next events of its run.
+        # A step runs in a thread, since it waits for the next events of its run.
         while await asyncio.to_thread(_step, steps):
             pass
     except asyncio.CancelledError:

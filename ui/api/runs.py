@@ -118,7 +118,7 @@ def _run(context: Context) -> Callable[..., Any]:
 
 
 def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without fields for the page alone."""
+    """A RunSummary as plain values, without the fields that clients do not get."""
     plain = dataclasses.asdict(summary)
     for name in ("owner", "baseline", "elsewhere", "regret"):
         plain.pop(name, None)

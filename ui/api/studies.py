@@ -38,7 +38,7 @@ async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
 
 async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
     await wait_for_study(studies.context.conductor, study_id)
-    # In a thread: reading the log in the event loop would delay all other answers.
+    # The log is read in a thread: in the event loop this would delay all other answers.
     opened = await asyncio.to_thread(studies.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""

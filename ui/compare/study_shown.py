@@ -1,4 +1,4 @@
-"""Selects the recorded runs of a comparison that are shown, of one repeat if possible."""
+"""Selects which recorded runs of a comparison are shown: of one repeat if possible."""
 
 from __future__ import annotations
 

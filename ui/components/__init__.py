@@ -1,4 +1,4 @@
-"""The pictures of the page, and the launch options that they need."""
+"""The pictures of the page, and launch options."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The JavaScript and CSS of the pictures, and plotly.js, one route for each file:
-`/specscope/<version>/<name>`. The version is a digest of the files, and browsers may cache them for
-ever."""
+"""JavaScript and CSS files, with one route for each: `/specscope/<version>/<name>`. The version is
+a digest of the files, and browsers may cache them for ever."""
 
 from __future__ import annotations
 

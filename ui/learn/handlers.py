@@ -1,4 +1,4 @@
-"""Handlers of the Learn tab: open a lesson, run its example or its experiment, judge an answer."""
+"""Handlers of the Learn tab."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
         player = Player(StoredSource(store, row.run_id))
         run = store.run(row.run_id)
     except SpecScopeError:
-        return  # deleted in Sessions meanwhile; its row in the table stays
+        return  # perhaps deleted meanwhile; its row in the table stays
     player.advance(0.0)
     session.look_at(player)
     session.baseline = baseline_of(store, run)
@@ -164,7 +164,7 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
-    """The view of all requests in the selected round of an ended run, else None."""
+    """The view of all requests in a round of the ended run, else None."""
     player = session.player
     if player is None or not player.source.is_done:
         return None
@@ -235,7 +235,7 @@ def _stream(
 
 
 def stop_runs(learn: Learn, session: TabSession) -> list[dict[str, Any]]:
-    """Stops the session's runs; the board shows their last state."""
+    """Stops the session's runs; the board moves to the end."""
 
     def work() -> None:
         player = session.player

@@ -195,7 +195,7 @@ def _run_handler(
         session = board.session(request)
         session.lecture.may_schedule = board.context.access.may_change(request)
         owner = board.context.access.key(request, visitor or "")
-        # `lecture.at` first, because `at` may still be the number of the lesson opened before.
+        # `lecture.at` is preferred: `at` may still be the number of the lesson opened before.
         yield from work(learn, session, session.lecture.at or at, owner, session.pace)
 
     return press

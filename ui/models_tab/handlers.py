@@ -1,4 +1,4 @@
-"""Handlers of the Models tab: report what a pair needs, load it, cancel loading."""
+"""Handlers of the Models tab."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def state_values(
 
 
 def opened_values(context: Context, may_load: bool) -> Values:
-    """The values of `state_values` when the tab is selected, without a completed swap."""
+    """The values of `state_values` when the tab is selected; a completed swap is not shown."""
     swap = context.model_host.swap
     return state_values(context, may_load, swap=ModelSwap() if swap.state == "done" else swap)
 
@@ -88,7 +88,7 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
 
 
 def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
-    """The notice about the memory that the form's pair needs, or why that is unknown."""
+    """The notice about the memory that the form's pair needs, or about an error."""
 
     def work() -> dict[str, Any]:
         _require_may_load(may_load)
@@ -154,7 +154,7 @@ def quick_values(context: Context, may_load: bool, *form: Any) -> Iterator[Value
     SSMs, then the values of `state_values`."""
     offer = SMOLLM2, BUNDLED
     yield [*offer, *[gr.skip()] * 4]
-    # Not sent again: a visitor may write into the form while models are loaded.
+    # The offer is not sent again: a visitor may write into the form while models are loaded.
     for values in load_values(context, may_load, *offer, *form[2:]):
         yield [gr.skip(), gr.skip(), *values]
 

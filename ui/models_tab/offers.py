@@ -130,8 +130,7 @@ def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
 
 
 def memory_need(pair: ModelPair) -> MemoryNeed:
-    """The memory that the pair needs and the free memory. Raises ModelLoadError if a folder or the
-    device is missing."""
+    """The memory that the pair needs and the free memory. Raises ModelLoadError."""
     from core.models.loading.placing import (
         device_of,
         expand_bundled,
@@ -155,7 +154,7 @@ def _part(role: str, need: Need) -> Part:
 
 
 def is_listed(pair: ModelPair) -> bool:
-    """Whether the table has this pair, with the figures of each of its models."""
+    """Whether the table always lists this pair, with the figures of each of its models."""
     listed = [(one.llm, tuple(one.ssms)) for one in FAMILIES]
     for llm in (BUNDLED, SMOLLM2):
         listed += [(llm, (BUNDLED,)), (llm, _ssm_names(llm))]

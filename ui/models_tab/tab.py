@@ -146,7 +146,7 @@ def wire_models(
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     state, state_outputs = _handler(models, state_values), models.state_outputs
-    # Registered before the table's handler, because Gradio runs a tab's handlers one after another
+    # This comes before the table's handler, because Gradio runs a tab's handlers one after another
     # and the first call of the table's handler takes long. A state that arrives after the table
     # could overwrite the result of a click made meanwhile.
     opened = tabs["models"].select(_handler(models, opened_values), None, state_outputs, **LATEST)
@@ -160,8 +160,8 @@ def wire_models(
     streamed: dict[str, Any] = {**QUIET, "trigger_mode": "once", "concurrency_limit": None}
     load = _stream_handler(models, load_values)
     ended = models.load.click(load, models.form, state_outputs, **streamed)
-    # Not in the stream: Gradio sends a stream's last values again at its end, which would replace
-    # what the visitor has written into the form meanwhile.
+    # The stream does not fill the form: Gradio sends a stream's last values again at its end, which
+    # would replace what the visitor has written meanwhile.
     filled = [models.llm, models.ssms]
     models.offers.select(_fill_offer, filled, filled, **EACH)
     picked = models.offers.select(

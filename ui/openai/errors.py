@@ -48,7 +48,7 @@ def error_response(error: SpecScopeError) -> JSONResponse:
         status = 400
     elif isinstance(error, EngineClosedError):
         status = 503
-    # No `Basic`, for which a browser would ask for the login and send it with other sites'
+    # `Basic` is not offered: a browser would ask for the login and send it with other sites'
     # requests.
     headers = {"WWW-Authenticate": 'Bearer realm="SpecScope"'} if status == 401 else None
     return JSONResponse(error_body(str(error), status, code, param), status, headers)

@@ -125,8 +125,8 @@ def _fields(context: Context, body: Any, prompt: str) -> dict[str, Any]:
 def _refuse_unless_neutral(name: str, value: Any) -> None:
     if name not in NEUTRAL:
         raise ApiError(f"{name} is not a field of this endpoint", param=name)
-    # Compared by type too, since False == 0: `logprobs` false requests no log-probabilities, but 0
-    # requests the log-probabilities of the sampled tokens.
+    # Types are compared too, since False == 0: `logprobs` false requests no log-probabilities, but
+    # 0 requests the log-probabilities of the sampled tokens.
     if not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL[name]
     ):
@@ -147,7 +147,7 @@ def _api_request(
     stop = fields.get("stop", ())
     sampling = {
         "max_new_tokens": max_tokens,
-        # OpenAI's default, not the engine's, which is 0.
+        # OpenAI's default is 1, the engine's is 0.
         "temperature": fields.get("temperature", 1.0),
         "stop": (stop,) if isinstance(stop, str) else stop,
         **{name: fields[name] for name in SAMPLING if name in fields},
@@ -188,7 +188,7 @@ def _flag(name: str, fields: Mapping[str, Any]) -> bool:
 
 
 def _token_ids(values: list[Any], vocab_size: int) -> tuple[int, ...]:
-    # Not `isinstance`, for which JSON's true would be an int.
+    # For `isinstance`, JSON's true would be an int.
     if not values or not all(type(value) is int for value in values):
         allowed = "a text, a list of token ids, or a list of one of these: one prompt a request"
         raise ConfigError.must_be("prompt", values, allowed)

@@ -163,7 +163,7 @@ async def _generate(
 
 
 async def _json(http: HttpRequest) -> Any:
-    # A page of another site can send text/plain without a CORS preflight, but not this type.
+    # A page of another site can send text/plain without a CORS preflight, but not application/json.
     kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError("Content-Type must be application/json", 415)
@@ -182,14 +182,13 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
     seen = 0
     while True:
         done = source.is_done  # read first: if it is true, the events below include the last one
-        # In a thread, because events that a slow client has not read may have to be read from the
-        # log.
+        # Events are read in a thread: those that a slow client has not read may be only in the log.
         for event in await asyncio.to_thread(source.events, seen, source.count):
             seen += 1
             yield event
         if done or await http.is_disconnected():
             return
-        # Polled, since waiting on the source would hold a thread.
+        # This polls, since waiting on the source would hold a thread.
         await asyncio.sleep(QUEUED_S if not seen and source.place else RUNNING_S)
 
 

@@ -76,7 +76,7 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
         def work() -> list[Any]:
             studies = studies_of(board.context, request, key)
             exported = rows_csv(board.context, figures, studies, session)
-            # A new number each time, so that saving the same file again changes the value.
+            # The number is new each time, so that saving the same file again changes the value.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [{**exported, "n": number}, gr.skip()]
 

@@ -14,7 +14,7 @@ from ui.server.context import Context, StoreApi
 __all__ = ["MOST_RUNS", "FoundPrompts", "PastSearch", "read_past_runs"]
 
 MOST_RUNS = 200
-"""How many runs a search reads at first, and how many `PastSearch.more` adds."""
+"""How many runs a search covers at first, and how many `PastSearch.more` adds."""
 MOST_PLAIN = 1000
 """The number of latest plain runs among which baselines are searched."""
 SHOWN_EVERY = 25
@@ -73,7 +73,7 @@ def read_past_runs(
                 of_runs(runs, domains.of), i, len(page.rows), page.total, is_complete=False
             )
     num_speculative, texts = len(runs), {run.prompt for run in runs}
-    # Searched without the filters, which may exclude a prompt's plain runs.
+    # The filters are not used here: they may exclude a prompt's plain runs.
     plain = _completed_runs(context, owner, MOST_PLAIN, drafter="none").rows
     runs += figures.of(summary for summary in plain if summary.prompt in texts)
     yield FoundPrompts(

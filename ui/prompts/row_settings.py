@@ -1,5 +1,5 @@
-"""The settings of a past run except prompt and seed. They identify a row of the Prompts tab, give
-the row its name, and determine which plain runs are its baseline."""
+"""The settings of a past run except prompt and seed. They distinguish the rows of a prompt, name
+them, and determine their baselines."""
 
 from __future__ import annotations
 

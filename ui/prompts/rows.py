@@ -1,7 +1,7 @@
 """Acceptance prompt by prompt: the rows of the Prompts tab, from a study or from past runs.
 
-A row is one prompt with one kind of settings, and its figures cover all runs of that prompt with
-these settings.
+A row is one prompt with one kind of settings; its figures cover runs of that prompt with these
+settings.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
 def of_runs(
     runs: Iterable[PastRun], domain_of: Callable[[PastRun], str] = lambda run: ""
 ) -> tuple[PromptLine, ...]:
-    """One row for each prompt and settings, grouped by prompt. `runs`: past runs, newest first.
-    Runs of plain decoding have no rows, but are the baselines of rows with the same prompt and the
-    same `RowSettings.base`. A prompt's domain is the first domain known for any of its runs."""
+    """One row for each prompt and settings, grouped by prompt. `runs`: past runs, those of a row
+    newest first. Runs of plain decoding have no rows, but are the baselines of rows with the same
+    prompt and the same `RowSettings.base`. A prompt's domain is the first domain known for any of
+    its runs."""
     groups: dict[str, dict[RowSettings, list[PastRun]]] = {}
     plain: dict[tuple[str, str], list[PastRun]] = {}
     domains: dict[str, str] = {}
@@ -167,7 +168,7 @@ def prompts_table_value(
 ) -> dict[str, Any]:
     """The value of the table of a study or of past runs; `of` identifies the study or the search.
     `drafters`: in the order of their colours; `chosen`: the settings whose rows are shown at first,
-    empty for all; `words`: the sentences about the speed-ups."""
+    empty for all; `words`: further sentences."""
     shown = [line for line in lines if chosen in ("", line.row.configuration)]
     return {
         "of": of,

@@ -1,4 +1,4 @@
-"""Figures of past runs for the Prompts tab, with a cache of the MOST_CACHED runs used last."""
+"""Figures of past runs, with a cache of the MOST_CACHED runs used last."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RunFigures:
         self._lock = threading.Lock()
 
     def of(self, summaries: Iterable[Any]) -> Iterator[PastRun]:
-        """The completed runs among `summaries` of which the log has all events."""
+        """The completed runs in `summaries` whose events are all in the log."""
         for summary in summaries:
             past_run = self._past_run(summary.run_id) if summary.status == "completed" else None
             if past_run is not None:

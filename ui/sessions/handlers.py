@@ -1,5 +1,4 @@
-"""Event handlers of the Sessions tab. Each `..._handler` function makes the handler of one
-event."""
+"""Event handlers of the Sessions tab. Each `..._handler` function returns a handler."""
 
 from __future__ import annotations
 
@@ -72,8 +71,8 @@ def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]
 
 
 def name_menus(context: Context, rights: CallerRights, llm: str, drafter: str) -> list[Any]:
-    """Updates of the menus of LLMs and of drafters, in which `llm` and `drafter` are chosen; no
-    change if the log cannot be read."""
+    """Updates of the menus of LLMs and of drafters, whose present values are `llm` and `drafter`;
+    no change if the log cannot be read."""
 
     def work() -> list[Any]:
         menus = ((llm_choices, llm), (drafter_choices, drafter))
@@ -133,7 +132,7 @@ def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[A
 
         def work() -> Iterator[list[Any]]:
             for file, line in export_progress(context, rights, run_id, name):
-                # A new `n` for each press, so that the browser saves the same file again.
+                # Each press has a new `n`, so that the browser saves the same file again.
                 stamp = time.time_ns() // 1_000_000
                 yield [{**file, "n": stamp} if file else gr.skip(), notice_value([line])]
 

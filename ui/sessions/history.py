@@ -1,4 +1,4 @@
-"""Past runs as a visitor may see them: the list, single runs, access rights. Queries the store."""
+"""Logged runs as a visitor may see them: the list, single runs, access rights."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRigh
 
 @dataclass(frozen=True, slots=True)
 class CallerRights:
-    """What a caller may see. `owner`: the only owner whose runs are listed, None for all owners;
+    """What a caller may see. `owner`: the only owner whose runs are visible, None for all owners;
     `paths`: whether the server's file paths may be shown."""
 
     owner: str | None
@@ -89,7 +89,7 @@ class CallerRights:
 
 @dataclass(frozen=True, slots=True)
 class RunFilters:
-    """Further filters of the list; empty filters have no effect. `since`: a name in SINCE; `noted`:
+    """Further filters of the list; the defaults have no effect. `since`: a name in SINCE; `noted`:
     runs with a note; `alone`: runs that belong to no study."""
 
     llm: str = ""
@@ -216,8 +216,7 @@ def run_row_value(
 
 
 def _schedule_words(summary: Any) -> list[str]:
-    """The schedules of a run that shared the LLM, and the most other requests at the same time;
-    empty without a schedule."""
+    """A run's schedules, and the most other requests at the same time; empty without a schedule."""
     if not summary.schedules:
         return []
     others = summary.num_others
@@ -240,7 +239,7 @@ def allowed_run(context: Context, rights: CallerRights, run_id: str) -> Any:
     """The run's summary. Raises UnknownRunError also for another visitor's run."""
     if rights.owner is None:
         return context.store.run(run_id)
-    # The same message as for unknown ids: the ids of other visitors' runs stay secret.
+    # The message is that for unknown ids: the ids of other visitors' runs stay secret.
     refusal = f"run_id is {run_id!r}: no such run of yours"
     try:
         summary = context.store.run(run_id)

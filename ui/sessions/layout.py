@@ -1,4 +1,4 @@
-"""The Sessions tab's layout: the list, the opened run, two compared runs."""
+"""The Sessions tab's layout."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Retention:
 @dataclass(frozen=True, slots=True)
 class Sessions:
     """The tab's components. `controls`, `opened_id`: the opened run's controls and id; `comparing`:
-    the id of the run that the next run pressed in the list is compared with, or empty."""
+    the id of the run to compare with the next run pressed in the list, or empty."""
 
     board: Board
     filters: Filters
@@ -245,7 +245,7 @@ def _build_retention() -> Retention:
         "What the run log keeps", open=False, visible=False, elem_id="sessions-retention"
     ) as section:
         with gr.Row(equal_height=False, elem_classes="sp-beside"):
-            # Not gr.Number: an empty gr.Number shows 0 once the accordion is opened.
+            # An empty gr.Number would show 0 once the accordion is opened.
             keep = gr.Textbox(
                 label="Keep full trees for the last … runs",
                 info=THINNING,

@@ -26,7 +26,7 @@ def follow_run(
     board, about_outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     no_change = [gr.skip() for _ in (*board.outputs, *board.places, *about_outputs)]
-    # Not `source.is_done`: a short run that has ended since it was opened is still played.
+    # `source.is_done` is not asked: a short run that has ended since it was opened is still played.
     if player is None or player.source.run_id != run_id or player.is_paused:
         yield no_change
         return

@@ -87,7 +87,7 @@ def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
     if study:
         study_button = gr.Button(f"Open its {kind}", visible=True)
     stop = gr.Button(visible=where != "elsewhere")
-    # The whole note, since "Save note" stores the content of the box.
+    # The note is not shortened, since "Save note" stores the content of the box.
     return [gr.Column(visible=True), notice_value(lines), run.note, stop, study_button]
 
 

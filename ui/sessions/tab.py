@@ -51,7 +51,7 @@ def opened_run(
         # At full speed one `advance` moves to the last event so far.
         player.advance(0.0)
         session.look_at(player)
-        # After `look_at`, which clears `regret` and `answer`.
+        # These come after `look_at`, which clears `regret` and `answer`.
         session.baseline = baseline_of(board.context.store, run)
         session.regret = stored_regret(run)
         if session.baseline is not None and session.baseline.same_text:

@@ -165,7 +165,7 @@ def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> 
     are playing; None (an empty box) has no effect."""
     for one in bar_players(tab_sessions):
         if rate is not None:
-            # `step`: `play_both` moves the players, not `advance`.
+            # In step mode `advance` does not move the players; `play_both` does.
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 
@@ -174,8 +174,8 @@ def play_both(
     rate: float | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Plays both runs from their place, or from the beginning if both are at their ends. Yields
-    first, and whenever they have moved."""
+    """Plays both runs from their place, or from the beginning if both are at their ends. Yields at
+    the start, and whenever they have moved."""
     players = bar_players(tab_sessions)
     if not players:
         yield None

@@ -1,5 +1,4 @@
-"""Two runs side by side as tables: figures, with the ratios of those that are not times, and
-settings that differ."""
+"""Two runs side by side as tables: figures, and settings that differ."""
 
 from __future__ import annotations
 

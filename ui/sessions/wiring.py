@@ -88,7 +88,7 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened_id, *filters.inputs]
     outputs = [sessions.runs, sessions.notice, filters.page]
-    # One event for all triggers of a kind, so that the latest trigger is answered last.
+    # All triggers of a kind share one event, so that the latest trigger is answered last.
     again = [tab.select, sessions.refresh.click, sessions.notice.tick]
     changes = [one.change for one in filters.restarting_filters]
     kinds: list[tuple[list[Any], int | None]] = [

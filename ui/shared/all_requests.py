@@ -38,11 +38,11 @@ NOT_YOURS = (
     "You may look, not choose: the schedule holds for everybody's requests, so it is changed only "
     "on a server with --auth, or if only the server's machine reaches it, without a proxy."
 )
-# Milliseconds between updates: BUSY_MS while requests run or wait, PAST_MS while a past run is
-# shown, REST_MS otherwise.
+# Milliseconds between updates: PAST_MS while a past run is shown, else BUSY_MS while requests run
+# or wait, else REST_MS.
 BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
 PROMPT_CHARACTERS = 60
-# Whose request it is, in words. A request without a visitor is an EngineTask's.
+# Whose request it is, in words. A request that the hub did not start is an EngineTask's.
 OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
 
 
@@ -104,7 +104,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
 
 
 def _whose(context: Context, run_id: str, owner: str) -> tuple[str, str]:
-    """Whose request it is, and its prompt, which is empty unless it is this visitor's."""
+    """Whose request it is; and its prompt, empty unless the request is this visitor's."""
     source = context.hub.source_of(run_id)
     if source is None:
         return MEASUREMENT, ""
@@ -168,8 +168,8 @@ def _pool(snapshot: Snapshot) -> str:
 
 
 def _reason(snapshot: Snapshot) -> str:
-    """The scheduler's reason for the last round; if it gave none, what the schedule means."""
-    # The request that has waited least was in the last pass: it has the last round's reason.
+    """The scheduler's latest reason; if it gave none, what the schedule means."""
+    # The request that has waited least has the latest reason.
     last = min(snapshot.runs, key=lambda run: run.num_waited, default=None)
     why = last.scheduled.reason if last is not None and last.scheduled is not None else ""
     return visible(why or SCHEDULES[snapshot.schedule].meaning)
@@ -223,7 +223,7 @@ def wire_requests_view(
     past: Callable[[gr.Request], dict[str, Any] | None],
 ) -> None:
     """Connects a view without the menu. `past`: the view's value for the ended run that the tab
-    shows; None if the tab shows no such run."""
+    shows, else None."""
 
     def tick(request: gr.Request, key: str) -> dict[str, Any]:
         live_value = requests_value(context, context.access.key(request, key or ""))

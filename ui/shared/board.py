@@ -46,7 +46,7 @@ DOCK: tuple[tuple[str, tuple[Picture, ...]], ...] = (
     ("inside", (Mask,)),
     ("whatif", (WhatIf,)),
 )
-"""The dock's tabs and their pictures."""
+"""The dock's tabs that have pictures, and these pictures."""
 
 
 @dataclass(frozen=True, slots=True)

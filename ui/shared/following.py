@@ -1,4 +1,4 @@
-"""After a swap of models, updates the page: header, drafters, presets, chat.
+"""After a swap of models, updates the header and Live's form.
 
 `LoadedKey`: the host's `version` and the SSMs for which a browser tab's controls were updated
 last."""

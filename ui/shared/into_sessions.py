@@ -22,7 +22,7 @@ def into_sessions(
     sessions: Sessions, tabs: gr.Tabs, trigger: Callable[..., Any], visitor: gr.BrowserState
 ) -> Any:
     """On `trigger` (a component's `select` with data {"run": id}) opens that run and the Sessions
-    tab. If the run was deleted or is another visitor's, the tab says so. Returns the event."""
+    tab. If the visitor has no such run, the tab says so. Returns the event."""
     board = sessions.board
     quick: dict[str, Any] = {**QUICK, "trigger_mode": "once"}
 

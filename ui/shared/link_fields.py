@@ -1,5 +1,4 @@
-"""The fields of a link, and messages about wrong fields. If one field of a link is wrong, the other
-fields still apply."""
+"""The fields of a link, and messages about wrong fields."""
 
 from __future__ import annotations
 

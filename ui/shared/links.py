@@ -1,7 +1,7 @@
 """Links to share: `?lesson=3`, `?run=ID&round=7&stage=verify`, `?tab=live`, `&large=1`.
 
-A link opens its tab, lesson or recorded run, or the opening run (`run=opening`).
-ui/shared/assets/links.js updates the address."""
+A link opens its tab, lesson or run; `run=opening` is the opening run. ui/shared/assets/links.js
+updates the address."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = [
 
 REPEATED = "The form has this run's request: Run repeats it."
 AWAITED = "The recorded run of this link is still being made. It is shown once it is complete."
-# Reads and removes what ui/shared/assets/keys.js stores when the page is closed during a run.
+# Reads and removes what ui/shared/assets/keys.js stores when the page is left.
 LEFT_STATE = """() => { try {
   const left = sessionStorage.getItem("specscope-left");
   sessionStorage.removeItem("specscope-left");
@@ -162,11 +162,11 @@ def wire_links(
     )
     inputs = [visitor, sessions.opened_id]
     loaded.then(with_rights(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
-    # A page whose link names a run triggers the next two events.
+    # A page whose link has opened a run triggers the next two events.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
     place.submit(_history_handler(live, sessions, tabs), open_inputs, open_outputs, **EACH)
-    # After the link has opened its run, since opening a run replaces the notice.
+    # This comes after the link has opened its run, since opening a run replaces the notice.
     left: dict[str, Any] = {"js": LEFT_STATE, "preprocess": False, **QUICK}
     loaded.then(_left_handler(live), live.stops, live.board.notice, **left)
     loaded.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
@@ -175,12 +175,12 @@ def wire_links(
 
 
 def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list[Any]]:
-    """Plays the run that a link has opened on Live, unless it was started in this tab. Yields
-    values of the header and the board."""
+    """Plays the run that a link has opened on Live, unless it is paused or was started in this tab.
+    Yields values of the header and the board."""
     player = session.player
     # A run that was started in this tab is being played already.
     followed = player is not None and not isinstance(player.source, LiveSource)
-    # Not `source.is_done`: a short run that has ended since it was opened is still played.
+    # `source.is_done` is not asked: a short run that has ended since it was opened is still played.
     if player is None or not followed or player.source.run_id != run_id or player.is_paused:
         yield [gr.skip() for _ in live.outputs]
         return
@@ -251,8 +251,8 @@ def _open(
     on_change: bool,
 ) -> list[Any]:
     """Opens what a link's `query` names. Returns updates of the tabs, the notice, the link's
-    component (links.js), Live's form, Sessions' board and Live's. `on_change`: whether "Run on
-    change" is on."""
+    component (links.js), Live's form, and the boards of Sessions and Live. `on_change`: whether
+    "Run on change" is on."""
     rights = rights_of(live.board.context, request, visitor)
     names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
     tab, wrong_tab = wanted_tab(query, names)

@@ -1,6 +1,5 @@
-"""Small components of the page: the header's chips, notices, lists, tables, a study's progress.
-Their scripts (`assets/*.js`) build the DOM from text nodes, so that a prompt or a file name is
-never markup."""
+"""Small components of the page. Their scripts (`assets/*.js`) build the DOM from text nodes, so
+that a prompt or a file name is never markup."""
 
 from __future__ import annotations
 
@@ -62,8 +61,8 @@ def study_progress(elem_id: str) -> gr.HTML:
 
 
 def study_list(elem_id: str) -> gr.HTML:
-    """Past studies as a table; the caller renders it. Triggers `select` with {"do": "open" |
-    "delete", "study": id} or {"do": "page", "by": 1 | -1}."""
+    """Studies as a table; the caller renders it. Triggers `select` with {"do": "open" | "delete",
+    "study": id} or {"do": "page", "by": 1 | -1}."""
     return part("studies.js", elem_id, render=False)
 
 
@@ -184,7 +183,7 @@ def _model_free_chips(
 
 
 def short_count(parameters: int) -> str:
-    """A number of parameters in three digits: 7.51M for 7,510,000."""
+    """A number of parameters in at most three digits: 7.51M for 7,510,000."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if parameters >= 0.9995 * size:  # 999,600 is 1M
             return f"{parameters / size:.3g}{unit}"
@@ -201,7 +200,7 @@ def notice_value(lines: Iterable[Line], again: bool = False) -> dict[str, Any]:
 
 
 def log_line(status: Any) -> Line:
-    """A notice for the store's `status()`; empty unless the log is paused."""
+    """A line about the store's `status()`; empty unless the log is paused."""
     if not status.paused:
         return Line("info", "")
     return Line(

@@ -91,7 +91,7 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
 
 def wire_prompt_source(source: PromptSource) -> None:
     """Shows the controls of the chosen source, and counts prompts while they are typed."""
-    # Not `input`: a text box fires none for pasted text.
+    # A text box does not fire `input` for pasted text.
     for trigger in (source.kind.change, source.typed.change):
         trigger(count_notice, [source.kind, source.typed], source.counted, **LATEST)
     source.kind.change(

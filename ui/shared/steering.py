@@ -1,4 +1,4 @@
-"""Moves through the run that a board shows: stepping, playing, selecting."""
+"""Handlers of a board's events."""
 
 from __future__ import annotations
 

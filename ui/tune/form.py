@@ -1,5 +1,4 @@
-"""Tune's form: a base configuration, up to three axes that vary its fields, prompts, sampling,
-repeats."""
+"""Tune's form: a base configuration, prompts, sampling, repeats, and up to three axes."""
 
 from __future__ import annotations
 

@@ -164,7 +164,8 @@ def picture_values(opened: OpenedStudy | None) -> list[Any]:
 
 
 def _run_line(study: Study, results: Results) -> Line:
-    """The runs' token limit, Live's node budget if this is an axis, the server's settings."""
+    """The runs' token limit, Live's node budget if an axis varies the budget, the server's
+    settings."""
     varies_nodes = any(field == "max_tree_nodes" for field, _ in study.axes)
     budget = f"Live's specinfer has {PAGE_NODES} nodes." if varies_nodes else ""
     words = (limit_words(study), budget, machine_words(results))
@@ -172,8 +173,8 @@ def _run_line(study: Study, results: Results) -> Line:
 
 
 def point_reset(opened: OpenedStudy | None) -> list[Any]:
-    """Updates of a point's panel, the choice and the button that uses it: without a study empty,
-    else unchanged, since the table's script then requests a point."""
+    """Updates of a point's panel, the choice and the button that uses it. They are emptied without
+    a study; else they stay, since the table's script then requests a point."""
     if opened is not None:
         return [gr.skip(), gr.skip(), gr.skip()]
     return [gr.update(value={}), None, gr.Button(interactive=False)]

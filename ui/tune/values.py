@@ -167,7 +167,7 @@ def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
 
 
 def _with_interval(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
-    """The value with its interval; the interval of a single group, a point, is left out."""
+    """The value with its interval; the interval of a single group is left out."""
     if estimate is None or estimate.groups < 2:
         return _Figure(value, None, None)
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
@@ -178,9 +178,9 @@ def _with_interval(value: float | None, estimate: Estimate | None, over: str) ->
 
 def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     """The table's value: a row for plain decoding at each temperature, for each point and for each
-    point that cannot run; a column for each axis and figure. `point`: the point's index; it is
-    negative for plain decoding and for points that cannot run. A cell has its text `t`; a cell with
-    a number also has this number as `v`, and rows are sorted by `v`."""
+    refused point; a column for each axis and figure. `point`: the point's index; it is negative for
+    plain decoding and for refused points. A cell has its text `t`; a cell with a number also has
+    this number as `v`, and rows are sorted by `v`."""
     best = tuned.bests[0] if tuned.bests else None
     heads = [_axis_words(axis) for axis in tuned.grid.axes]
     heads += [SPEED_UP.label, "spread", SPEED.label, LENGTH.label]

@@ -55,8 +55,7 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
     context, form = tune.board.context, tune.form
     wire_prompt_source(form.prompts)
     for axis in form.axes:
-        # `change`, not `select`: if the visitor chooses the same field again, the typed values
-        # stay.
+        # With `change`, the typed values stay if the visitor chooses the same field again.
         axis.field.change(_axis_handler(context), axis.field, [axis.typed, axis.picked], **LATEST)
     tab.select(base_menu, own, form.base, **LATEST)
     num_live = len(live.form.inputs)
@@ -65,7 +64,7 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
         return plan_values(context, own_presets, values[:num_live], values[num_live:])
 
     inputs = [own, *live.form.inputs, *form.inputs]
-    # One event for all controls, so that the answer to the last change comes last.
+    # All controls share one event, so that the answer to the last change comes last.
     changes = [control.change for control in form.inputs]  # type: ignore[attr-defined]
     gr.on([tab.select, *changes], plan, inputs, [tune.plan, tune.start], **LATEST)
 
@@ -120,7 +119,7 @@ def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
 
         def work() -> list[Any]:
             studies = studies_of(board.context, request, key)
-            # A new number each time, so that saving the same file again changes the value.
+            # The number is new each time, so that saving the same file again changes the value.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [
                 {**study_csv(studies, session.study.study_id, what), "n": number},

@@ -1,4 +1,4 @@
-"""Sentences about a grid: the number of runs, what cannot run, the results."""
+"""Sentences about a grid: the number of runs, refused points, the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lesson 11: an LLM that does not fit in memory, so that each pass waits for its weights."""
+"""Lesson 11: an LLM that does not fit in memory, so that each pass waits for weights."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Runs:
 
 @dataclass(slots=True)
 class Lecture:
-    """The results of all lessons. A run with the label of an earlier run replaces that run.
+    """The results of all lessons.
 
     `models`: any value that identifies the loaded models; only runs of these models are visible.
     `at`: the number of the lesson opened last, 0 before the first. `may_schedule`: whether this
@@ -75,9 +75,9 @@ class Lecture:
     ) -> tuple[int, dict[str, Any]] | None:
         """(round, view of all requests in that round); None if no round has a view.
 
-        This is round `number`, else the last round before it that has a view, else the first round
-        that has a view. If the visitor has not `chosen` the round, rounds with fewer requests than
-        another round and rounds without drafted nodes are skipped, unless this skips all rounds."""
+        The round is `number`, else the last round before it that has a view, else the first that
+        has one. If the visitor has not `chosen` the round, rounds with fewer requests than another
+        round and rounds without drafted nodes are skipped, unless this skips all rounds."""
         seen = self.requests.get(run_id, {})
         most = max((len(value["rows"]) for value in seen.values()), default=0)
         full = [n for n, one in seen.items() if len(one["rows"]) == most and one["most"]]

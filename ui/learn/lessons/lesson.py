@@ -1,4 +1,4 @@
-"""The types of a lesson, all plain values."""
+"""The types of a lesson."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class Question:
 
     A visitor's number must equal the answer if `within` is 0. Otherwise it may differ by the
     fraction `within` of the answer, or by one in the last of `places` decimals. If `numeric` is
-    false, the answer is an SSM's name or one of `besides`. `point`: the part of the page that shows
-    the answer; `where`: how to find it there; `explain`: the answer in words, with the run's own
+    false, the answer is an SSM's name or one of `besides`. `point`: the part of the page to look
+    at; `where`: how to find the answer there; `explain`: the answer in words, with the run's own
     numbers.
     """
 
@@ -128,9 +128,9 @@ class Lesson:
     """A lesson. `short`: its title in the list of lessons. `example`: its runs in order; the last
     run stays on the board. `pictures`: the board's pictures that the lesson is about. `columns`:
     the columns of the table of runs. `ssms`: how many SSMs the lesson needs. `ranks`: into how many
-    parts each layer of the LLM must be divided. `timed`: whether its runs are repeated in turns, to
-    measure times. `outcome`: returns a sentence on the result of the runs, for lessons whose result
-    can differ from what the text says; may return an empty string."""
+    parts each layer of the LLM must be divided; 1: any number. `timed`: whether its runs are
+    repeated in turns, to measure times. `outcome`: returns a sentence on the result of the runs,
+    for lessons whose result can differ from what the text says; may return an empty string."""
 
     key: str
     title: str
