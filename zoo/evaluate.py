@@ -1,6 +1,6 @@
 """Held-out loss and bits per byte of a model with the corpora's tokenizer, domain by domain.
 
-Every held-out token but the first of each domain is predicted once, from the tokens before it in
+Every measured token but the first of each domain is predicted once, from the tokens before it in
 its window.
 """
 
