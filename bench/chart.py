@@ -159,7 +159,7 @@ def picture_command(
     argv: Sequence[str] | None,
 ) -> int:
     """Runs `python -m bench.NAME`: draws a picture from result files. `files`: argument names with
-    default paths; None: required. A path that ends in .html gives a page, any other path an SVG.
+    default paths; None: required. The picture is a page if its path ends in .html, else an SVG.
     Returns the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{name}")
     for argument, default in {**files, "picture": Path(picture)}.items():

@@ -1,4 +1,4 @@
-"""The development prompts of `prompts.jsonl`, and a selection that is spread over their domains."""
+"""The development prompts, and a selection that is spread over their domains."""
 
 from __future__ import annotations
 

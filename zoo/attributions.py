@@ -1,4 +1,4 @@
-"""Where each corpus file comes from and under which licence: data for manifests and model cards."""
+"""Where corpus files come from and under which licence: data for manifests and model cards."""
 
 from __future__ import annotations
 

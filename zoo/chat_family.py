@@ -186,8 +186,8 @@ def _check_folder(folder: Path) -> None:
 
 @torch.inference_mode()
 def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
-    """`students`: the accuracy of each student by name. `union`: how often the LLM's token is the
-    most probable token of at least one student."""
+    """Returns `students`, the accuracy of each student by name, and `union`: how often the LLM's
+    token is the most probable token of at least one student."""
     hits = []  # of each text (students, tokens, 3)
     for ids, start, end in zip(texts.ids, texts.starts.tolist(), texts.ends.tolist(), strict=True):
         new = texts.first_new - start

@@ -1,6 +1,6 @@
 """Held-out loss and bits per byte of a model with the corpora's tokenizer, domain by domain.
 
-Every held-out token but the first of each domain is predicted once, from the tokens before it in
+Every measured token but the first of each domain is predicted once, from the tokens before it in
 its window.
 """
 
@@ -61,7 +61,8 @@ def evaluate_folder(
         {
             "weights": weights_id(folder),
             "held out": {name: _hash_of(ids) for name, ids in store.held_out.items()},
-            # A cached result is a sum over at most this many windows of at most `context` tokens.
+            # A cached result is a sum over at most _WINDOWS_AT_ONCE windows of at most `context`
+            # tokens.
             "windows": [context, _WINDOWS_AT_ONCE],
             "on": [device.type, torch.__version__],
         },

@@ -33,7 +33,7 @@ __all__ = [
 class InitialWeights:
     """`folder`: the folder of weights to start from; None: random weights. `embeddings`: the folder
     of a wider model, whose projected embeddings replace the random embeddings; None: the embeddings
-    stay random. `field`: the argument that errors name."""
+    stay random. `field`: the argument that gave `folder`, for errors."""
 
     folder: Path | None = None
     embeddings: Path | None = None
@@ -53,7 +53,7 @@ def initial_model(
     recipe: ModelRecipe, preset: Preset, store: TokenStore, seed: int, start: InitialWeights = FRESH
 ) -> Any:
     """The recipe's model in float32 on the CPU; `seed` determines random weights. Raises
-    ConfigError if the folder's sizes differ from the recipe's, VocabMismatchError if a folder has
+    ConfigError if the folder's model does not fit the recipe, VocabMismatchError if a folder has
     another tokenizer than `store`."""
     size = store.manifest.vocab_size
     if start.folder is None:

@@ -1,4 +1,4 @@
-"""Model folders: opened in float32, and identified by a hash of their contents."""
+"""Model folders: opened in float32, and identified by a hash."""
 
 from __future__ import annotations
 

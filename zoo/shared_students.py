@@ -149,7 +149,7 @@ class SoftCrossEntropy(torch.autograd.Function):
 
     The gradient is computed in the forward pass, chunk by chunk, so that no logits are kept or
     computed twice. The gradient with respect to the logits is w (m q - p), with m = sum of p and w
-    the position's weight.
+    the position's normalised weight.
     """
 
     @staticmethod

@@ -1,9 +1,8 @@
 """`python -m zoo evaluate --llm ... --ssm ...`: how much faster an LLM is with SSMs on this
 machine.
 
-Long chains of each SSM are timed first; they predict the best chain length and its speedup. Then
-every SSM with its best length, and all SSMs together, are measured against the LLM alone, in turn
-on each prompt.
+Timed long chains of each SSM predict the best chain length and its speedup. Then every SSM with its
+best length, and all SSMs together, are measured against the LLM alone, in turn on each prompt.
 """
 
 from __future__ import annotations

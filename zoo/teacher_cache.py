@@ -1,4 +1,4 @@
-"""Caches the teacher's most probable tokens for windows of texts, in files of BLOCK windows.
+"""Caches the teacher's most probable tokens for windows of texts, in files.
 
 Windows have fixed positions, so that every epoch has the same windows.
 """

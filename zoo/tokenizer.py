@@ -60,8 +60,8 @@ def train_tokenizer(
 
 
 def open_tokenizer(folder: Path, field: str = "tokenizer") -> PreTrainedTokenizerBase:
-    """The tokenizer in `folder`. Raises ConfigError, which names `field`, if it is missing, is
-    neither byte-level nor with byte fallback, or has no separator token."""
+    """The tokenizer in `folder`. Raises ConfigError, which names `field`, if it cannot be opened,
+    is neither byte-level nor with byte fallback, or has no separator token."""
     if not (folder / "tokenizer.json").is_file():
         raise ConfigError.of(field, str(folder), "a folder that holds tokenizer.json")
     try:

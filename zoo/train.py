@@ -43,7 +43,7 @@ __all__ = [
 
 _MAX_SHARD = "11MB"  # of tensors in a file; with its header, a file has at most 12 MB
 MODELS = "models"
-"""The kind of run that trains a new model."""
+"""The kind of a `train_model` run."""
 _SHORT_EVALUATION_TOKENS = 2048  # per domain
 
 

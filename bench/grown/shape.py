@@ -13,7 +13,7 @@ from core.plurals import number_of
 TOLERANCE = 0.1
 # Matrix kernels are fastest if the feed-forward size is a multiple of this.
 FFN_MULTIPLE = 32
-# Bounds of feed-forward size / hidden size; Qwen2.5 has up to 5.4.
+# Bounds of feed-forward size / hidden size.
 MAX_FFN_RATIO, MIN_FFN_RATIO = 5.5, 0.5
 MAX_EXTRA_LAYERS = 128
 MAX_FACTOR = 256

@@ -27,7 +27,7 @@ ALL_DRAWN = """() => !document.querySelector("[data-pending]")
 
 @contextmanager
 def chromium(suite: str) -> Iterator[Any]:
-    """Raises ConfigError, naming the suite, if Chromium or playwright is missing."""
+    """Raises ConfigError, naming the suite, if playwright is missing or Chromium does not start."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:

@@ -48,7 +48,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceRow:
-    """`part`: the row's table; `name`: identifies the row within its part and kind."""
+    """`part`: the row's group; `name`: identifies the row within its part and kind."""
 
     part: str
     name: str

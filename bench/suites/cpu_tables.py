@@ -1,4 +1,4 @@
-"""The contestants of the `cpu-` suites, and their tables."""
+"""Contestants on the CPU, and their tables."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class GrownContestants:
         large = grown.loaded_models()
         count = next(iter(large.ssms.values())).info.parameters
         with_small = Engine(replace(large, ssms=bundled.ssms))
-        # Both engines share the measured times of passes: measurements take long.
+        # Both engines share the measured times of LLM passes: measurements take long.
         with_grown = Engine(large, costs=Costs(large.llm, with_small.costs.verify))
         engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
         transformers = TransformersLlm(dtype, grown.module(family.llm))

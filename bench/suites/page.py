@@ -85,7 +85,7 @@ def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
 
 
 def tables(results: Results) -> Report:
-    """A row for each figure with its target; a failure for each missed target."""
+    """A row for each figure; a failure for each missed target."""
     rows = [*_rows(results), *_problems(results)]
     loads = [load for sample in results.samples if (load := sample["load"]) is not None]
     note = f"{NOTE} Load average {min(loads)} to {max(loads)}." if loads else NOTE

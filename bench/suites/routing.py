@@ -169,7 +169,7 @@ def _spliced_run(
 def _compare_wordings(
     context: Context, engine: Engine, configs: Mapping[str, SpeculationConfig]
 ) -> None:
-    """Stores the SSMs that `credit` chooses for each prompt and for its other wording."""
+    """Stores the SSMs that `credit` chooses for a prompt and for its other wording."""
     ids = {prompt.id for prompt in context.all_prompts}
     others = {one.id: one for one in load_prompts(REWORDED) if one.id in ids}
     for prompt in context.all_prompts:

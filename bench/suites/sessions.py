@@ -1,4 +1,4 @@
-"""`sessions`: the times of lists, searches and exports with thousands of past runs.
+"""`sessions`: the times of calls to a log with thousands of runs.
 
 The log is in a temporary folder; its runs are SYNTHETIC. Each figure is the wall time of one call.
 """

@@ -2,7 +2,7 @@
 speed of a new process's first run relative to a later run. `visitors` measures several clients of
 one application at once, and checks that texts are the same as a lone client's.
 
-In `start`, `--repeats` is the number of processes to start; only the first-run measurement uses
+In `start`, `--repeats` is the number of timed starts; only the first-run measurement uses
 `--threads`. In `visitors`, each visitor sends `--prompts` requests."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Failures and tables of the suites `batch` and `passes`."""
+"""Parts of the suites `batch` and `passes`."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def figures(
 
 def sample(prompt: str, passes: int, searches: list[Search], **changes: Any) -> dict[str, Any]:
     """96 tokens; `passes` passes with two SSMs chosen by credit, 16 with all SSMs. `changes`
-    override figures of the run with two SSMs."""
+    override figures of the run CREDIT."""
     routed = {CREDIT: passes, CREDIT_ONE: 20, COSINE: 20}
     contest = {ALL: figures(16)} | {n: figures(r, searches) for n, r in routed.items()}
     contest[CREDIT] |= changes

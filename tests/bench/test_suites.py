@@ -1,4 +1,4 @@
-"""Every suite measures, continues and reports; speeds are not checked."""
+"""Suites measure, continue and report; speeds are not checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures: a store in a new folder, and functions that wait for its thread."""
+"""Fixtures for a store in a new folder."""
 
 import sqlite3
 import time
@@ -40,7 +40,7 @@ def keep() -> Callable[[RunStore, Iterable[Event]], None]:
 
 @pytest.fixture
 def wait_for() -> Callable[..., None]:
-    """At most `timeout` seconds."""
+    """Waits at most `timeout` seconds."""
 
     def wait(condition: Callable[[], bool], timeout: float = 10.0) -> None:
         end = time.monotonic() + timeout

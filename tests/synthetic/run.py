@@ -103,8 +103,8 @@ def plain_twin(
 ) -> list[Event]:
     """A run of plain decoding that writes a SYNTHETIC run's tokens, one per round.
 
-    Token number `change` is another token. `margin`: the logarithm of a token's probability over
-    the second most probable token's.
+    Token number `change` is another token. `margin`: the log ratio of the two largest
+    probabilities.
     """
     started = events[0]
     size, first = started.models[0].vocab_size, len(started.prompt_token_ids)

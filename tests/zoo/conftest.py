@@ -30,8 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer measurements of SSMs during their training; 18 tokens are the fewest that are
-    allowed."""
+    """Fewer measurements of SSMs; 18 tokens are the fewest that are allowed."""
     monkeypatch.setattr("zoo.distil._PROMPTS", 2)
     monkeypatch.setattr("zoo.distil._MEASURED_TOKENS", 18)
 

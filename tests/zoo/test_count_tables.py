@@ -49,7 +49,6 @@ def test_the_llms_probable_tokens_are_counted(tmp_path: Path) -> None:
     (row,) = rows[(rows[:, 15] == 1) & (rows[:, 0] == 5)]
     weights = {int(i): int(w) >> 2 for i, w in zip(row[:7], row[7:14], strict=True) if w}
     assert set(weights) == {5, 6}
-    # Probabilities of bfloat16 differ by a hundredth.
     assert weights[5] / (weights[5] + weights[6]) == pytest.approx(0.75, abs=0.02)
     assert (weights[5] + weights[6]) % ONCE <= 2 or (weights[5] + weights[6]) % ONCE >= ONCE - 2
 

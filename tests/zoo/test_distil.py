@@ -1,4 +1,4 @@
-"""Training of SSMs: an SSM learns its LLM's distribution, or a pool learns to cover it."""
+"""Training of SSMs to predict their LLM, one by one or as a pool."""
 
 import io
 import json

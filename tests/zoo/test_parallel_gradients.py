@@ -58,7 +58,7 @@ def loss_and_gradients(
 )
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_gradients_of_parts_add_up_to_those_of_the_batch(workers: int, loss: Loss) -> None:
-    """Parts differ in size and in the weight of their positions."""
+    """Parts may differ in size and in the weight of their positions."""
     expected_loss, expected = loss_and_gradients(1, loss, in_parts=False)
     loss_in_parts, gradients = loss_and_gradients(workers, loss)
     assert loss_in_parts == pytest.approx(expected_loss, rel=1e-5)

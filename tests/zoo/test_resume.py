@@ -1,4 +1,4 @@
-"""A killed command that is run again gives the same result as an uninterrupted command."""
+"""A killed command that is run again finishes, and stored results are reused."""
 
 import json
 import shutil
