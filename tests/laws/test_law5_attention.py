@@ -1,8 +1,8 @@
 """Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
 
-Another token at a position that a node does not attend to leaves the node's logits equal; at a
-position that the node attends to, the logits change (the control). Tested with full attention, with
-one window for all layers, and with both kinds of layers.
+Another token that a node attends to neither directly nor through other positions leaves the node's
+logits equal. Another token that the node attends to changes them (the control). Tested with full
+attention, with one window for all layers, and with both kinds of layers.
 """
 
 from functools import cache
@@ -34,7 +34,7 @@ def model(family: str) -> HfModel:
 def tree_logits(
     family: str, prefix: tuple[int, ...], token_ids: list[int], parents: list[int]
 ) -> torch.Tensor:
-    """Logits after every node of a tree after `prefix`, float32 (nodes, V)."""
+    """The logits of every node of a tree that follows `prefix`, float32 (nodes, V)."""
     lm = model(family)
     row = lm.open_row()
     try:

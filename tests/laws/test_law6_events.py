@@ -1,8 +1,8 @@
 """Law 6 on real runs, and on a synthetic run that drafts ahead: JSON and the database give back the
 engine's events, and a replay gives the live view.
 
-The control: a change of any column of the log, except the columns in REPEATED, changes the events
-that are read back.
+A control: a change of any column of the log, except the columns in REPEATED, is noticed when the
+events are read back.
 """
 
 import json
@@ -185,7 +185,7 @@ def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
 
 
 def record(path: Path, events: tuple[Event, ...]) -> list[Event]:
-    """Recorded in a new database and read back."""
+    """Recorded in a database and read back."""
     with RunStore(log_at(path)) as store:
         for event in events:
             store.record(event, "visitor")

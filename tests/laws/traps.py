@@ -1,6 +1,6 @@
 """Traps: small changes of the engine's rules that make them lossy.
 
-Each trap is installed with pytest's monkeypatch. Law 3 must notice every trap.
+Law 3 must notice every trap.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Messages to a node: valid, invalid and out of bounds."""
+"""Messages to and from a node: valid, invalid and out of bounds."""
 
 import math
 import random
