@@ -91,7 +91,7 @@ def affordable(row: Row) -> bool:
 
 
 def of_effect(row: Row) -> bool:
-    """Excludes rows in which one value leaves another without effect."""
+    """Excludes some rows in which one value leaves another without effect."""
     pipeline, name, draft = row.get("pipeline", "off"), row.get("combine"), row.get("draft")
     combine = combine_rule(name or "union")
     without_effect = (
