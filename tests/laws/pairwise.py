@@ -83,7 +83,7 @@ def parametrize_pairs(
 
 
 def affordable(row: Row) -> bool:
-    """Excludes wide and long trees that are not cut: they have hundreds of nodes. No pair is
+    """Excludes wide and long trees that are not cut: they may have hundreds of nodes. No pair is
     excluded."""
     uncut = row.get("max_tree_nodes") == "uncut"
     long = row.get("speculation_length", 0) >= 8

@@ -43,7 +43,7 @@ DRAFTS = (
 
 
 class Rounds:
-    """After one prefix."""
+    """Rounds after one prefix."""
 
     def __init__(self, prompt: str) -> None:
         models = bundled_engine().models

@@ -169,7 +169,7 @@ def confident_drafter_first(patch: Patch) -> None:
 
 
 def uniform_over_nodes(patch: Patch) -> None:
-    """Drawn uniformly among nodes, not among proposals."""
+    """The order is drawn uniformly among nodes, not among proposals."""
     ordered = offers._order_proposals
 
     def drawn(case: VerifyInput, children: Sequence[int]) -> Order:

@@ -198,7 +198,7 @@ def expected_accepted(case: EnumeratedCase) -> float:
 
 
 def plain_joint(case: EnumeratedCase, count: int) -> Joint:
-    """Of the first `count` tokens of plain sampling."""
+    """The joint distribution of the first `count` tokens of plain sampling."""
     return _completed(case, {(): 1.0}, count)
 
 
