@@ -1,4 +1,4 @@
-"""Shared by all tests: one torch thread, full float32 precision, no network, a limit on CPU time.
+"""Settings, fixtures and hooks that all tests share.
 
 Tests without a tier marker are the first tier. There a test that takes more CPU time than
 CPU_LIMIT_S fails: make it smaller, or mark it `nightly`.
@@ -75,8 +75,8 @@ def trees() -> None:
 def _no_drafter_is_lost(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A run continues without a drafter that failed: faults in drafters would go unnoticed. Mark
-    tests in which a drafter is meant to fail `loses_drafters`. A SyntheticFailure is always
+    """A run continues without a drafter that failed: faults in drafters would go unnoticed. If a
+    drafter is meant to fail, mark the test `loses_drafters`. A SyntheticFailure is always
     allowed."""
     from core.engine.round_state import ActiveRequest
     from tests.synthetic import SyntheticFailure

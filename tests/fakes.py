@@ -1,4 +1,4 @@
-"""Tiny random models, a word tokenizer, and models that are tables."""
+"""Tiny random models, models that are tables, and other parts of tests."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -196,7 +196,7 @@ def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3)
     return lambda context: _random_entry(vocab, seed, sharpness, context[-memory:])
 
 
-# Most tests make tables of the same few seeds.
+# Many tests make tables of the same few seeds.
 @lru_cache(maxsize=1 << 16)
 def _random_entry(
     vocab: int, seed: int, sharpness: float, last: tuple[int, ...]

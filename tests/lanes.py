@@ -18,8 +18,8 @@ class DoneAfter:
 
 
 class PunctualLane(DraftThread):
-    """Runs its jobs in the caller's thread, before the LLM's pass. All jobs together may check
-    `checks` times whether the pass has ended. Later checks answer yes."""
+    """Runs its jobs in the caller's thread, before the LLM's pass. The jobs' first `checks` checks
+    find that the pass has not ended. Later checks find that it has."""
 
     def __init__(self, checks: int = 999) -> None:
         super().__init__()

@@ -23,7 +23,6 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
     """Expressions, which are most of a tree, are skipped."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(node, field, ())
-        # In a conditional expression or a lambda, `body` is no list.
         for child in inner if isinstance(inner, list) else ():
             yield child
             yield from statements(child)

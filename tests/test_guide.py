@@ -1,4 +1,4 @@
-"""The tables in docs/guide.md are generated from their records.
+"""Two tables in docs/guide.md are generated from records.
 
 `python -m tests.test_guide` writes them anew.
 """

@@ -1,7 +1,8 @@
-"""Importing a file has no side effect, and no file keeps mutable state at module level.
+"""Importing a file has no side effect, no file keeps mutable state, and core and storage have no
+broad `except`.
 
 Only the syntax is read: at module level a file calls only functions that make a value, and binds no
-list or dict that it changes later.
+list, dict or set that it changes later.
 """
 
 from __future__ import annotations

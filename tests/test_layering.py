@@ -84,7 +84,7 @@ def forbidden_imports(path: Path) -> Iterator[str]:
     if relative(path).startswith(SESSIONS):
         allowed += ("storage",)
     for module in sorted(imports_of(path)):
-        # core.events needs `import core`.
+        # `from core import events` also gives `core`.
         above = any(one.startswith(f"{module}.") for one in allowed)
         ours = within(module, OURS) and not within(module, allowed) and not above
         if ours or module.startswith(".") or within(module, FORBIDDEN.get(package, ())):

@@ -1,4 +1,4 @@
-"""SYNTHETIC runs whose SSMs draft in one pass, from runs whose SSMs draft in turn."""
+"""SYNTHETIC runs whose SSMs share passes, from runs whose SSMs draft in turn."""
 
 from collections.abc import Sequence
 from dataclasses import replace

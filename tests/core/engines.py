@@ -1,4 +1,4 @@
-"""Engines whose models are tables of probabilities, for the tests of engine and worker."""
+"""Engines whose models are tables of probabilities, and parts of their events."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Drafting ahead within one request."""
+"""Drafting ahead."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

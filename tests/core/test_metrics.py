@@ -1,4 +1,4 @@
-"""RunStats on rounds made by hand, with answers computed by hand."""
+"""RunStats, and unions of intervals."""
 
 import pytest
 from hypothesis import given, settings

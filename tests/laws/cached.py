@@ -17,7 +17,7 @@ LIKELY = 1e-3
 
 
 class CachedModel(TableModel):
-    """Its table holds a loaded model's logits after `prefix`."""
+    """Keeps a loaded model's logits after `prefix`, and after one more token."""
 
     def __init__(self, model: HfModel, prefix: Sequence[int]) -> None:
         super().__init__(model.info.name, model.vocab_size, lambda context: (), 1024)

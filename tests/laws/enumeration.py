@@ -36,7 +36,7 @@ class WalkNoise:
         raise AssertionError(f"the target's noise at {position} is for `match` alone")
 
     def fork(self, script: Sequence[int] = ()) -> Self:
-        """A copy with its own script, which refuses the keys asked so far."""
+        """A copy with its own script. The copy refuses the keys asked so far."""
         other = copy.copy(self)
         other.script, other.branches, other.probability = tuple(script), [], 1.0
         other.asked = set(self.asked)

@@ -1,4 +1,4 @@
-"""The cases of law 3: small tables, and configurations whose whole rounds can be enumerated.
+"""Cases of law 3: small tables, and configurations whose whole rounds can be enumerated.
 
 A test adds the verification rule, `verify=`.
 """
@@ -157,7 +157,7 @@ DEEP: Cases = {
 TWICE, TWO = partial(case, 1, "sampled_iid"), partial(case, 2, "sampled_iid")
 DISTINCT, TWO_DISTINCT = partial(case, 1, "sampled"), partial(case, 2, "sampled")
 LOOKUP_FIRST: dict[str, Any] = {"drafters": ("ngram", "model-1"), "prompt_ids": LOOKUP_PROMPT}
-# The smallest cases that show each trap of tests/laws/traps.py.
+# Cases that show each trap of tests/laws/traps.py.
 SHOWN_BY: dict[str, list[Callable[..., EnumeratedCase]]] = {
     "duplicates_merged": [partial(TWICE, (2,), 3), partial(TWO, (1,), 3)],
     "one_hot_merged": [partial(DISTINCT, (1,), 1, **LOOKUP_FIRST)],

@@ -83,7 +83,7 @@ def parametrize_pairs(
 
 
 def affordable(row: Row) -> bool:
-    """Excludes wide and long trees that are not cut: they have hundreds of nodes. No pair is
+    """Excludes wide and long trees that are not cut: they may have hundreds of nodes. No pair is
     excluded."""
     uncut = row.get("max_tree_nodes") == "uncut"
     long = row.get("speculation_length", 0) >= 8
@@ -91,7 +91,7 @@ def affordable(row: Row) -> bool:
 
 
 def of_effect(row: Row) -> bool:
-    """Excludes rows in which one value leaves another without effect."""
+    """Excludes some rows in which one value leaves another without effect."""
     pipeline, name, draft = row.get("pipeline", "off"), row.get("combine"), row.get("draft")
     combine = combine_rule(name or "union")
     without_effect = (

@@ -1,4 +1,4 @@
-"""Noise keyed by position alone: the mistake that the engine's noise keys prevent.
+"""`SharedNoise` is keyed by position alone: the mistake that the engine's noise keys prevent.
 
 If a branch is rejected, the next round decides about its deeper positions again. These decisions
 would share one uniform number.

@@ -91,7 +91,7 @@ def test_guesses_come_true_in_these_cases() -> None:
 
 
 def test_control_a_draft_changed_by_its_drawn_token_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    """Token 0 replaces a first token 1 of a draft made ahead."""
+    """If the first token of a draft made ahead is 1, token 0 replaces it."""
     growth_ahead = SsmDrafter._growth_ahead
 
     def changed(drafter: SsmDrafter, ask: Any) -> Growth | None:

@@ -1,7 +1,7 @@
 """Law 3 on the bundled models: the joint distribution of the first two tokens is plain sampling's.
 
 Logits are cached; the noise is drawn anew for every round. The chi-square test has a false alarm
-rate of 1e-6. In the control, a token that is proposed twice is tried only once.
+rate of 1e-6. In the controls, a token that is proposed several times is tried only once.
 """
 
 import time
@@ -43,7 +43,7 @@ DRAFTS = (
 
 
 class Rounds:
-    """After one prefix."""
+    """Rounds after one prefix."""
 
     def __init__(self, prompt: str) -> None:
         models = bundled_engine().models

@@ -49,7 +49,7 @@ class FewGumbels(WalkNoise):
 
 
 def joint(enumerated: EnumeratedCase) -> tuple[dict[tuple[int, ...], float], set[int]]:
-    """The probability of each text, and the numbers of tokens of rounds."""
+    """The probability of each text, and the rounds' numbers of tokens."""
     results: dict[tuple[int, ...], float] = defaultdict(float)
     lengths: set[int] = set()
     for noise, end in every_walk(lambda walk: enumerated.rounds(walk, TOKENS), kind=FewGumbels):

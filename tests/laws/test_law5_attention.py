@@ -1,8 +1,8 @@
 """Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
 
-Another token at a position that a node does not attend to leaves the node's logits equal; at a
-position that the node attends to, the logits change (the control). Tested with full attention, with
-one window for all layers, and with both kinds of layers.
+A change of a token that a node does not attend to, directly or through other tokens, leaves the
+node's logits equal. A change of a token that the node attends to changes them (the control). Tested
+with full attention, with one window for all layers, and with both kinds of layers.
 """
 
 from functools import cache
@@ -21,7 +21,7 @@ from tests.laws.trees import LAW, ancestors, parents
 
 PREFIX = tuple((11 * i) % 59 + 2 for i in range(WINDOW + 5))
 UNCHANGED_BELOW, CHANGED_ABOVE = 1e-9, 1e-7
-# Norms compute in float32 in every dtype: passes of different widths round differently.
+# RMS norms compute in float32 in every dtype: passes of different widths round differently.
 ROUNDING = 1e-5
 
 
@@ -34,7 +34,7 @@ def model(family: str) -> HfModel:
 def tree_logits(
     family: str, prefix: tuple[int, ...], token_ids: list[int], parents: list[int]
 ) -> torch.Tensor:
-    """Logits after every node of a tree after `prefix`, float32 (nodes, V)."""
+    """The logits of every node of a tree that follows `prefix`, float32 (nodes, V)."""
     lm = model(family)
     row = lm.open_row()
     try:

@@ -97,7 +97,7 @@ def check(engine: Engine, live: ActiveRequest) -> int:
 
 
 def run_checked(engine: Engine, requests: list[Request], max_rounds: int) -> list[ActiveRequest]:
-    """All requests run together; every row is checked after each round."""
+    """All requests run together; after each round the rows of unfinished requests are checked."""
     ready = 0
     lives = [engine.admit(engine.prepare(request)) for request in requests]
     lane, engine._draft_thread = engine._draft_thread, PunctualLane()

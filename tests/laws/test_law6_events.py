@@ -1,8 +1,8 @@
 """Law 6 on real runs, and on a synthetic run that drafts ahead: JSON and the database give back the
 engine's events, and a replay gives the live view.
 
-The control: a change of any column of the log, except the columns in REPEATED, changes the events
-that are read back.
+A control: a change of any column of TABLES, except the columns in REPEATED, is noticed when the
+events are read back.
 """
 
 import json
@@ -169,7 +169,7 @@ def schedule_run() -> tuple[Event, ...]:
 
 
 def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
-    """Cut off after the third round; `end` makes the last event."""
+    """A run that is cut off after the third round; `end` makes the last event."""
     sampling = SamplingParams(max_new_tokens=32)
     engine = bundled_engine()
     sequence = engine.prepare(Request(prompts(8)[5], sampling, SpeculationConfig(**NODES)))
@@ -185,7 +185,7 @@ def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
 
 
 def record(path: Path, events: tuple[Event, ...]) -> list[Event]:
-    """Recorded in a new database and read back."""
+    """The events, recorded in a database and read back."""
     with RunStore(log_at(path)) as store:
         for event in events:
             store.record(event, "visitor")

@@ -1,4 +1,5 @@
-"""Laws 1 and 2 under every schedule: different presets, lengths and start times run together."""
+"""Laws 1 and 2 under all schedules but `each`: different presets, lengths and start times run
+together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing

@@ -1,6 +1,6 @@
 """Traps: small changes of the engine's rules that make them lossy.
 
-Each trap is installed with pytest's monkeypatch. Law 3 must notice every trap.
+Law 3 must notice every trap.
 """
 
 from collections import Counter
@@ -169,7 +169,7 @@ def confident_drafter_first(patch: Patch) -> None:
 
 
 def uniform_over_nodes(patch: Patch) -> None:
-    """Drawn uniformly among nodes, not among proposals."""
+    """The order is drawn uniformly among nodes, not among proposals."""
     ordered = offers._order_proposals
 
     def drawn(case: VerifyInput, children: Sequence[int]) -> Order:

@@ -1,4 +1,4 @@
-"""Strategies for random trees and drafts."""
+"""Strategies for random trees and drafts; paths in trees."""
 
 from collections.abc import Sequence
 

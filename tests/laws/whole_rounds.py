@@ -1,8 +1,8 @@
 """Every outcome of whole rounds of the engine, with its exact probability.
 
-For two rounds, outcomes of the first round with the same text and the same tokens in the models'
-rows are one state. The second round is enumerated once from each state. In the last round each
-possible draft is verified in every possible way.
+For two rounds, `joint_of_rounds` makes one state of first-round outcomes with the same text and the
+same tokens in the models' rows. It enumerates the second round once from each state. In the last
+round each possible draft is verified in every possible way.
 """
 
 import copy
@@ -198,7 +198,7 @@ def expected_accepted(case: EnumeratedCase) -> float:
 
 
 def plain_joint(case: EnumeratedCase, count: int) -> Joint:
-    """Of the first `count` tokens of plain sampling."""
+    """The joint distribution of the first `count` tokens of plain sampling."""
     return _completed(case, {(): 1.0}, count)
 
 

@@ -1,4 +1,4 @@
-"""How much memory a drafter takes between two runs."""
+"""The size of a drafter between two runs."""
 
 import pickle
 

@@ -154,8 +154,8 @@ def test_the_catalog_names_the_bundled_models() -> None:
 
 @pytest.fixture
 def hub_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """A function that sets the given environment variables of the hub's client and unsets the
-    client's other variables. `{}` in a value is replaced by `tmp_path`."""
+    """A function that sets the given environment variables and unsets the others that place the
+    hub's cache. `{}` in a value is replaced by `tmp_path`."""
     names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 
     def set_variables(**variables: str) -> None:

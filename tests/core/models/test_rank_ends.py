@@ -1,4 +1,4 @@
-"""Ranks and leaders that end or do not answer."""
+"""Faults of ranks and leaders."""
 
 import os
 import signal

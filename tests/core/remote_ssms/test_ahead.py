@@ -1,4 +1,4 @@
-"""Drafting ahead on nodes, with `pipeline=ahead`."""
+"""Drafting ahead on nodes."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Messages to a node: valid, invalid and out of bounds."""
+"""Messages to and from a node: valid, invalid and out of bounds."""
 
 import math
 import random
@@ -126,7 +126,6 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_valid_messages_end_no_server_and_nothing_grows(seed: int) -> None:
-    """The messages have valid fields, but no engine would send them."""
     llm, ssms = tables(3)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
     random_messages, drafted = RandomMessages(random.Random(seed)), 0
@@ -151,7 +150,7 @@ KINDS = ("topk", "coupled", "fused", "best_first", *DRAFT_KINDS)
 
 
 class RandomMessages:
-    """Random messages, most of which continue the texts of earlier messages."""
+    """Random messages about a few growing texts."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

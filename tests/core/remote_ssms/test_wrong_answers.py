@@ -1,4 +1,4 @@
-"""Answers of nodes that are wrong or too large do not change any text."""
+"""Wrong and too large answers of nodes do not change any text."""
 
 import itertools
 import json

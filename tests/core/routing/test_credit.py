@@ -1,4 +1,4 @@
-"""Credit routing on random log-probabilities."""
+"""Credit routing on synthetic log-probabilities."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
 
 
 def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
-    """The node's time is valued at least at the token rate of plain rounds, even while drafting
+    """A node's time is valued at least at the token rate of plain rounds, even while drafting
     loses."""
     shared = new_shared()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""`traversal` on small trees made by hand. The docstrings derive the expected numbers."""
+"""`traversal` on small trees made by hand."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -133,7 +133,7 @@ def test_laws_1_and_2_hold_for_an_offloaded_llm(
     assert ids_of_events(Engine(plain).generate(alone)) == resident[0]
 
 
-# -- a resident model, streamed for a while --
+# -- streaming for a while, and costs --
 
 
 @pytest.mark.parametrize("halved", [False, True])
