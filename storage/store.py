@@ -252,7 +252,7 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """Writes queued events for a read to see; waits for at most CATCH_UP_TIMEOUT_S. Does
+        """Writes queued events; waits for at most CATCH_UP_TIMEOUT_S. Does
         nothing while the log is paused."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)

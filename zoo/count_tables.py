@@ -1,6 +1,6 @@
 """`python -m zoo tables`: counts for the drafter `table`, to be shipped with an LLM.
 
-At each position of the texts, the LLM's distribution of the next token is counted instead of the
+The LLM's distribution of the next token is counted instead of the
 token itself.
 """
 
@@ -27,8 +27,7 @@ WORKING_ROWS = 1 << 22
 
 
 def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
-    """Writes the `num_rows` heaviest rows into `out`. Raises ConfigError if the LLM's distributions
-    are not cached."""
+    """Writes the `num_rows` heaviest rows into `out`. Raises ConfigError without `remembered`."""
     checks.integer("rows", num_rows, 1, WORKING_ROWS)
     texts = teaching.rows()
     distributions = teaching.memory(texts)

@@ -114,7 +114,7 @@ class BatchSchedule:
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
         """Merges each request's drafts. If the scheduler sets a budget, the least likely nodes of
-        all requests are dropped."""
+        all requests whose rules do not read q are dropped."""
         assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
         self._num_drafted = {}

@@ -171,7 +171,7 @@ LOAD = BatchLoad(4, 1.0, 0.1, 0.1, 2.0)
 
 
 class PricedSchedule:
-    """Plans one pass for all requests; LOAD is the pass's price."""
+    """Plans one pass for all requests; LOAD is the pass's load."""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         return Plan(tuple(range(len(live))), (FREE,) * len(live), LOAD)

@@ -52,9 +52,8 @@ class ModelSizes(NamedTuple):
 class PackedWeights(NamedTuple):
     """A model's weights, each a flat array: `embedding` (members, vocabulary, hidden); `matrices`
     in one of the formats of `weight_formats`; `vectors`, `cos` and `sin` (positions, size) as
-    float32, the first half of the sines negated. `windowed` (layers,): whether a layer has a
-    sliding window. `eps`: of the norms.
-    """
+    float32, the first half of each row of sines negated. `windowed` (layers,): whether a layer has
+    a sliding window. `eps`: of the norms."""
 
     # `embedding`: float32, or bfloat16 in uint16. Matrices and biases are padded with 0: padded
     # outputs are 0.
@@ -151,8 +150,8 @@ class ProductArgs(NamedTuple):
     """One step of y = x w: some rows of x times `inputs` rows of one block of w. `x`, `w`, `y`:
     offsets; `x_step`, `y_step`: row strides; `first`: 1 to overwrite y, 0 to add to y; `ahead`,
     `pace`: offset of the weights to prefetch, and their number per input; `tile`: tokens that share
-    an AMX tile. Offsets and strides count elements, which hold several weights in pairs and
-    tiles."""
+    an AMX tile. Offsets and strides count elements: in pairs and tiles an element of `w` or `x`
+    holds several numbers."""
 
     x: int
     x_step: int
@@ -178,10 +177,10 @@ class DraftBatch(NamedTuple):
     Coupled drafts: `noise_at` (n, levels): offset of a level's Gumbel noise in `noise`, -1 for
     other drafts; `temperature` (n,): the sampling temperature.
 
-    `calibration_temperature` (n,): a score is the softmax of the utilities divided by this
-    temperature. `min_score` (n,): the least score of a node that may have children. `step_scores`
-    (n, levels): `scores` of `core.speculation_length.base.StopLimits`, 0 to draft every level.
-    """
+    `calibration_temperature` (n,): a score is the softmax of the utilities
+    (`drafting.compute_utilities`) divided by this temperature. `min_score` (n,): the least score of
+    a node that may have children. `step_scores` (n, levels): `scores` of
+    `core.speculation_length.base.StopLimits`, 0 to draft every level."""
 
     # int64.
     requests: Any
@@ -209,9 +208,9 @@ class DraftOutputs(NamedTuple):
     State between passes: `places`, `scores`, `path_scores` (n, most) by node; `frontier` (n, most)
     and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of unread
     tokens. `ids`, `values`: the largest utilities of one choice. `utilities`, flat: (rows of
-    logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows, 3): the
-    utilities' mean and variance under the scores, and their sum, NaN if one utility is NaN.
-    """
+    logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows of logits,
+    3): the utilities' mean and variance under the scores, and the utilities' sum, NaN if one of
+    them is NaN."""
 
     # Tokens, indices and counts are int64; scores, utilities and moments float64.
     nodes: Any
