@@ -24,8 +24,8 @@ def shape_nodes(shape: tuple[int, ...]) -> int:
 
 @lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """Cuts a shape to at most `budget` nodes: drops its deepest steps; narrows the last
-    step that is left."""
+    """Cuts a shape to at most `budget` nodes: drops its deepest steps; narrows the first step if
+    this step alone is too wide."""
     if budget < 1:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:

@@ -1,6 +1,6 @@
 """The LengthPolicy protocol: what a policy decides before and during a draft, and what it observes.
 
-A policy serves one run. It works on numbers: it gets no model, tree or token.
+A policy serves one run. It works on numbers: it gets no tree or token.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StopLimits:
-    """A Stop's rule for one drafter as numbers, for code that cannot call a Stop.
+    """A Stop's rule for one drafter as numbers.
 
     A node may have children if its score is at least `least`. No child is deeper than `longest`.
     Depth i + 1 is drafted if min(1, sum of the parents' cumulative scores) >= `scores[i]`, or if
