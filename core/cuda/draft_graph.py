@@ -1,5 +1,5 @@
-"""DraftGraphs: drafts of stacked SSMs, or of one SSM, as one captured DraftPass, for rounds that
-run step by step."""
+"""DraftGraphs: drafts of stacked SSMs, or of one SSM, as one DraftPass, for rounds that run step by
+step."""
 
 from __future__ import annotations
 
