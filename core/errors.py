@@ -86,7 +86,7 @@ class UnsupportedModelError(ModelError):
 
 
 class VocabMismatchError(ModelError):
-    """An SSM (small speculative model) whose tokenizer is not the LLM's."""
+    """A model whose tokenizer or vocabulary does not match."""
 
 
 class RankError(ModelError):
@@ -99,8 +99,8 @@ class OutOfMemoryError(ModelError):
 
 
 class NodeError(ModelError):
-    """A drafter node or a cluster that cannot be reached, or a node whose SSMs or drafts cannot be
-    used."""
+    """A drafter node or a cluster that cannot be reached, or a node whose SSMs (small speculative
+    models) or drafts cannot be used."""
 
 
 class EngineError(SpecScopeError):

@@ -113,8 +113,8 @@ class BatchSchedule:
         )
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
-        """Merges each request's drafts. If the scheduler sets a budget, the least likely nodes of
-        all requests are dropped."""
+        """Merges each request's drafts. If the scheduler sets a budget, the least likely nodes
+        are dropped."""
         assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
         self._num_drafted = {}

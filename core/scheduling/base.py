@@ -26,8 +26,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
     """One live request. `context`: cached tokens; `length`: the most steps of its draft;
-    `drafters`: the number of SSMs that would draft, at least 1; `rounds_waited`: rounds since it was
-    last verified; `overlapped`: whether other requests' passes may hide its drafting
+    `drafters`: the number of SSMs that would draft, at least 1; `rounds_waited`: rounds since it
+    was last verified; `overlapped`: whether other requests' passes may hide its drafting
     (`pipeline=across`); `tokens`: the number of tokens that it may generate; `ready`: whether a
     draft of `length` waits to be verified; `width`: nodes of its trees per token of depth. `kind`:
     equal for requests that draft alike; None for plain decoding, and if the length policy itself
@@ -122,8 +122,8 @@ class Scheduler(Protocol):
         ...
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
-        """How many of a round's drafted nodes are verified, the likeliest of all requests first;
-        None: all. `chances`: by request, each node's probability of being accepted; `context`: the
+        """How many of the nodes in `chances` are verified, the likeliest first; None: all.
+        `chances`: by request, each node's probability of being accepted; `context`: the
         mean number of cached tokens."""
         ...
 

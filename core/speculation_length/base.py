@@ -83,12 +83,11 @@ class Choice:
 class DraftOutcome:
     """Cost and result of one drafter's draft.
 
-    `ms`: time of the whole draft; `start_ms`: the part for the catch-up pass and for messages to
-    and from a drafter node; `steps`: model passes after the catch-up. `depths`: of each drafted
-    node, from 1; `num_verified`: how many drafted nodes were verified. `path`: the draft's nodes
-    along the committed text. `credit`: accepted tokens that this drafter, and no drafter before it,
-    proposed. `was_ahead`: whether the draft was begun during the last verification; `ms` and
-    `steps` exclude the work of that time.
+    `ms`: time of the whole draft; `start_ms`: the part in `catch_up` and `wire` spans; `steps`:
+    model passes after the catch-up. `depths`: of each drafted node, from 1; `num_verified`: how
+    many drafted nodes were verified. `path`: the draft's nodes along the committed text. `credit`:
+    accepted tokens that this drafter, and no drafter before it, proposed. `was_ahead`: whether the
+    draft was begun during the last verification; `ms` and `steps` exclude the work of that time.
     """
 
     ms: float
