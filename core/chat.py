@@ -1,4 +1,4 @@
-"""A conversation in a terminal: each line is a message."""
+"""A conversation in a terminal."""
 
 from __future__ import annotations
 

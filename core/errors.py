@@ -1,4 +1,4 @@
-"""The exceptions under SpecScopeError, and `one_line` for texts in their messages."""
+"""Exceptions under SpecScopeError, and `one_line` for texts in their messages."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ModelError(SpecScopeError):
 
 
 class ModelLoadError(ModelError):
-    """A folder, file or id that is missing, incomplete or unreadable."""
+    """A model that cannot be loaded."""
 
 
 class UnsupportedModelError(ModelError):
@@ -86,7 +86,7 @@ class UnsupportedModelError(ModelError):
 
 
 class VocabMismatchError(ModelError):
-    """An SSM (small speculative model) whose tokenizer is not the LLM's."""
+    """A model whose tokenizer or vocabulary does not match."""
 
 
 class RankError(ModelError):
@@ -99,8 +99,8 @@ class OutOfMemoryError(ModelError):
 
 
 class NodeError(ModelError):
-    """A drafter node or a cluster that cannot be reached, or a node whose SSMs or drafts cannot be
-    used."""
+    """A drafter node or a cluster that cannot be reached, or a node whose SSMs (small speculative
+    models) or drafts cannot be used."""
 
 
 class EngineError(SpecScopeError):
@@ -142,7 +142,7 @@ class StudyError(SpecScopeError):
 
 
 class CellInterruptedError(StudyError):
-    """One measurement of a study was cut short; it has to be repeated."""
+    """A measurement of a study has to be repeated."""
 
 
 # Errors that a model, a device, a request or a callback may raise.

@@ -1,4 +1,4 @@
-"""The log of all runs, in SQLite, opened through RunStore."""
+"""The log of runs, in SQLite, opened through RunStore."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def decode_start(
 
 
 def _model(row: Fields, name: str) -> dict[str, Any]:
-    # The columns from `role` on are the fields of ModelInfo.
+    # The columns from `role` on are the fields of ModelInfo after `name`.
     columns = RUN_MODELS.columns[RUN_MODELS.columns.index("role") :]
     values = {column: row[column] for column in columns}
     return {

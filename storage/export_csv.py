@@ -1,4 +1,4 @@
-"""A run's rounds as a table with one row for each round. Rounds are numbered from 1."""
+"""A run's finished rounds as a table with one row for each. Rounds are numbered from 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads past runs back as events, and marks interrupted runs."""
+"""Reads runs back as events, and marks interrupted runs."""
 
 from __future__ import annotations
 

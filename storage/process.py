@@ -50,7 +50,7 @@ class Process:
 
 
 def start_mark(pid: int) -> str | None:
-    """A text that differs between processes that had the same id; None if there is no such process.
+    """A text that differs between processes that had the same id; None if no such process runs.
 
     UNKNOWN if the process exists but its start time cannot be read.
     """

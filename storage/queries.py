@@ -1,4 +1,4 @@
-"""Queries of past runs, and their results."""
+"""Queries of runs, and their results."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True)
 class RunChoices:
-    """The names of the models in the log's runs, sorted."""
+    """The names of the LLMs and drafters in the log's runs, sorted."""
 
     llms: tuple[str, ...]
     drafters: tuple[str, ...]

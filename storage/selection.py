@@ -80,7 +80,7 @@ def select_run(connection: sqlite3.Connection, run_id: str) -> RunSummary | None
 
 
 def select_choices(connection: sqlite3.Connection) -> RunChoices:
-    """The names of the models in the log's runs."""
+    """The names of the LLMs and drafters in the log's runs."""
 
     def names(table: str, column: str) -> tuple[str, ...]:
         usage = f"SELECT 1 FROM {table} WHERE {column} = models.id"

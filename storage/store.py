@@ -1,4 +1,4 @@
-"""RunStore: the log of all runs in one SQLite file.
+"""RunStore: the log of runs in one SQLite file.
 
 One thread writes the events. Each read opens its own connection, in any thread. Several processes
 may use one file.

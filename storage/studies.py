@@ -1,7 +1,6 @@
 """Studies in the log's file: their definition, their state, and the results so far.
 
-Takes and returns plain values, whose meaning is defined in the package lab. Each call opens its own
-connection.
+The package lab defines what the values mean. Each call of StudyLog opens its own connection.
 """
 
 from __future__ import annotations

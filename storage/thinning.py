@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MOST_KEPT = 10**9
-"""The largest number of runs that may be kept whole."""
+"""The largest `keep`."""
 # Seconds after which a transaction begins no further ROUNDS_AT_ONCE rounds.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32

@@ -1,4 +1,4 @@
-"""Turns events into units of writing: a run's start, a round, a run's end.
+"""Turns events into units of writing.
 
 A gap in `seq` makes a hole: later events of the run are counted, not written, except for the run's
 end.

@@ -1,4 +1,4 @@
-"""The SQL of the views that take batched drafting into account.
+"""SQL of views that take batched drafting into account.
 
 A span counts in sums with its share, see `core.events.parts.Span`.
 """

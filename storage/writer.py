@@ -127,7 +127,7 @@ class LogWriter:
         self._sink.close()
 
     def _wait(self) -> bool:
-        """Waits for work; False if the writer is closing and has nothing left to write, or cannot
+        """Waits for work; False if the writer is closing and has nothing left to write or cannot
         write now."""
         with self._change:
             until_upkeep = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None

@@ -38,7 +38,7 @@ REWORDED = tuple(
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises ConfigError instead of exiting."""
+    """An ArgumentParser whose errors are ConfigErrors."""
 
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError with the message, reworded by REWORDED."""

@@ -24,8 +24,8 @@ def shape_nodes(shape: tuple[int, ...]) -> int:
 
 @lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """Cuts a shape to at most `budget` nodes: drops its deepest steps; narrows the last
-    step that is left."""
+    """Cuts a shape to at most `budget` nodes: drops its deepest steps; narrows the first step if
+    this step alone is too wide."""
     if budget < 1:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:
@@ -37,9 +37,9 @@ def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "au
     """The number of nodes that each named drafter may draft, in the order of `names`.
 
     `CombineRule.node_budget` decides; a fused `draft` counts as `pooled`. `each`: every drafter has
-    `nodes`. `divided`: equal shares of `nodes`; the first shares may be one node larger, and
-    a share may be 0. `pooled`:
-    a model-free drafter has its equal share, and every SSM has the sum of the SSMs' shares.
+    `nodes`. `divided`: equal shares of `nodes`; the first shares may be one node larger, and a
+    share may be 0. `pooled`: a model-free drafter has its equal share, and every SSM has the sum of
+    the SSMs' shares.
     """
     budget = "pooled" if draft_kind(draft).fused else combine_rule(combine).node_budget
     if budget == "each":

@@ -244,8 +244,7 @@ class SpeculationConfig:
 
     def resolve(self, temperature: float) -> SpeculationConfig:
         """Replaces `auto` in `draft` and `verify`, and a draft kind that would draft the same as a
-        simpler kind. Raises ConfigError if the combination is not lossless at this temperature.
-        """
+        simpler kind. Raises ConfigError if the combination is not allowed at this temperature."""
         greedy = temperature == 0.0
         draft = self.draft
         if draft == "auto":

@@ -1,4 +1,4 @@
-"""DeviceRound: a round from drafts to commit as captured graphs, with one copy of the results.
+"""DeviceRound: a round from drafts to commit on the device, with one copy of the results.
 `plan_round` has the conditions; other rounds run step by step."""
 
 from __future__ import annotations

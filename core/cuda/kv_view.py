@@ -55,7 +55,7 @@ class KvView:
         extent: int,
         num_embeddings: int,
     ) -> KvView:
-        """Copies the rows' indices to the device: a captured pass copies nothing."""
+        """Copies the rows' indices to the device, outside the captured pass."""
         row_index = torch.tensor(rows, device=forward.device)[:, None]
         return cls(forward, arena, rows, row_index, extent, num_embeddings)
 

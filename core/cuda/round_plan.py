@@ -113,7 +113,7 @@ def plan_round(
 
 
 def _fits_device_round(state: RoundState) -> bool:
-    """Whether no step of the round needs a decision on the host."""
+    """Whether the state allows a device round."""
     router = state.request.router
     return (
         is_batchable(state)

@@ -1,5 +1,4 @@
-"""Pinned staging buffers: all inputs of a pass in one copy to the device, all results in one copy
-back.
+"""Staging buffers: all inputs of a pass in one copy to the device, all results in one copy back.
 
 Every value is an int64 in a buffer of fixed shape; a real number is stored as the bits of a
 float64.

@@ -192,8 +192,8 @@ class Engine:
         """Decodes several requests together; events are distinguished by `run_id`.
 
         Raises EngineBusyError if the engine is in use, and ConfigError before the first request
-        runs. A model's error is raised if its request is alone; otherwise the request ends with
-        RunFailed.
+        runs. A model's error in prefill or a round is raised if its request is alone; otherwise the
+        request ends with RunFailed.
         """
         if not self.busy.acquire(blocking=False):
             raise EngineBusyError(

@@ -89,7 +89,7 @@ class RemoteDrafting:
         here: PlannedDrafts = []
         runs, self._states = [], []
         for state, requests in plans:
-            # Before the requests are divided by machine: the budget is for all machines.
+            # Before the requests are divided by process: the budget is for all processes.
             requests = self._within_budget(state, requests)
             here.append((state, [one for one in requests if one.name not in self.drafters]))
             there = tuple(one for one in requests if one.name in self.drafters)
@@ -120,8 +120,8 @@ class RemoteDrafting:
         )
 
     def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
-        """If the SSMs draft one tree together, divides the tree's node budget among their machines:
-        each machine drafts one tree with its own SSMs."""
+        """If the SSMs draft one tree together, divides the tree's node budget among their
+        processes: each process drafts one tree with its own SSMs."""
         if not drafts_together(state.speculation.draft, state.speculation.combine):
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]

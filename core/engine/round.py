@@ -39,8 +39,7 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: of a DeviceRound, also
-    for rounds that run step by step; None without a DeviceRound."""
+    """The four steps over one engine's models. `fill_target_tokens`: None without a DeviceRound."""
 
     def __init__(
         self,

@@ -223,7 +223,7 @@ class RoundState:
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    drafter_node_trips: tuple[NodeTrip, ...] = ()  # of this round's draft requests
+    drafter_node_trips: tuple[NodeTrip, ...] = ()  # for this round
     requests_served_ahead: tuple[DraftRequest, ...] = ()  # by drafter nodes, before the round
     # Drafting ahead: `ahead_drafts` are for this round, `next_drafts` for the next round.
     # `ahead_events`: hits and misses of drafts made ahead. `hidden_ms`: time of drafting for this

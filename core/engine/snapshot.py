@@ -60,8 +60,7 @@ class RoundFacts:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The LLM or a drafter. `busy`: the share of the time in which the model worked, from 0 to
-    1."""
+    """The LLM or a drafter. `busy`: the share of the time that its spans cover, from 0 to 1."""
 
     name: str
     busy: float

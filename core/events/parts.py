@@ -110,7 +110,7 @@ class OffloadInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeTrip:
-    """One drafter node's part in a round. `state`: `in_time`; `ahead`, the drafts arrived before
+    """A trip to a drafter node for a round. `state`: `in_time`; `ahead`, the drafts arrived before
     the round began; `late`, no answer before the deadline; `absent`, no answer for another reason.
 
     `round_trip_ms`: from request to drafts, 0 without an answer; `busy_ms`: the part that the node
@@ -163,12 +163,12 @@ class DraftRecord:
     `ranks` have one entry per node.
 
     `scores`: how likely the drafter holds each token, from 0 to 1; `qs`: the probability with which
-    each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from 0;
-    in a fused draft 0 or 1.
-    `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass.
+    each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from 0; in a
+    fused draft 0 or 1. `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM
+    pass.
 
-    Of a lookup, one entry per node: `contexts`, how many tokens before the node were found in texts
-    or counts; `shares`, the node's share among the tokens that followed there.
+    A lookup's draft has for each node: `contexts`, how many tokens before the node were found in
+    texts or counts; `shares`, the node's share among the tokens that followed there.
     """
 
     drafter: str

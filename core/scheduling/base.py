@@ -25,13 +25,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
-    """One live request. `context`: cached tokens; `length`: its policy's choice; `drafters`: the
-    number of SSMs that would draft, at least 1; `rounds_waited`: rounds since it was last verified;
-    `overlapped`: whether other requests' passes may hide its drafting (`pipeline=across`);
-    `tokens`: the number of tokens that it may generate; `ready`: whether a draft of `length` waits
-    to be verified; `width`: nodes of its trees per token of depth. `kind`: equal for requests that
-    draft alike; None for plain decoding, and if the length policy itself stops drafts that do not
-    pay."""
+    """One live request. `context`: cached tokens; `length`: the most steps of its draft;
+    `drafters`: the number of SSMs that would draft, at least 1; `rounds_waited`: rounds since it
+    was last verified; `overlapped`: whether other requests' passes may hide its drafting
+    (`pipeline=across`); `tokens`: the number of tokens that it may generate; `ready`: whether a
+    draft of `length` waits to be verified; `width`: nodes of its trees per token of depth. `kind`:
+    equal for requests that draft alike; None for plain decoding, and if the length policy itself
+    stops drafts that do not pay."""
 
     context: int
     length: int
@@ -110,7 +110,7 @@ class BatchCosts(Protocol):
     def fits(self, requests: int, width: int, extent: int) -> bool:
         """Whether free memory allows a pass over `width` tokens of each of `requests` requests.
         `extent`: slots of the KV cache that the longest request takes. If a pass fits, a pass with
-        no larger number fits too."""
+        smaller numbers fits too."""
         ...
 
 
@@ -122,8 +122,8 @@ class Scheduler(Protocol):
         ...
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
-        """How many of a round's drafted nodes are verified, the likeliest of all requests first;
-        None: all. `chances`: by request, each node's probability of being accepted; `context`: the
+        """How many of the nodes in `chances` are verified, the likeliest first; None: all.
+        `chances`: by request, each node's probability of being accepted; `context`: the
         mean number of cached tokens."""
         ...
 

@@ -17,7 +17,7 @@ PATIENCE, LONGEST = 4, 64
 IDLE = 0.6
 # Rounds without a queue after which the limit is raised, however busy the LLM is.
 QUIET = 64
-# After more rounds without a step, the next step needs only PATIENCE rounds again.
+# After more than this many rounds without a step, the next step needs only PATIENCE rounds again.
 FORGET = 4 * LONGEST
 
 

@@ -1,4 +1,4 @@
-"""PlainGuard: switches drafting off for all requests while plain rounds are faster."""
+"""PlainGuard: switches drafting off while plain rounds are faster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PlainGuard:
 
     def __init__(self) -> None:
         self.allows_drafts = True
-        # Rounds with drafts, plus probes; plain rounds since drafting was switched off.
+        # Rounds while drafting was on; rounds since drafting was switched off.
         self._drafting_rounds = self._plain_rounds = 0
         # `_base_wait_rounds`: the wait after the present trial, unless its reading of prompts
         # requires a longer wait. `_wait_rounds`: the last wait.
@@ -92,7 +92,7 @@ class PlainGuard:
     def observe_plain(self) -> bool:
         """Adds a round without drafts; returns whether drafting is tried again from now on."""
         if self.allows_drafts:
-            self._drafting_rounds += 1  # a probe
+            self._drafting_rounds += 1  # for example a probe
             return False
         self._plain_rounds += 1
         if self._plain_rounds < self._wait_rounds:

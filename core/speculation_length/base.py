@@ -1,6 +1,6 @@
 """The LengthPolicy protocol: what a policy decides before and during a draft, and what it observes.
 
-A policy serves one run. It works on numbers: it gets no model, tree or token.
+A policy serves one run. It works on numbers: it gets no tree or token.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StopLimits:
-    """A Stop's rule for one drafter as numbers, for code that cannot call a Stop.
+    """A Stop's rule for one drafter as numbers.
 
     A node may have children if its score is at least `least`. No child is deeper than `longest`.
     Depth i + 1 is drafted if min(1, sum of the parents' cumulative scores) >= `scores[i]`, or if
@@ -83,12 +83,11 @@ class Choice:
 class DraftOutcome:
     """Cost and result of one drafter's draft.
 
-    `ms`: time of the whole draft; `start_ms`: the part for the catch-up pass and for messages to
-    and from a drafter node; `steps`: model passes after the catch-up. `depths`: of each drafted
-    node, from 1; `num_verified`: how many drafted nodes were verified. `path`: the draft's nodes
-    along the committed text. `credit`: accepted tokens that this drafter, and no drafter before it,
-    proposed. `was_ahead`: whether the draft was begun during the last verification; `ms` and
-    `steps` exclude the work of that time.
+    `ms`: time of the whole draft; `start_ms`: the part in `catch_up` and `wire` spans; `steps`:
+    model passes after the catch-up. `depths`: of each drafted node, from 1; `num_verified`: how
+    many drafted nodes were verified. `path`: the draft's nodes along the committed text. `credit`:
+    accepted tokens that this drafter, and no drafter before it, proposed. `was_ahead`: whether the
+    draft was begun during the last verification; `ms` and `steps` exclude the work of that time.
     """
 
     ms: float

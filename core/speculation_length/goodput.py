@@ -1,7 +1,7 @@
 """`goodput`: after its first step, a draft goes on while the next step is expected to pay for its
 time.
 
-Without a vote, a pool, fused drafts or a router, one SSM drafts: the winner of an audition.
+Without a vote, a pool, fused drafts or a router, one SSM drafts; an audition may replace it.
 Nodes not worth verifying are dropped. A drafter that falls behind plain decoding is switched off,
 and probed after growing waits.
 """

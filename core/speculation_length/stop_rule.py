@@ -1,7 +1,7 @@
 """StopRule: ends drafts by limits on their scores and depth; `step_limits`: the limits of
 `goodput`.
 
-After SmartSpec's goodput (arXiv 2406.14066), but decided within the draft, from the draft's scores.
+`goodput` is after SmartSpec's (arXiv 2406.14066), but decides within the draft, from its scores.
 """
 
 from __future__ import annotations

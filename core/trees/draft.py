@@ -29,7 +29,7 @@ class Draft:
     each row's utilities under the calibrated softmax; None if not computed.
 
     `origins`: in a fused draft, by node the index of the drafter whose proposal counts. `contexts`,
-    `shares`: as in `DraftRecord`. `top`: for logits on another machine, by node (ROOT: the root)
+    `shares`: as in `DraftRecord`. `top`: for logits in another process, by node (ROOT: the root)
     the likeliest next tokens and their probabilities.
     """
 
@@ -66,7 +66,7 @@ class Draft:
         """
         path, node = [], ROOT
         for token_id in token_ids:
-            # Linear: a draft has some dozens of nodes.
+            # Linear: a draft is small.
             child = next(
                 (
                     i

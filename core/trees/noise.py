@@ -35,15 +35,14 @@ MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
 # Random bits of a uniform number, as many as float64 holds exactly.
 BITS = 53
-# The number of positions whose noise, (V,) float64 each, is cached.
+# The most positions whose noise, (V,) float64 each, is cached.
 CACHED_POSITIONS = 64
 POSITIONS_PER_CALL = 4
 """Positions whose noise is computed in one call: four take less than three times as long as one."""
 
 
 class Noise(Protocol):
-    """All randomness of a run. Coupled drafting and verification read the same `gumbel` at a
-    position."""
+    """All randomness of a run. Coupled drafts and `match` read the same `gumbel` at a position."""
 
     def coin(self, prob: float, key: Key) -> bool:
         """Whether u < `prob`, with u uniform in [0, 1)."""

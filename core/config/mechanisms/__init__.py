@@ -2,7 +2,7 @@
 combine rule, length policy, draft kind, verification rule, routing rule, schedule and pipeline
 mode.
 
-`label` describes a record in a menu, `meaning` in docs/guide.md. `implementation` is an import path
+`label` describes a record in a menu, `meaning` elsewhere. `implementation` is an import path
 `module:name`: the records import neither torch nor a model.
 """
 

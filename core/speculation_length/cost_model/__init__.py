@@ -1,4 +1,4 @@
-"""Costs of passes and drafts, measured by the engine on its machine, and two decisions from them.
+"""Costs of passes and drafts, measured by the engine, and two decisions.
 `backoff`: when a drafter that is switched off is probed. `switch`: whether pipelining is on.
 """
 

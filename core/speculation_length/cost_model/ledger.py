@@ -1,4 +1,4 @@
-"""Costs: the times that an engine measures in all its runs."""
+"""Costs: times that an engine measures for all its runs."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ class Switch:
     """The switch is off at first. Now and then the other setting is tried, and kept if its rounds
     are shorter.
 
-    The first trial begins after TRIAL rounds. A win and the first loss set the wait for the next
-    trial to FIRST_WAIT rounds. A further loss doubles the wait, up to MAX_WAIT. A trial of LONG
-    rounds that does not win leaves the wait as it is.
+    The first trial begins after TRIAL rounds. A win sets the wait for the next trial to FIRST_WAIT
+    rounds. A loss raises a wait of TRIAL rounds to FIRST_WAIT, and doubles a longer wait, up to
+    MAX_WAIT. A trial of LONG rounds that does not win leaves the wait as it is.
     """
 
     def __init__(self) -> None:

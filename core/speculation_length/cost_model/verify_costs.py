@@ -1,4 +1,4 @@
-"""Verification cost of n nodes on this machine: a table measured at warm-up, at two contexts."""
+"""Verification cost of n nodes on this machine: a table measured at two contexts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ REPEATS = 5
 # Cached tokens in the two measurements; at most a quarter and a half of the LLM's context length.
 CONTEXTS = (64, 512)
 # After SWEEP_LIMIT_S seconds, the first sweep over the sizes ends at the first size that takes more
-# than MAX_SLOWDOWN x t(0). One to REPEATS further sweeps follow, within about SWEEP_LIMIT_S
-# seconds.
+# than MAX_SLOWDOWN x t(0). One to REPEATS further sweeps follow, about as many as take
+# SWEEP_LIMIT_S seconds.
 SWEEP_LIMIT_S = 2.0
 MAX_SLOWDOWN = 6.0
 # If layers are streamed and reading the context takes more than SLOW_S seconds, STREAMED_COUNTS are

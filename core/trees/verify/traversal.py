@@ -85,8 +85,8 @@ class _Walk:
     def _decide_node(
         self, node: int, acceptance: float, draws: Draws, left: torch.Tensor | None
     ) -> Verdict | None:
-        """Accepts or rejects `node` after all branches below it were rejected. `left` (V,): weights
-        of the LLM's own token; None: the LLM's distribution."""
+        """Accepts or rejects `node` itself. `left` (V,): weights of the LLM's own token; None: the
+        LLM's distribution."""
         inputs = self._inputs
         if node != ROOT:
             # As in `mss`: the draws down to the parent, then this proposal's attempt.

@@ -30,14 +30,13 @@ NodeProbability = Callable[[int], float]
 
 
 def greedy(inputs: VerifyInput) -> Verdict:
-    """Accepts the child whose token is arg max p, until no child has this token (SpecInfer,
-    VerifyGreedy)."""
+    """Accepts at each node the child whose token is arg max p (SpecInfer, VerifyGreedy)."""
     return _walk_inputs(inputs, lambda node, depth: inputs.target.argmax[node + 1])
 
 
 def match(inputs: VerifyInput) -> Verdict:
-    """Accepts the child whose token is y = argmax(log p + G(its position)), until no child has this
-    token; then y is the LLM's own token.
+    """Accepts at each node the child whose token is y = argmax(log p + G(its position)). If no
+    child has this token, y is the LLM's own token.
 
     y depends on p and G alone: any tree is lossless.
     """
