@@ -51,7 +51,7 @@ PICTURES = (
     "timeline",
 )
 CHARTS = ("lengths", "timeline")
-# The least seconds between two updates of the charts at full speed.
+# Seconds; see `PictureMaker`.
 CHART_S = 0.25
 
 
