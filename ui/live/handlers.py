@@ -150,8 +150,8 @@ def record_opening(context: Context) -> None:
 
 
 def opening_run(context: Context) -> MemorySource | None:
-    """The opening run; None if it is not recorded yet. If a visitor's run has stopped the
-    recording, and no run is waiting or running, starts the recording again."""
+    """The opening run; None if it is not recorded yet. If the recording was cancelled, and
+    no run is waiting or running, starts the recording again."""
     source = context.opening.source()
     if context.opening.was_stopped and context.hub.idle:
         record_opening(context)

@@ -42,7 +42,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         args.auth = _login(args.auth)
     choice("--schedule", args.schedule, tuple(SCHEDULES))
     if args.drafter:
-        from core.drafters.user_drafters import import_drafters  # imports torch: seconds
+        from core.drafters.user_drafters import import_drafters  # slow: imports torch
 
         import_drafters(args.drafter)
     args.preset = _preset(args)

@@ -142,8 +142,7 @@ class TabSession:
     no run. `pace`: how later runs play. `stops`: the browser's count of clicks on Stop. `lecture`:
     the results of the lessons' runs.
 
-    A handler holds `drawing` while it changes what is shown, so that clicks in quick succession are
-    answered in order."""
+    `Board.once` holds `drawing`, so that clicks in quick succession are answered in order."""
 
     player: Player | None = None
     asked: Request | None = None
