@@ -8,7 +8,7 @@ import time
 from contextlib import closing
 
 STARTED = time.perf_counter()
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when Gradio is imported
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # before Gradio is imported
 
 from core.errors import SpecScopeError  # noqa: E402
 from core.models.loading.arguments import ssms_of  # noqa: E402
@@ -17,7 +17,7 @@ from ui.server.arguments import parse, server_name  # noqa: E402
 
 def main(argv: list[str] | None = None) -> int:
     """Serves the page. Returns the exit code: 0 when the server ends, 130 after Ctrl+C during the
-    start, 2 after a SpecScopeError, whose message goes to stderr in one line."""
+    start or the end, 2 after a SpecScopeError, whose message goes to stderr in one line."""
     try:
         serve(argv)
     except SpecScopeError as error:

@@ -127,7 +127,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The controls of the command row."""
+    """Controls of the command row."""
 
     prompt: gr.Textbox
     examples: tuple[gr.Button, ...]
@@ -182,8 +182,9 @@ def build_settings(
     answers: bool = False,
     own: Sequence[str] = (),
 ) -> Form:
-    """Builds all other settings and returns the whole form. `chat`: whether the LLM has a chat
-    template; `answers`: whether the template is used by default. `own`: user-defined drafters."""
+    """Builds the settings of sampling and engine, and returns the whole form. `chat`: whether the
+    LLM has a chat template; `answers`: whether the template is used by default. `own`: user-defined
+    drafters."""
     with gr.Accordion("Sampling", open=True):
         sampling = sampling_controls(chat, ticked=answers, temperature=command.temperature)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):

@@ -97,7 +97,7 @@ def _verify_label(rule: str, draft: str, temperature: float, combine: str) -> st
 
 
 def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
-    """(label, name) for each combine rule; the label marks refused and lossy rules."""
+    """(label, name) for each combine rule; a label may mark a refused or lossy rule."""
     return [
         (_combine_label(rule, draft, verify, temperature), rule) for rule in choices_of("combine")
     ]

@@ -1,4 +1,4 @@
-"""Which preset the menu shows: the chosen preset while the fields have its values."""
+"""Which preset the menu shows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fields_at_temperature(
 def has_preset_values(
     name: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> bool:
-    """Whether `shown` are the entry's values at temperature 0 or above; True for OWN."""
+    """Whether `shown` are the preset's values at temperature 0 or above; True for OWN."""
     if name == OWN:
         return True
     if name not in (*PRESETS, *(own or {})):
@@ -50,8 +50,8 @@ def has_preset_values(
 def menu_name(
     chosen: str, menu: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> str:
-    """The preset `chosen` if the fields have its values, else OWN. If the menu shows another
-    preset, that preset's fields are still being sent, so the menu stays."""
+    """OWN unless the fields have the values of the preset `chosen`; else `chosen`. But another
+    preset in the menu stays, since its fields are still being sent."""
     if not has_preset_values(chosen, own, names, shown):
         return OWN
     return chosen if menu == OWN else menu

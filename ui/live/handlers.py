@@ -1,4 +1,4 @@
-"""Handlers of the Live tab: run, stop, run again, answer a question about a run."""
+"""Handlers of the Live tab."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def live_values(live: Live, session: TabSession, values: Values) -> Values:
 
 
 def header_now(live: Live, session: TabSession) -> dict[str, Any]:
-    """The header's value: models, what runs or is measured now, whether the form differs from the
-    displayed run (`changed`), and whether choosing a preset starts a run (`preset_runs`)."""
+    """The header's value. `changed`: whether the form differs from the displayed run;
+    `preset_runs`: whether choosing a preset starts a run."""
     with session.drawing:
         frame = session.frame()
         state = "queued" if frame.place else "ready"
@@ -99,8 +99,7 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
         elif session.side is not None:
             state = "racing"
         context = live.board.context
-        # Counts of a run with other models are not shown, even if the loaded models have the same
-        # names.
+        # Counts are shown if the run's models have the names and sizes of the loaded models.
         run = frame.view.started
         is_of_loaded = run is not None and _identities(run.models) == _identities(context.models)
         scores = frame.view.scoreboard if is_of_loaded else {}
@@ -122,11 +121,10 @@ def _identities(models: Iterable[ModelInfo]) -> set[tuple[str, int]]:
 
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
-    """What the engine does while this tab has no run of its own (`state` is `ready`).
+    """A loading or a study, shown while this tab has no run of its own (`state` is `ready`).
 
-    `at_work`: the work in words; empty if there is none. `measured`: how many runs a study has
-    measured, in words. `ask_ms`: milliseconds until the header's next update.
-    """
+    `at_work`: its name; empty if there is none. `measured`: how many runs a study has measured, in
+    words. `ask_ms`: milliseconds until the header's next update."""
     progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
@@ -152,8 +150,8 @@ def record_opening(context: Context) -> None:
 
 
 def opening_run(context: Context) -> MemorySource | None:
-    """The opening run; None if it is not recorded yet. If a visitor's run has stopped the
-    recording, and no run is waiting or running, starts the recording again."""
+    """The opening run; None if it is not recorded yet. If the recording was cancelled, and
+    no run is waiting or running, starts the recording again."""
     source = context.opening.source()
     if context.opening.was_stopped and context.hub.idle:
         record_opening(context)
@@ -171,7 +169,7 @@ def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
 
 def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
     """Plays the opening run slowly, or shows its end if too many pages play it already. Does
-    nothing if the tab shows a run or a message about something that the visitor did."""
+    nothing before it is recorded, or if the tab shows a run or a message."""
     opening = live.board.context.opening
     source = opening_run(live.board.context)
     # Playing occupies a server thread, so at most MOST_AT_ONCE pages play at once.
@@ -189,7 +187,8 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
 
 
 def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """Runs the form's request; with `press.race`, plain decoding follows a completed run."""
+    """Runs the form's request; with `press.race`, plain decoding follows a completed run with
+    drafters."""
     context = live.board.context
 
     def frames() -> Iterator[object]:
@@ -224,7 +223,7 @@ def _is_finished(session: TabSession, player: Player) -> bool:
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """Runs the form's request if it differs from the displayed run's request.
+    """Runs the form's request if it is valid and differs from the displayed run's request.
 
     With `press.compare` (Run on change) any difference suffices. Without it (a preset was chosen)
     the displayed run must be finished, and the requests must differ in the SpeculationConfig alone.
@@ -265,7 +264,7 @@ def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
         session.cancel()
         if player is None:
             return
-        stop(player.source)  # also another tab's run that a link has opened here
+        stop(player.source)  # also a run that is followed here
         player.source.wait_done(STOP_WAIT_S)
         if player.pace.mode == "full":
             player.to_end()
@@ -293,7 +292,7 @@ def run_question(
 
 
 def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any:
-    """The board's notice without the last refusal, unless `values` are refused for the same
+    """The board's notice without the last problem, unless `values` are refused for the same
     reason."""
     if not session.trouble:
         return gr.skip()
@@ -320,7 +319,7 @@ def left_notice(live: Live, session: TabSession, left: str | None, linked: str =
     run was `running` or `queued` when the tab was left; other values change nothing. `linked`: the
     id of the run that the page's address names."""
     run_id = session.player.source.run_id if session.player is not None else ""
-    # If another run is shown, the visitor has pressed Run meanwhile.
+    # If another run is shown, the visitor has started it meanwhile.
     if left not in LEFT_NOTICES or run_id not in ("", OPENING, linked):
         return gr.skip()
     shown_words = session.doing if run_id == linked else ""
@@ -329,9 +328,8 @@ def left_notice(live: Live, session: TabSession, left: str | None, linked: str =
 
 
 def temperature_hint(live: Live, session: TabSession) -> Any:
-    """The info text of the temperature control: the shares of drafts that were accepted in the
-    tab's runs. No change unless the displayed run was completed, had drafters and is not the
-    opening run."""
+    """The info text of the temperature control (`AcceptanceByTemperature.words`). No change unless
+    the displayed run was completed, had drafters and is not the opening run."""
     player, asked = session.player, session.asked
     if (
         player is None

@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 AWAITED = "(...given) => { window.specscopeAwaited = performance.now() + 10000; return given; }"
-"""JavaScript for an event that requests field values: nothing runs until the values arrive or ten
-seconds have passed."""
+"""JavaScript for an event that requests field values: the form is not checked until they arrive or
+ten seconds have passed."""
 
 PRESET_CHOSEN = """() => {
   window.specscopePreset = !document.documentElement.hasAttribute("data-settings");
@@ -54,7 +54,7 @@ def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
 
 
 def settled_script() -> str:
-    """JavaScript for every change: requests a check once all fields have their values."""
+    """JavaScript for every change: requests a check of the form."""
     return _script("settled")
 
 
@@ -73,8 +73,8 @@ def _script(name: str) -> str:
 
 
 def wire_changes(form: Form, preset_chosen: Any) -> None:
-    """Runs the script `changed` when a control has changed: a text box when it is left or
-    submitted. `preset_chosen`: the event that fills in a preset's fields."""
+    """Runs the script `changed` when a control has changed, or a text box is left or submitted.
+    `preset_chosen`: the event that fills in a preset's fields."""
     changed = _script("changed")
     for control in form.inputs:
         if isinstance(control, gr.Textbox):

@@ -305,8 +305,8 @@ def send_at_temperature(
     temperature: float | None,
     shown: Sequence[Any],
 ) -> list[Any] | None:
-    """Sends the values that `preset`'s fields have at another temperature, and returns them; None
-    if the fields do not change.
+    """Sends the values of `preset`'s fields at `temperature`, and returns them; None as in
+    `fields_at_temperature`.
 
     `preset`: the preset chosen last; `shown`: the fields' values in the browser. If fields of
     another preset are still being sent, that preset's values are sent instead, because its fields

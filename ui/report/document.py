@@ -1,5 +1,4 @@
-"""The HTML file itself. In the head, `_text` escapes texts of models and visitors; the data is
-encoded."""
+"""The HTML file itself. `_text` escapes texts of models and visitors; the data is encoded."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from ui.words.settings import settings_line
 __all__ = ["report_html"]
 
 TITLE_LENGTH = 60
-# Control characters except tab and line feed, line separators, characters that change a line's
-# direction, surrogates.
+# Surrogates, line separators, characters that change a line's direction, and control characters
+# except tab and line feed.
 UNSEEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
@@ -42,10 +41,8 @@ def report_html(
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
     `baseline`: plain decoding of the same request, for the speed-up; None if it was not measured.
     `regret`: the regret of a routed run; None if it was not counted. `limits`: how much of a long
-    run is kept. `on_progress` is called with the fraction done, once per stage. The same events,
-    baseline, regret and limits give the same text. Raises ConfigError unless `events` are the
-    events of one run.
-    """
+    run is kept. `on_progress` is called with the fraction done. The same events, baseline, regret
+    and limits give the same text. Raises ConfigError unless `events` are the events of one run."""
     recording = record(events, baseline, limits, on_progress, regret)
     view = recording.view
     assert view.started is not None
@@ -86,7 +83,7 @@ def _places() -> dict[str, str]:
     }
 
 
-# -- the facts in the head --
+# -- the facts --
 
 
 def _facts(

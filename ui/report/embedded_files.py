@@ -1,4 +1,4 @@
-"""The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
+"""Files that a report contains: scripts, styles, fonts, plotly.js.
 
 The page's scripts are modules that import each other by path. In the report, names replace these
 paths, and an import map has a module for each name. `place.js`, which locates files, is replaced by

@@ -1,4 +1,4 @@
-"""All that a visitor can see of one run, as plain JSON for a browser without Python.
+"""What a visitor can see of one run, as plain JSON for a browser without Python.
 
 A Player steps through the run as on the page, and the same functions give the pictures' values. A
 stop is a position in the run at which the reader can be. Values that depend on the stop are
@@ -45,8 +45,8 @@ Value = dict[str, Any]
 class Limits:
     """How much of a run is stored. `bytes`: the most bytes of the JSON of rounds and nodes, before
     compression; one round is always stored. `rounds`: a run of up to this many rounds is stored
-    stage by stage; a longer run has stops only at its beginning and at the ends of at most this
-    many rounds."""
+    stage by stage; a longer run has stops only at its beginning, at its end, and at the ends of at
+    most this many rounds."""
 
     bytes: int = 40_000_000
     rounds: int = 1500
@@ -97,7 +97,7 @@ def _answer(events: Sequence[Event], baseline: Baseline | None) -> Answer | None
 
 
 def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer | None) -> Value:
-    """The number of the round and the notice that the page shows at a run's end."""
+    """Round number and notice that the page shows at a run's end."""
     player = Player(source)
     player.advance(0.0)
     frame = replace(player.frame(), answer=answer)

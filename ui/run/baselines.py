@@ -28,8 +28,7 @@ __all__ = [
 
 
 def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ...]:
-    """The key of a measured speed: the LLM, and the request without `speculation` and the seed.
-    `models`: the loaded models."""
+    """The key of a measured speed: the LLM, and the request without `speculation` and the seed."""
     sampling = request.sampling
     return (
         llm_of(models) or (),
@@ -99,7 +98,7 @@ def baseline_of(store: Any, run: Any) -> Baseline | None:
     try:
         cell = _plain_cell(store.studies, run.run_id)
     except SpecScopeError:
-        return None  # the study was deleted meanwhile, or a newer version wrote it
+        return None  # for example, the study was deleted meanwhile
     if cell is None:
         return None
     note = "plain decoding in the same study, same prompt and repeat"

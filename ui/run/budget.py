@@ -105,8 +105,8 @@ def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
 
 
 def nodeless(view: View) -> tuple[str, ...]:
-    """Drafters that get no node of the budget; none if the drafters are chosen anew in each
-    round."""
+    """Drafters that get no node of the budget; none if a length policy or a router chooses the
+    drafters."""
     config = _config(view)
     if config is None or length_policy(config.length).chooses_drafters or routed_candidates(view):
         return ()

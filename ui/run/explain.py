@@ -30,12 +30,13 @@ OWN_TITLES = {
     "bonus": f"a {TOKEN_KINDS['bonus'].name}",
 }
 RECORD_TOP_K = 5
-"""The default number of alternatives for a node."""
+"""The page's default of `record_top_k`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The inspector's content. `parent`: the node before the token (-1: the root, None: none)."""
+    """The inspector's content. `parent`: the node that the bars follow (-1: the root, None:
+    none)."""
 
     title: str = ""
     sentence: str = ""
@@ -365,8 +366,7 @@ def _verdict(
 
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
-    """The accepted child of `parent`, else the LLM's own token, and its probability, both as
-    text."""
+    """Text and probability of the accepted child of `parent`, else of the LLM's own token."""
     accepted = next((n for n in verdict.path if tree.parents[n] == parent), None)
     if accepted is not None:
         return quote(tree.texts[accepted]), probability(verdict.llm_probabilities[accepted])

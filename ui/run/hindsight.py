@@ -30,8 +30,8 @@ CHECK_S = 0.1
 
 
 def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
-    """Yields while the SSMs read the text, then sets `session.regret` and logs it, except for the
-    opening run. Raises ConfigError.
+    """Yields while the SSMs read the text, then sets `session.regret`, and logs it unless this is
+    the opening run. Raises ConfigError.
 
     If another run is opened in the session meanwhile, nothing is stored. `owner` is unused:
     `race_plain` has it too."""

@@ -53,8 +53,8 @@ def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
 
 
 def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
-    """Compares passes over similar numbers of tokens with a prediction for one process that has as
-    many threads as one rank.
+    """With `tp`, compares passes over similar numbers of tokens with a prediction for one process
+    that has as many threads as one rank.
 
     Work that every rank repeats is not measured separately. The prediction is a range: from the
     work of the slowest rank to the sum of all ranks' work."""

@@ -22,8 +22,8 @@ from ui.server.session import Hub, TabSession, run_to_end
 
 __all__ = ["BLOCKS", "check_same_llm", "finished_view", "fits", "race_plain"]
 
-# How many alternatives of each token the second plain run records. A rounding tie is recognised if
-# both disputed tokens are among them.
+# How many alternatives of each token the second plain run records. A rounding tie is recognised
+# only if both disputed tokens are among them.
 DISPUTE_TOP_K = 50
 BLOCKS = 3
 """The most blocks. A block measures plain decoding and the run once each."""

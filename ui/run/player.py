@@ -215,7 +215,7 @@ class Player:
                 self.select(last // EVENTS_A_ROUND, stages=last % EVENTS_A_ROUND + 1)
 
     def select_next(self, by: int) -> None:
-        """Select the round `by` rounds after the selected round.
+        """Select the round `by` rounds after the displayed round.
 
         If the target round is not shown yet, the player moves to its end. At full speed, or if all
         events so far are shown, it selects the last round shown instead."""
@@ -248,7 +248,7 @@ class Player:
         return current.round + 1 if current else 0
 
     def _follow_latest(self, now: float | None = None) -> None:
-        """Follow the latest round. `now`: the time, by default that of the last `advance`."""
+        """Choose the round to follow. `now`: the time, by default that of the last `advance`."""
         view = self._view
         # At full speed the latest complete round; else the current round, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
@@ -263,8 +263,8 @@ class Player:
         """The round to show at the end of a run; None if no round has a tree.
 
         In a completed run it is the round with the highest `RoundView.story`. Ties go to the most
-        accepted tokens, then to the smallest tree, then to the latest round. In a run that was
-        stopped or failed it is the last round with a tree."""
+        accepted tokens, then to the smallest tree, then to the latest round. In any other run it is
+        the last round with a tree."""
         drafting = [round_ for round_ in self._view.rounds if round_.nodes]
         if not drafting:
             return None
@@ -348,7 +348,7 @@ class Player:
     def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail:
         """The part of the round that is shown, at most its first `stages` stages."""
         first = 1 + EVENTS_A_ROUND * number
-        # The two latest rounds are in the View; other rounds are reduced again from their events.
+        # A round that is not in the View is reduced again from its events.
         if stages == EVENTS_A_ROUND:
             for latest in (self._view.current, self._view.last):
                 if latest and latest.round == number:

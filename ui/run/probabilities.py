@@ -14,7 +14,7 @@ DIGITS = 4
 
 
 def rounded_probability(probability: float) -> float:
-    """The probability, rounded to four decimals, but between 0 and 1 never to 0 or 1."""
+    """The probability, rounded to four decimals. Between 0 and 1 it never becomes 0 or 1."""
     least = 10.0**-DIGITS
     rounded = round(probability, DIGITS)
     return min(max(rounded, least), 1 - least) if 0 < probability < 1 else rounded

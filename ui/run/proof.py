@@ -1,8 +1,8 @@
 """Is the text what the LLM alone writes? Answers from two recorded runs.
 
-Laws 1 and 2 (tests/laws) say when the token ids must be equal. If they differ, the margin by which
-the plain run preferred its own token decides. Up to the bound of `_rounding_bound` the difference
-is a rounding tie, above it a bug."""
+Laws 1 and 2 (tests/laws) say when the token ids must be equal. If they differ, the margin between
+the two tokens decides. Up to the bound of `_rounding_bound` the difference is a rounding tie, above
+it a bug."""
 
 from __future__ import annotations
 
@@ -152,10 +152,10 @@ def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
 
 
 def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:
-    """By how much plain decoding preferred its own token to the run's, in nats; None if unknown.
+    """How far apart the two tokens' log p are in `plain`, in nats; None if unknown.
 
-    It is the difference of log p. Above temperature 0 each log p gets the noise G, which both runs
-    share (`match`: argmax of log p + G, core/trees/verify/walk.py)."""
+    Above temperature 0 each log p gets the noise G, which both runs share (`match`: argmax of log p
+    + G, core/trees/verify/walk.py)."""
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
         return None
     probabilities = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))

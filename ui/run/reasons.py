@@ -21,7 +21,7 @@ GOES_ON = re.compile(
 )
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
-# Reasons of routers (cosine.py and credit.py in core/routing).
+# Reasons of routers (core/routing).
 GRANTED = re.compile(r"; the batch grants (\d+)$")
 EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
 BEST = re.compile(r"(\d+) accepted: the best by score")

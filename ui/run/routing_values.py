@@ -27,7 +27,7 @@ CHOSEN = "chosen"
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """Routing over a whole run.
+    """Routing over a run.
 
     `scores`: for each round with routing, the scores by which its SSMs were chosen. `switches`: the
     rounds whose drafting SSMs differ from those of the previous round with routing. `auditions`:

@@ -1,5 +1,5 @@
-"""In words: what a scheduler granted a request that shared the LLM with others, and why; the rounds
-in which the scheduler's decision changed."""
+"""In words: what a scheduler granted a request, and why; the rounds in which the scheduler's
+decision changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DECISIONS = {
 def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> str:
     """Why this many of a request's nodes were verified. `part`: the schedule's record; `verified`:
     the number of verified nodes, for a request without a record; `budget`: the request's own
-    `max_tree_nodes`, None if it has none."""
+    `max_tree_nodes`, or None."""
     # Without a scheduler every drafted node within the budget is verified.
     drafted = part.num_drafted if part else verified
     if not drafted:

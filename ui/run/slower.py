@@ -20,7 +20,7 @@ from ui.form.menus import idle_fields
 
 __all__ = ["pool_stats", "slower_because"]
 
-FEW_ACCEPTED = 0.2  # of the drafted tokens
+FEW_ACCEPTED = 0.2  # of the drafts' depth
 LARGE_SHARE = 0.4  # of a round's time
 NEGLIGIBLE_MS = 0.05
 FEW_DRAFTED = 0.1

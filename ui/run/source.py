@@ -1,4 +1,4 @@
-"""The events of a run: live from the worker, or from the store.
+"""The events of a run, live or past.
 
 A LiveSource is the worker's tap on a run. In the worker's thread it passes each event to the
 store's queue and to a buffer. The buffer has the latest KEPT_EVENTS events; older events are read
@@ -101,7 +101,7 @@ class Source(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Stops the run; no effect on a run that has ended."""
+        """Stops the run, unless it has ended or is only followed."""
         ...
 
 

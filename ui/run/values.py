@@ -51,7 +51,7 @@ PICTURES = (
     "timeline",
 )
 CHARTS = ("lengths", "timeline")
-# The least seconds between two updates of the charts at full speed.
+# Seconds; see `PictureMaker`.
 CHART_S = 0.25
 
 
@@ -80,8 +80,8 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab. At full speed the charts, which cost a browser most, are
-    updated at most every CHART_S seconds. They are updated at once if another run is shown, if a
+    """`picture_values` for one tab. At full speed an update of the charts, which cost a browser
+    most, may wait for CHART_S seconds. They are updated at once if another run is shown, if a
     round was just selected, or if the run is complete."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """The arguments, checked as far as they can be before models are loaded. Raises ConfigError."""
+    """The arguments, checked in part. Raises ConfigError."""
     p = Parser(prog="python app.py", description="See speculative decoding happen.")
     add_model_arguments(p)
     p.add_argument("--ssm", action="append", help=f"{MODEL_NAMES}; repeatable")
@@ -42,7 +42,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         args.auth = _login(args.auth)
     choice("--schedule", args.schedule, tuple(SCHEDULES))
     if args.drafter:
-        from core.drafters.user_drafters import import_drafters  # imports torch: seconds
+        from core.drafters.user_drafters import import_drafters  # slow: imports torch
 
         import_drafters(args.drafter)
     args.preset = _preset(args)

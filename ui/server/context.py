@@ -21,8 +21,7 @@ from ui.server.visitors import Access
 __all__ = ["MAX_WAITING", "Context", "StoreApi", "make_context"]
 
 MAX_WAITING = 256
-"""The most calls that may wait in the page's queue. `/v1` refuses a request while as many wait in
-the worker's queue."""
+"""The most calls that may wait in the page's queue; `/v1` has the same limit."""
 
 
 class StoreApi(StoreLike, Protocol):

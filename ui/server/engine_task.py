@@ -1,7 +1,7 @@
 """Runs a function in the engine's thread between two rounds, so that the function can use the
 models that the engine's runs use.
 
-A request for one token is queued, and the function is called at the request's first event. The
+A request for one token is queued, and the function is called at the request's RunStarted. The
 request is not recorded."""
 
 from __future__ import annotations

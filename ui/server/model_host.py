@@ -52,8 +52,7 @@ class ModelHost:
         self._num_temporary = 0
         self._num_slowings = 0
         self._chosen_schedule = ""
-        # Guards what a swap or a new schedule changes, and wakes `wait`. Reentrant: `begin` and
-        # `cancel` call `_set_swap`.
+        # A lock that also wakes `wait`. Reentrant, since its holders call `_set_swap`.
         self._changed = threading.Condition()
         self._closed = False
 
@@ -110,7 +109,7 @@ class ModelHost:
 
     @property
     def num_begun(self) -> int:
-        """The number of runs and loadings begun so far."""
+        """The number of requests queued and loadings begun so far."""
         return self._num_begun
 
     @property
@@ -151,7 +150,7 @@ class ModelHost:
     @contextmanager
     def temporary_slowing(self, stream_mbps: float, wire_ms: float) -> Iterator[None]:
         """Sets `Engine.stream_mbps` and `Engine.wire_ms`, each unless 0. Both become 0 when the
-        last of overlapping slowings ends, or when the models are swapped."""
+        last of overlapping slowings ends."""
         with self._changed:
             self._num_slowings += 1
         try:
@@ -240,7 +239,7 @@ class ModelHost:
         threading.Thread(target=self._run, args=(pair,), name="swap", daemon=True).start()
 
     def cancel(self) -> None:
-        """Cancels a loading at the loader's next report; no effect if nothing is being loaded."""
+        """Cancels a loading; no effect if nothing is being loaded."""
         with self._changed:
             if self._swap.is_loading:
                 self._set_swap(self._swap.with_cancel_requested())

@@ -230,7 +230,7 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
             server_name=args.host,
             server_port=args.port,
             auth=args.auth,
-            # `launch` returns once the server listens; `block_thread` below waits for its end.
+            # `Blocks.launch` returns once the server listens; `block_thread` waits for its end.
             prevent_thread_lock=True,
             quiet=True,
             **page_options(routes),

@@ -46,9 +46,9 @@ __all__ = [
     "seldom",
 ]
 
-# Seconds. FRAME_S: the shortest time from frame to frame; MEASURING_FRAME_S: the same while speeds
-# are measured. SHORTEST_PAUSE_S: the shortest pause after a frame. EVENT_WAIT_S: the longest wait
-# for a run's next event.
+# Seconds. FRAME_S: the shortest time from frame to frame; MEASURING_FRAME_S: see `seldom`.
+# SHORTEST_PAUSE_S: the shortest pause after a frame. EVENT_WAIT_S: the longest wait for a run's
+# next event.
 FRAME_S = 1 / 20
 MEASURING_FRAME_S = 0.2
 SHORTEST_PAUSE_S = 0.02
@@ -70,7 +70,7 @@ class Hub:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
         self.store = store
         self.metrics = ServerMetrics()
-        # Weak: a run that no tab shows is freed once its last event is recorded.
+        # Weak: this set keeps no ended run in memory.
         self._live: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
         self._background: LiveSource | None = None
@@ -91,8 +91,8 @@ class Hub:
         """Queues a request. Raises what `ModelHost.submit` raises.
 
         `baseline`: what the run is compared with from its first round on; stored with the run.
-        Without `log` the run is not recorded. A `background` run is stopped by the next run that is
-        not a background run."""
+        Without `log` the run is not recorded. A `background` run is stopped by the next run, unless
+        that is one too."""
         store_baseline = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store if log else None, owner, store_baseline)
         source.prompt = request.prompt
@@ -132,10 +132,9 @@ class Hub:
 class TabSession:
     """The state of one `page` (see Board) in a browser tab: the shown run and its measurements.
 
-    `player` plays the shown run. `asked`: the request of this run, if it was started here or the
-    form was filled with it. `plain`: plain decoding of its request. `before`: the run that it is
-    compared with. `baseline`, `answer`, `regret`: what was measured about it. `measuring`: whether
-    the speed-up is still being measured.
+    `player` plays the shown run. `asked`: the request of this run, or None. `plain`: plain decoding
+    of its request. `before`: the run that it is compared with. `baseline`, `answer`, `regret`: what
+    was measured about it. `measuring`: whether the speed-up is still being measured.
 
     `form`: the request that the form would run now; `sent`: values on their way to the form.
     `side`: a second run for this session, while it runs; `racing`: whether the race shows `side`.
@@ -143,8 +142,7 @@ class TabSession:
     no run. `pace`: how later runs play. `stops`: the browser's count of clicks on Stop. `lecture`:
     the results of the lessons' runs.
 
-    A handler holds `drawing` while it changes what is shown, so that clicks in quick succession are
-    answered in order."""
+    `Board.once` holds `drawing`, so that clicks in quick succession are answered in order."""
 
     player: Player | None = None
     asked: Request | None = None

@@ -40,7 +40,7 @@ class StudyRuns:
         try:
             self._hub.store.delete(run.run_id)
         except UnknownRunError:
-            return  # not in the log: it did not start, or a visitor has deleted it
+            return  # not in the log: it did not start, or was deleted
         except StoreError as error:
             log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
 

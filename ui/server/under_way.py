@@ -1,4 +1,4 @@
-"""Runs under way that a tab follows, although it has not started them.
+"""Runs under way that a tab follows.
 
 A FollowedSource is a run of this server; a LogSource is a run of another process that writes the
 same log."""
@@ -17,8 +17,8 @@ from ui.run.source import LiveSource, Source, StoredSource
 __all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
 # The pause after a read of a run's log: at least READ_INTERVAL_S seconds, and at least PAUSE_FACTOR
-# times the duration of the read. SETTLE_S: seconds between two calls of `settle`, which checks
-# the process of every running run.
+# times the duration of the read. SETTLE_S: the fewest seconds between a LogSource's calls of
+# `settle`, which checks the process of every running run.
 READ_INTERVAL_S = 1.0
 PAUSE_FACTOR = 4
 SETTLE_S = 10.0
@@ -61,7 +61,7 @@ class FollowedSource:
         self._live.wait_done(timeout)
 
     def cancel(self) -> None:
-        """No effect: this tab has not started the run."""
+        """No effect; `stop` stops the run."""
 
     def stop(self) -> None:
         """Stops the run, for all tabs."""
@@ -117,7 +117,7 @@ class LogSource:
         except UnknownRunError:
             self._is_done = True  # deleted
         except SpecScopeError:
-            self._next_read = time.monotonic() + READ_INTERVAL_S  # the file is busy
+            self._next_read = time.monotonic() + READ_INTERVAL_S  # for example, the file is busy
         finally:
             self._lock.release()
 
@@ -148,8 +148,7 @@ def source_of(context: Any, run: Any) -> Source:
 
 
 def under_way(context: Any, run: Any) -> str:
-    """Where a run (a RunSummary) is running: `here` (on this server), `elsewhere`, or empty if the
-    run has ended."""
+    """Where a run (a RunSummary) is running: `here` (on this server), `elsewhere`, else empty."""
     if context.hub.live_run(run.run_id) is not None:
         return "here"
     return "elsewhere" if run.status == "running" and run.elsewhere else ""

@@ -22,7 +22,7 @@ def new_key() -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is reachable from this machine only."""
+    """Whether `host` is `localhost`, empty, or a loopback address."""
     if host in ("localhost", ""):
         return True
     try:

@@ -1,4 +1,4 @@
-"""The lines that the page shows about a run: its state, problems, and what to change."""
+"""Lines that the page shows about a run."""
 
 from __future__ import annotations
 

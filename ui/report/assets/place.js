@@ -1,4 +1,4 @@
-// Addresses of the other files, which a report embeds; replaces the page's place.js.
+// Addresses of embedded files; replaces the page's place.js.
 
 export function ensureStyles() {}
 

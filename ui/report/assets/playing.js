@@ -2,8 +2,8 @@
 
 export function createPlayer(recording, changed) {
   const { last } = recording;
-  // `opening`: true until the first move. `round`: the selected round, null for the latest. `stage`: the last shown stage of the
-  // selected round, null for all stages.
+  // `opening`: true until the first move or selection. `round`: the selected round, null for the latest. `stage`: the last shown
+  // stage of the selected round, null for all stages.
   const at = { stop: last, round: recording.opening.round, node: null, stage: null, moving: false, opening: true, mode: "slow", rate: 2 };
   if (at.round < 0) at.round = null;
   let [timer, since] = [null, 0];
@@ -33,7 +33,7 @@ export function createPlayer(recording, changed) {
     clearTimeout(timer);
     timer = setTimeout(tick, Math.max(15, since + stopMs() - performance.now()));
   };
-  // The stop of the selected round's stage; without a selection the latest stop.
+  // The stop of the selected round's stage; without a selection the present stop.
   const place = () => (at.round === null ? at.stop : recording.stopOf(at.round, at.stage));
   const play = () => {
     const selected = at.round !== null && !at.opening;
@@ -54,7 +54,7 @@ export function createPlayer(recording, changed) {
     pause();
     move(...args);
   };
-  // Without arguments: the round and the node that are selected already.
+  // Without arguments: the displayed round and its selected node.
   const select = (round = at.round ?? recording.current(at.stop), node = at.node, stage = null) => {
     if (round > recording.current(at.stop)) pause(); // a round that has not been played yet
     const stop = Math.max(at.stop, recording.end(round + 1));

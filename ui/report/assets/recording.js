@@ -100,7 +100,7 @@ function inspectedAt(recording, selected, { number, node, lastStage }) {
   return deltas ? chainAt(recording.rounds[number][0].inspector, deltas, lastStage + 1) : selected.inspector;
 }
 
-// `first` with the first `count` of these changes, or all if there are fewer.
+// `first` with the first `count` of `deltas` applied, or all if there are fewer.
 function chainAt(first, deltas, count) {
   return deltas.slice(0, count).reduce(applyDelta, first);
 }
