@@ -67,8 +67,8 @@ def target_outputs(
     logits: torch.Tensor, trees: TreeBatch, sampling: SamplingParams, bases: torch.Tensor | None
 ) -> TargetOutputs:
     """The outputs from the LLM's logits (rows, 1 + n, V), float32. `bases` (rows, 1 + deepest): the
-    noise hashes of the positions after the root. With `bases`, a token is the arg max of log p + G,
-    where G is Gumbel noise; without `bases`, a token is the arg max of the logits."""
+    noise hashes of the positions after the root. With `bases` and a temperature above 0, a token is
+    the arg max of log p + G, where G is Gumbel noise; else a token is the arg max of the logits."""
     # (rows, 1): with an index (rows, n) it selects from each row's own tree.
     tree_index = torch.arange(len(logits), device=logits.device)[:, None]
     # Greedy needs no processing: p's only token is the arg max of the logits, and the reported
@@ -76,7 +76,7 @@ def target_outputs(
     scores = logits
     if not sampling.greedy:
         scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
-    if bases is None:
+    if bases is None or sampling.greedy:  # noise cannot change p's only token
         tokens = logits.argmax(-1)
     else:
         noise = gumbel_vectors(bases, logits.shape[2])  # (rows, 1 + deepest, V)

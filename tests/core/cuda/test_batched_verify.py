@@ -25,7 +25,8 @@ VOCAB = 5
 GREEDY = SamplingParams()
 WARM = SamplingParams(temperature=0.8)
 TRUNCATED = SamplingParams(temperature=1.4, top_k=3, top_p=0.8)
-RULES = [("greedy", GREEDY), ("match", WARM), ("match", TRUNCATED)]
+RULES = [("greedy", GREEDY), ("match", GREEDY), ("match", WARM), ("match", TRUNCATED)]
+NAMES = ["greedy", "match-greedy", "match", "truncated"]
 
 
 def random_tree(rng: random.Random, max_nodes: int) -> TokenTree:
@@ -82,7 +83,7 @@ def paths(rule: str, several: list[VerifyInput]) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("first", range(0, 40, 8))
-@pytest.mark.parametrize(("rule", "sampling"), RULES, ids=["greedy", "match", "truncated"])
+@pytest.mark.parametrize(("rule", "sampling"), RULES, ids=NAMES)
 def test_batched_verdicts_are_those_of_the_walk(
     rule: str, sampling: SamplingParams, first: int
 ) -> None:
@@ -137,7 +138,7 @@ def test_of_two_equal_paths_the_first_is_taken() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("rule", "sampling"), RULES, ids=["greedy", "match", "truncated"])
+@pytest.mark.parametrize(("rule", "sampling"), RULES, ids=NAMES)
 def test_a_gpu_gives_the_same_verdicts(rule: str, sampling: SamplingParams) -> None:
     for seed in range(4):
         several = cases(seed, sampling, 50)

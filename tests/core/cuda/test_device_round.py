@@ -124,8 +124,11 @@ def test_rounds_of_fixed_lengths_run_on_the_device(
         SpeculationConfig.preset("autoregressive"),
         SpeculationConfig(drafters=("ssm-1",), expansion=(1,), max_tree_nodes=8),
         SpeculationConfig(max_tree_nodes=13),
+        replace(FIXED, verify="match"),
     ],
-    ids=lambda config: f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}",
+    ids=lambda config: (
+        f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}-{config.verify}"
+    ),
 )
 def test_these_settings_run_on_the_device(
     config: SpeculationConfig, device_rounds: list[bool]
