@@ -61,7 +61,7 @@ class Manifest:
     def identity(self) -> dict[str, str]:
         """Hashes of the domains and of the tokenizer; a resumed run must have the same hashes."""
         hashes = {name: domain.sha256 for name, domain in self.domains.items()}
-        # A domain may be called `tokenizer`; no domain, being a folder, has a name with a slash.
+        # A domain may be called `tokenizer`; no domain's name has a slash.
         if "tokenizer" in hashes:
             hashes["tokens/tokenizer"] = hashes.pop("tokenizer")
         return {"tokenizer": self.tokenizer_sha256, **hashes}

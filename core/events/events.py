@@ -146,11 +146,10 @@ class Verified:
 
     `rule`: the verify rule. `path`: accepted nodes from the root down. `outcomes`: one per node,
     `accepted`, `rejected` or `not_reached`. `own_*`: the LLM's own token after the path.
-    `own_kind`: `recovered` after a rejection, `bonus` after an accepted leaf, `plain` if nothing
-    was drafted, `none` if the path ends with EOS. `llm_probabilities`: the LLM's probability of
-    each node's token after its parent, in the processed distribution; at temperature 0, in the
-    plain softmax. `own_probability`: the same for the own token.
-    """
+    `own_kind`: `recovered` after a rejection, `bonus` after an accepted leaf, `plain` after an
+    empty tree, `none` if the path ends with EOS. `llm_probabilities`: the LLM's probability of each
+    node's token after its parent, in the processed distribution; at temperature 0, in the plain
+    softmax. `own_probability`: the same for the own token."""
 
     run_id: str
     seq: int
@@ -159,7 +158,7 @@ class Verified:
     rule: str
     path: tuple[int, ...]
     outcomes: tuple[str, ...]
-    # None, "" and 0 if the path ends with EOS.
+    # None, "", "none" and 0 if the path ends with EOS.
     own_token_id: int | None
     own_text: str
     own_kind: str
@@ -182,11 +181,12 @@ class RoundCompleted:
     `kv_capacity`: the slots allocated for a row.
 
     `speculation_length`: the length chosen for this round's drafts. `next_speculation_length`: the
-    length for the next round, within the present grant. A length that the policy found is cut to
-    the depth that the drafts can have; a length that the user gave is not. `length_reason`: why the
-    next length was chosen. `estimates`: the tokens and the time that the policy expects of each
-    candidate length. `between_ms`: the time between stages; 0 if not measured. `predicted_ms`: the
-    policy's prediction of this round's time, with `between_ms`; 0 without a prediction.
+    length for the next round, within the scheduler's present limit. A length that the policy found
+    is cut to the depth that the drafts can have; a length that the user gave is not.
+    `length_reason`: why the next length was chosen. `estimates`: the tokens and the time that the
+    policy expects of each candidate length. `between_ms`: the time between stages; 0 if not
+    measured. `predicted_ms`: the policy's prediction of this round's time, with `between_ms`; 0
+    without a prediction.
 
     `ahead`: results of drafting ahead. `notes`: sentences about what happened. `routing`: each
     SSM's role and score; empty without a router. `scheduled`: the request's part in its batch; None

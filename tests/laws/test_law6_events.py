@@ -80,7 +80,7 @@ REPEATED = {
     "drafts": {"num_tokens", "num_nodes", "num_scored", "sum_scores"},
     "tokens": {"source", "position"},
 }
-# Trees have several nodes on every machine.
+# Not `auto`, which depends on the machine: each tree has several nodes.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
 NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded", "nodes", "ranks")
 ORDER = ("ordinal", "round", "node", "position")

@@ -56,7 +56,7 @@ WEIGHTS = "model.safetensors"
 # Cached files of up to this many bytes are compared by size and hash, larger files by size only.
 SMALL_FILE = 16 << 20
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
-# The most numbers in a table that a file's metadata may describe.
+# The most numbers in a buffer of the model that a file's metadata describes.
 LARGEST_BUFFER = 1 << 26
 # Bytes that dequantizing takes for each value of the largest tensor, in addition to the float32
 # weights.

@@ -1,7 +1,7 @@
 """Rendezvous of the ranks: torch's store, which also holds the leader's address for messages.
 
 If the leader starts the ranks, the store is a file in a private folder. With RANK, WORLD_SIZE,
-MASTER_ADDR and MASTER_PORT set the ranks may be on several machines.
+MASTER_ADDR and MASTER_PORT set, the ranks may be on several machines.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def file_rendezvous(file: Path, rank: int, count: int) -> Rendezvous:
 
 
 def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
-    """The rendezvous that the environment describes, None if it describes none. Waits for all
-    ranks, unless the leader has started this rank. Raises ConfigError if the variables are wrong or
-    contradict `split`, RankError if the ranks do not meet."""
+    """The rendezvous that the environment describes, None if it describes none. Rank 0 waits for
+    all ranks, the others for rank 0, unless the leader has started this rank. Raises ConfigError if
+    the variables are wrong or contradict `split`, RankError if the ranks do not meet."""
     # The leader sets STORE_VARIABLE for the ranks that it starts.
     if STORE_VARIABLE in os.environ:
         rank, count = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
@@ -90,7 +90,7 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
     # Rank 0 serves the store at this address.
     _check_address(must_be_local=rank == 0)
     where = f"{in_brackets(os.environ['MASTER_ADDR'])}:{port}"
-    # The call below blocks until all ranks have connected.
+    # The call below blocks, on rank 0 until all ranks have connected.
     print(f"rank {rank} of {count} waits at {where}", file=sys.stderr)
     limit = timedelta(seconds=MEETING_S)
     try:

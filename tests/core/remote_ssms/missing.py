@@ -25,7 +25,7 @@ LONG = Request(
     replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
 )
 AFTER_MS = 50
-"""A round may end this many milliseconds after its deadline."""
+"""A trip may end this many milliseconds after its deadline."""
 
 
 def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
@@ -49,8 +49,8 @@ class RunWithout:
     first_missed: NodeTrip
 
     def come_back(self, seconds: float = 10) -> None:
-        """Runs until the first node's drafts are used again, and then for 40 rounds. A pause after
-        each round makes 500 rounds last at least `seconds`."""
+        """Runs until the first node's drafts are used again, with a pause after each round (500
+        rounds last at least `seconds`), and then for 40 rounds."""
         deadline = time.monotonic() + seconds
         state = ""
         while state != "in_time":

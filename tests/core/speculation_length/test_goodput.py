@@ -63,7 +63,7 @@ WORLDS = {
     "cheap": CHEAP, "sure": SURE, "expensive": EXPENSIVE, "steep": STEEP,
     "uncalibrated": UNCALIBRATED, "independent": INDEPENDENT, "twins": TWINS, "hopeless": HOPELESS,
 }  # fmt: skip
-# The longest fixed length that is tried, by world; in other worlds it is 8.
+# The longest fixed length that the first test tries, by world; in other worlds 8.
 LONGEST = {"sure": 16, "hopeless": 2, "expensive": 4, "steep": 6}
 
 
@@ -78,7 +78,7 @@ def jump(before: float, after: float, change: int) -> Callable[[int], float]:
 
 
 def first_round_at(result: Result, position: int) -> int:
-    """The first round whose root is at or after this position of the text."""
+    """The first round that drafts from this position of the text or a later one."""
     positions = accumulate(outcome.num_tokens for outcome in result.outcomes)
     return next(i for i, reached in enumerate(positions, 1) if reached >= position)
 
@@ -88,7 +88,7 @@ DRAFTING = [(0.4, 4.0), (0.7, 5.0), (0.7, 3.0), (0.5, 8.0), (0.8, 2.0)]
 
 
 class Across(World):
-    """A pass over other requests hides drafting for the time of the request's own pass."""
+    """A pass over other requests, as long as the request's own pass, hides drafting."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -286,7 +286,8 @@ def test_another_runs_success_brings_a_drafter_back() -> None:
 
 def policy_of(**fields: object) -> Goodput:
     defaults = {"drafters": ("x", "y", "ngram"), "expansion": (1,), "length": "goodput"}
-    return Goodput(SpeculationConfig(**{**defaults, **fields}), CHEAP.costs())  # type: ignore[arg-type]
+    return Goodput(SpeculationConfig(**{**defaults, **fields}), CHEAP.costs())  # type:
+    ignore[arg - type]
 
 
 def test_the_audition_picks_the_one_ssm_that_drafts() -> None:
