@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ MAX_STEPS = 25  # limit of the passes in `step_until_drawn`
 # Timeouts for the page to draw the result of a pass: of the first pass, and the longest. The
 # timeout doubles with each pass.
 FIRST_STEP_MS, STEP_MS = 250, 2000
-POLL_S = 0.04
+POLL_S, POLL_MS = 0.04, 50
 
 
 @dataclass
@@ -48,6 +48,16 @@ class PassGate:
             except NotInTime:
                 continue
         raise AssertionError(f"{selector} was not drawn within {MAX_STEPS} passes")
+
+    def step_until(self, page: Any, condition: Callable[[], bool]) -> None:
+        """Let one pass through at a time, until `condition` holds on the server."""
+        for step in range(MAX_STEPS):
+            self.passes.release()
+            for _ in range(min(FIRST_STEP_MS * 2**step, STEP_MS) // POLL_MS):
+                if condition():
+                    return
+                page.wait_for_timeout(POLL_MS)
+        raise AssertionError(f"it did not happen within {MAX_STEPS} passes")
 
 
 @contextmanager

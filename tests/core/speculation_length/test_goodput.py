@@ -286,8 +286,7 @@ def test_another_runs_success_brings_a_drafter_back() -> None:
 
 def policy_of(**fields: object) -> Goodput:
     defaults = {"drafters": ("x", "y", "ngram"), "expansion": (1,), "length": "goodput"}
-    return Goodput(SpeculationConfig(**{**defaults, **fields}), CHEAP.costs())  # type:
-    ignore[arg - type]
+    return Goodput(SpeculationConfig(**{**defaults, **fields}), CHEAP.costs())  # type: ignore[arg-type]
 
 
 def test_the_audition_picks_the_one_ssm_that_drafts() -> None:
