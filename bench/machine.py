@@ -1,4 +1,4 @@
-"""Describes the machine of a result: processor, memory, versions, a digest of code and weights."""
+"""What a result depends on: the machine, versions, code, weights, arithmetic."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def load_average() -> float | None:
 
 
 def code_digest(family: Path | None = None) -> str:
-    """A digest of `core`, of the weights and of the prompts: 16 hex digits. `family`: the folder of
-    weights; None: the bundled weights."""
+    """A digest of `core`, of the weights and of bench/prompts.jsonl: 16 hex digits. `family`: the
+    folder of weights; None: the bundled weights."""
     weights = bundled_llm().parent if family is None else family
     files = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("core/**/*.py")}
     files |= {

@@ -53,7 +53,7 @@ class RecordedLlm:
 
     def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
         depths = depths_of(feed.parents)[-len(logits) :]
-        # `text[next_positions[row]]` is the token that follows the row's node.
+        # `text[next_positions[i]]` is the token after the node of `logits[i]`.
         next_positions = [self._llm.length(feed.row) + depth for depth in depths]
         one_hot = torch.zeros_like(logits)
         for row, position in enumerate(next_positions):

@@ -72,7 +72,8 @@ def join_tables(a: FeatureTable, b: FeatureTable) -> FeatureTable:
 
 
 def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: int) -> TablePlan:
-    """The plan of least predicted time, then of least storage; no worse than separate tables.
+    """Of the plans below, that of least predicted time, then of least storage; no worse than
+    separate tables.
 
     The paper's rules: for each even k, the k smallest tables are joined in pairs: the smallest with
     the largest of them, the second smallest with the second largest, and so on. Plans of more than

@@ -155,7 +155,7 @@ def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[G
 @dataclass(frozen=True)
 class Table:
     """A line for each group of rows with equal fields `by`; `columns`: functions of the group.
-    `options`: further fields of Group."""
+    `options`: other fields of Group."""
 
     title: str
     rows: Sequence[Row]

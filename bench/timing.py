@@ -16,7 +16,7 @@ PassSeconds = Callable[[Any], float] | None
 
 
 def time_call(call: Callable[[], T]) -> tuple[T, float]:
-    """Seconds of wall time."""
+    """The call's result, and its seconds of wall time."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start

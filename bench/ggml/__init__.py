@@ -1,1 +1,1 @@
-"""llama.cpp as an optional baseline, if the package llama-cpp-python is installed."""
+"""llama.cpp as an optional baseline; needs the packages llama-cpp-python and gguf."""

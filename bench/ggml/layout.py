@@ -35,9 +35,9 @@ LAYER = "model.layers."
 
 
 def header_of(module: Any) -> dict[str, Any]:
-    """Sizes and constants, named like GGUFWriter's `add_` methods. Raises UnsupportedModelError for
-    an architecture that is not in KINDS, and for a rotary embedding, an activation or a sliding
-    window that a plain Llama does not have."""
+    """Header fields, named like GGUFWriter's `add_` methods. Raises UnsupportedModelError for an
+    architecture that is not in KINDS, and for a rotary embedding, an activation or a sliding window
+    that a plain Llama does not have."""
     kind, config = type(module).__name__, module.config
     if kind not in KINDS:
         raise UnsupportedModelError(

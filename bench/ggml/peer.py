@@ -86,7 +86,7 @@ class LlamaCpp:
         return ids
 
     def lookup(self, count: int) -> Drafting:
-        """llama.cpp's prompt lookup with at most `count` drafted tokens."""
+        """llama-cpp-python's prompt lookup with at most `count` drafted tokens."""
         speculative: Any = importlib.import_module("llama_cpp.llama_speculative")
         lookup: Drafting = speculative.LlamaPromptLookupDecoding(LONGEST_MATCH, count)
         return lookup

@@ -24,8 +24,8 @@ from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-# A grown SSM has at least 1 / LEAST_SHARE of the LLM's parameters: about the ratio of SpecInfer's
-# pair of 7 B and 68 M.
+# The requested size of a grown SSM is at least 1 / LEAST_SHARE of the LLM's: about the ratio of
+# SpecInfer's pair of 7 B and 68 M.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12
 

@@ -1,4 +1,4 @@
-"""The manifest and the model card of a grown model."""
+"""The likeness of a grown model to the small model; its manifest and model card."""
 
 from __future__ import annotations
 

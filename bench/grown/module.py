@@ -9,9 +9,9 @@ These invariants imply equal logits:
    / small hidden size). The grown norm has eps / factor and weights times sqrt(1 / factor): it
    gives the small model's values in the old channels and zeros in the new channels. With a factor
    of 4^k both corrections are powers of two, which no dtype rounds.
-3. Every matrix has the small model's matrix as its upper left block: old heads and old feed-forward
-   units compute the same values from the old channels. If a matrix reads the residual stream, its
-   new columns are multiplied by zeros.
+3. A matrix of the small model is the upper left block of the grown matrix: old heads and old
+   feed-forward units compute the same values from the old channels. If a matrix reads the residual
+   stream, its new columns are multiplied by zeros.
 4. New heads and new feed-forward units compute random values from the old channels. The columns of
    `o_proj` and `down_proj` that would add these values to the residual stream are zero.
 5. A new layer computes everything and adds nothing: its `o_proj` and `down_proj` are zero.
@@ -79,7 +79,7 @@ class Filler:
 
     def _generator(self, name: str) -> torch.Generator:
         digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
-        seed = int.from_bytes(digest[:8], "big") >> 1  # torch takes seeds below 2**63
+        seed = int.from_bytes(digest[:8], "big") >> 1  # below 2**63
         return torch.Generator(self.device).manual_seed(seed)
 
 
@@ -158,7 +158,7 @@ def parameter_shapes(large: Any) -> dict[str, torch.Size]:
 def tensors(
     module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the parameters of the meta module `large`, one at a time."""
+    """Yields name and values of each parameter of the meta module `large`."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())

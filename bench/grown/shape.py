@@ -141,8 +141,7 @@ def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
 
 def _dissimilarity(small: ModelShape, shape: ModelShape, params: int) -> float:
     """The sum of three squares: the log ratio of the depths; the log ratio of feed-forward size /
-    hidden size, with weight 2; the deviation from `params` in units of TOLERANCE. Squares divide
-    growth between layers and feed-forward size."""
+    hidden size, with weight 2; the deviation from `params` in units of TOLERANCE."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
     depth = math.log(shape.layers / small.layers)
     miss = (shape.parameters / params - 1) / TOLERANCE

@@ -44,7 +44,7 @@ def write_grown(
     folder: Path, source: Path, module: Any, recipe: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
     """Writes the grown model and compares both models on `texts` (token ids). `source`: the folder
-    of `module`. `folder` appears only once it is complete. Raises ConfigError if `folder` cannot be
+    of `module`. `folder` appears only when it is complete. Raises ConfigError if `folder` cannot be
     written, UnsupportedModelError if the logits differ too much."""
     dtype = getattr(torch, recipe.dtype)
     with _atomic_folder(folder) as temporary:

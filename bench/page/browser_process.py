@@ -23,8 +23,8 @@ class BrowserClient:
         self._pipe = pipe
 
     def call(self, method: str, *values: Any) -> Any:
-        """Calls a method of `_PageActions` in that process. Raises the SpecScopeError that was
-        raised there, or BenchError if the process has ended."""
+        """Calls a method of `_PageActions` in the browser's process. Raises the SpecScopeError that
+        was raised there, or BenchError if the process has ended."""
         try:
             with suppress(OSError):  # if the process has ended, its error may still be in the pipe
                 self._pipe.send((method, values))
@@ -38,7 +38,7 @@ class BrowserClient:
 
 @contextmanager
 def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
-    """The first call raises ConfigError if there is no Chromium."""
+    """The first call raises ConfigError if Chromium does not start."""
     spawn = multiprocessing.get_context("spawn")
     client_end, server_end = spawn.Pipe()
     process = spawn.Process(target=_serve_calls, args=(server_end, suite, url), daemon=True)

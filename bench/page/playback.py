@@ -1,4 +1,4 @@
-"""A fake Worker that replays recorded runs."""
+"""A fake Worker that replays runs."""
 
 from __future__ import annotations
 

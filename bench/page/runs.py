@@ -73,8 +73,8 @@ def can_pin() -> bool:
 
 
 def pin_thread(thread: int) -> None:
-    """Pins the thread to a core of its own, and all other threads of this process and its children
-    to the remaining cores."""
+    """Pins the thread to a core of its own, and all other threads of this process and its
+    descendants to the remaining cores."""
     first, *rest = cores()
     for one in _threads():
         _set_affinity(one, {first} if one == thread else set(rest))
@@ -91,7 +91,7 @@ def _set_affinity(thread: int, allowed: set[int]) -> None:
 
 
 def _threads() -> Iterator[int]:
-    """The threads of this process, its children and their children in turn."""
+    """The threads of this process and its descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
