@@ -48,7 +48,7 @@ WITHOUT_DTYPE = ("sessions", "start", "visitors")
 
 
 def check_used(suite: str, settings: Mapping[str, Any]) -> None:
-    """Raises ConfigError for an option that was given (is not None) but is not used."""
+    """Raises ConfigError if `family`, `grown` or `dtype` was given (not None) but is not used."""
     for name, users in ONLY.items():
         if settings.get(name) is not None and suite not in users:
             raise ConfigError.of(

@@ -97,7 +97,7 @@ def tables(results: Results) -> tuple[str, ...]:
 
 
 def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
-    """One sentence for each measurement in which ids differ."""
+    """One sentence for each measurement in which ids or texts differ."""
     return tuple(
         f"{row['preset']}, {what.format(**row)} than alone for {', '.join(row['differ'])}"
         for row in long_rows(results.samples)
@@ -106,9 +106,9 @@ def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
 
 
 def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> str:
-    """A row for each preset: tokens per second for each batch size, and their ratio to the first
-    batch size within repeats. `note`: a format string with two places: what the figures are, and
-    how many requests differ."""
+    """A row for each preset: tokens per second by contestant, and their ratio to the first
+    contestant's within repeats. `note`: a format string with two places: what the figures are, and
+    the number of differences."""
     repeats = len({row["repeat"] for row in rows})
     num_changed = sum(len(row["differ"]) for row in rows)
     note = note.format(f"medians of {repeats} repeats, ratios within repeats.", num_changed)

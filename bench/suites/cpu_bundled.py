@@ -103,7 +103,7 @@ class CpuContest:
         sweep_blocks.measure(contestants, self._llama_note)
 
     def run(self, temperature: float) -> None:
-        """Measures each block, after an uncounted warm-up block."""
+        """Measures the missing blocks, after an uncounted warm-up block."""
         contestants = dict(self._contestants(temperature))
         warm = Block(self._sweep_prompts()[0].id, 0)
         self.blocks(temperature).measure(contestants, self._llama_note, warm=warm)

@@ -40,7 +40,7 @@ class Variant:
         return " ".join(filter(None, (self.family, self.ssm, self.schedule, str(self.count))))
 
     def options(self, transformers: TransformersLlm, modules: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of transformers' `generate`. An assistant model is copied for each call."""
+        """Arguments of transformers' `generate`. A call copies the assistant model."""
         if self.family == LOOKUP:
             return {"prompt_lookup_num_tokens": self.count}
         return {
@@ -198,7 +198,8 @@ def _bases(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _llama_note(samples: list[dict[str, Any]]) -> str:
-    """Why llama.cpp is missing, or its version and the likeness of its text to this engine's."""
+    """Why llama.cpp is missing, or its version and, if measured, the likeness of its text to this
+    engine's."""
     notes = "".join(
         f"{each} " for each in dict.fromkeys(s.get("llama_note") for s in samples) if each
     )

@@ -36,7 +36,7 @@ PLAIN = "autoregressive"
 BEST = "best"
 FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
-COPIES, COPY_BYTES = 20, 1 << 30  # copies that are timed, and bytes of each
+COPIES, COPY_BYTES = 20, 1 << 30  # copies that are timed, and bytes of each on a GPU
 Loader = Callable[[str, str], tuple[Engine, TransformersLlm]]
 """(dtype, device) -> this engine and transformers over the same weights."""
 

@@ -1,4 +1,4 @@
-"""The contests of `cpu-bundled` and `gpu-bundled` with grown models (see `bench.grown.module`)."""
+"""Suites with grown models (see `bench.grown.module`), and the loading of such models."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`length`: compares the length policy `goodput` with the best fixed length, with `trend` and
-`confidence`, and, if the SSM is useless (`Hopeless`), with plain decoding.
+"""`length`: compares the length policy `goodput` with the best fixed length, `trend`, `confidence`
+and plain decoding; if the SSM is useless (`Hopeless`), with plain decoding alone.
 
 A block is one prompt, decoded once by each contestant. Times include prefill.
 """
@@ -89,7 +89,7 @@ def _runners(
 
 
 def _measure_contest(blocks: Blocks, engine: Engine) -> None:
-    """Measures the blocks, after an uncounted warm-up."""
+    """Measures the missing blocks, after an uncounted warm-up."""
     context = blocks.context
     runs = _runners(context, engine, blocks.key["temperature"], contestants())
     names = [prompt.id for prompt in context.all_prompts]

@@ -53,7 +53,6 @@ CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 CLIENTS = (1, 2, 4, 8, 16, 32)
 RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-# For an open loop, and for the measurement of capacity.
 MAX_CONCURRENT = 8
 PERCENTILES = (0.5, 0.95, 0.99)
 # Candidates for `_prompt_step`.

@@ -180,7 +180,7 @@ def _accelerate_passes(
     folder: Path, dtype: str, mbps: float, cleanup: ExitStack
 ) -> tuple[Pass, Pass]:
     """Passes of transformers with the same weights, without a limit and at `mbps` MB/s. All weights
-    are on the disk; the page cache is not used."""
+    are on the disk; each pass first drops them from the page cache."""
     from accelerate import disk_offload
 
     weights_folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))

@@ -68,7 +68,7 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
 
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
-    """Measures the blocks, after one short uncounted run of each contestant."""
+    """Measures the missing blocks, after one short uncounted run of each contestant."""
     context, todo = blocks.context, blocks.missing_blocks
     prompts = groups(context.prompts, row.live)
 

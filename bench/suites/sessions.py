@@ -116,7 +116,7 @@ class Calls:
         return partial(self.store.annotate, self.run_id(repeat), note)
 
     def delete(self, repeat: int) -> Call:
-        """No other case uses this run."""
+        """Deletes a run that `run_id` does not return."""
         return partial(self.store.delete, f"synthetic-{self.log.runs - 1 - repeat}")
 
     def thin(self, repeat: int) -> Call:

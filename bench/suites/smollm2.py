@@ -86,7 +86,7 @@ class SmolLm2Laws(ChatPrompts, Laws):
         )
 
     def check(self, settings: Settings) -> None:
-        """Allows bfloat16, since texts are compared with plain decoding in bfloat16."""
+        """Allows bfloat16, in which texts are compared with plain decoding."""
         Suite.check(self, settings)
 
     def transformers_llm(self) -> TransformersLlm:

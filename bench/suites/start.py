@@ -1,5 +1,5 @@
-"""`start` measures the seconds until the page is open, resident memory and its growth, and the
-speed of a new process's first run relative to a later run. `visitors` measures several clients of
+"""`start` measures the seconds until the page is open, resident memory and its growth, and compares
+a new process's first run with a later run. `visitors` measures several clients of
 one application at once, and checks that texts are the same as a lone client's.
 
 In `start`, `--repeats` is the number of timed starts; only the first-run measurement uses
@@ -29,7 +29,7 @@ from lab.order import Block
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
-# Largest growth after the first fifth of the runs: the allocator's arenas grow.
+# Largest allowed growth after the first fifth of the runs.
 GROWTH_MB = 40.0
 
 

@@ -84,8 +84,8 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`, all as texts of one fold. It drafts for a prompt of
-    another fold, whose table has counted these texts."""
+    """A drafter that has counted `texts`, all as texts of one fold of the drafter. It drafts for a
+    prompt of another such fold, whose table has counted these texts."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
