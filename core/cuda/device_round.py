@@ -38,7 +38,7 @@ class DeviceRound:
         self._drafting = drafting
         self._pool = GraphPool(capture=capture)
         self._graphs: dict[tuple[object, ...], _RoundGraph] = {}
-        # The round that `begin` has launched, until its results are read.
+        # The round that `begin` has launched, until the next `run`.
         self._started: _StartedRound | None = None
         ssm_pool = drafting.ssm_pool
         ssm_pool.batched = DraftGraphs(ssm_pool.ssms, llm.vocab_size, capture=capture)

@@ -1,5 +1,5 @@
-"""RoundPass: a round after drafting, over tensors: the LLM's pass, acceptance, the commit in the KV
-caches of the LLM and the SSMs, and the SSMs' calibration.
+"""RoundPass: the part of a round after drafting, over tensors: the LLM's pass, acceptance, the
+commit in the KV caches of the LLM and the SSMs, and the SSMs' calibration.
 
 The SSMs' trees are verified side by side under one root, duplicates included.
 """

@@ -1,4 +1,4 @@
-"""LookupDrafter: the base class of drafters without a model, which give a draft's nodes as rows of
+"""LookupDrafter: a base class for drafters without a model, which give a draft's nodes as rows of
 an array."""
 
 from __future__ import annotations

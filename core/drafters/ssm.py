@@ -48,7 +48,7 @@ NO_TOKEN = -1
 
 
 class SsmDrafter:
-    """See Drafter. `vocab_size` is the LLM's. The attribute `feeder` makes the model's passes."""
+    """See Drafter. `vocab_size` is the LLM's. The attribute `feeder` feeds the model."""
 
     def __init__(self, name: str, model: LanguageModel, vocab_size: int) -> None:
         self._name = name

@@ -155,7 +155,7 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
 def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
     """The tokens of the messages in the LLM's chat template. Raises ConfigError without a template,
     or if the template fails or renders nothing, or the tokenizer fails. Raises ContextLengthError
-    only for a text that is far too long."""
+    only for a very long text."""
     tokenizer = models.tokenizer
     if not tokenizer.chat_template:
         raise ConfigError.must_be(

@@ -190,7 +190,7 @@ class Drafting:
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
         # Not a cancelled or failed run: `suffix` keeps one text per prompt, and `table` would count
-        # this beginning again in a later run.
+        # the text's beginning again in a later run.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
         # Not before a run opens a lookup: compiling its functions could delay every live request

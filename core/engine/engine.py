@@ -147,7 +147,7 @@ class Engine:
 
     @property
     def can_stream(self) -> bool:
-        """Whether the LLM allows `stream_mbps` to be set."""
+        """Whether `stream_mbps` may be above 0."""
         return isinstance(self._llm, HfModel) and self._llm.can_stream_from_host
 
     @property

@@ -36,8 +36,8 @@ class CombineRule:
 
     `implementation`: a `Combiner` of core.trees.combine. `node_budget`: see `node_shares` of
     core.config.budget. `weighted`: the rule reads the drafters' weights. `chains`: drafts are
-    sequences, and one sequence wins. `keeps_all`: the rule drops no drafted node. `ahead`: a
-    round's drafts may begin before the previous round is verified. `fields`: fields of
+    sequences, and one sequence wins. `keeps_all`: the rule drops no drafted node and pools no SSMs.
+    `ahead`: a round's drafts may begin before the previous round is verified. `fields`: fields of
     SpeculationConfig that have no effect without a rule that lists them.
     """
 
