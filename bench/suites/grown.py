@@ -50,8 +50,7 @@ class GrownContestants:
             grown = FamilyInFolders(family, context)
         else:
             if family.llm.plan is not None:
-                # Weights of this engine, its packed weights, transformers' weights, llama.cpp's
-                # weights.
+                # Copies of the weights: this engine's, its packed ones, transformers', llama.cpp's.
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
             grown = FamilyInMemory(family, bundled, context.say)

@@ -42,7 +42,7 @@ from lab.order import Block
 
 GROWN_PARAMS = 450_000_000
 RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no limit"
-# The rates of texts, in MB/s.
+# The streaming rate for texts, by LLM, in MB/s.
 TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")

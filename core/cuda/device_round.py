@@ -1,5 +1,5 @@
 """DeviceRound: a round from drafts to commit on the device, with one copy of the results.
-`plan_round` has the conditions; other rounds run step by step."""
+`plan_round` has the conditions of such a round; other rounds run step by step."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class AheadDrafting:
         return [name for name, members in self._members.items() if members]
 
     def _lead_ssms(self) -> dict[int, str]:
-        """By plan, the SSM of the greatest weight. It predicts the outcome."""
+        """By plan, the SSM of the greatest weight. It predicts the outcomes."""
         leads: dict[int, str] = {}
         for name, members in self._members.items():
             for i in members:

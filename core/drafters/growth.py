@@ -134,7 +134,7 @@ class Growth(ABC):
         return node
 
     def grows(self, node: int) -> bool:
-        """Whether a node may have children: it ends no text, and the length policy allows it."""
+        """Whether a node may have children: it ends no text, and the length policy lets it grow."""
         if self.out.token_ids[node] in self.request.sequence.eos_ids:
             return False
         return self.request.grows(self.out.scores[node])
