@@ -104,7 +104,7 @@ class NodeError(ModelError):
 
 
 class EngineError(SpecScopeError):
-    """The engine cannot serve a call, or a drafter failed."""
+    """A call that cannot be served, or a drafter that failed."""
 
 
 class EngineBusyError(EngineError):
