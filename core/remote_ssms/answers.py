@@ -1,4 +1,4 @@
-"""Converts a node's reply to a Draft with times on this machine's clock; checks drafts."""
+"""Converts, cuts and checks the drafts in nodes' replies."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ __all__ = ["NodeActor", "PlacedNodes", "place_nodes"]
 RESOURCE = "drafts"
 """Ray's resource of a machine that may draft: `ray start --resources '{"drafts": 1}'`."""
 PLACING_S = 300.0
-"""How long the actors may take to load their SSMs."""
+"""Limit, in seconds, on finding a port, and on loading the SSMs."""
 NO_RAY = "Could not find any running Ray"
 """Part of the message with which Ray reports that no Ray runs on this machine."""
 
