@@ -99,8 +99,7 @@ class OutOfMemoryError(ModelError):
 
 
 class NodeError(ModelError):
-    """A drafter node or a cluster that cannot be reached, or a node whose SSMs (small speculative
-    models) or drafts cannot be used."""
+    """A drafter node, its drafts or a cluster cannot be used."""
 
 
 class EngineError(SpecScopeError):

@@ -192,8 +192,8 @@ class RoundCompleted:
 
     `ahead`: results of drafting ahead. `notes`: sentences about what happened. `routing`: each
     SSM's role and score; empty without a router. `scheduled`: the request's part in its batch; None
-    if each request has its own budget. `loads`: reads of an offloaded LLM's layers. `nodes`: the
-    trips to drafter nodes. `traffic`: what each rank exchanged in the LLM's pass.
+    under the schedule `each`. `loads`: reads of an offloaded LLM's layers. `nodes`: the trips to
+    drafter nodes. `traffic`: what each rank exchanged in the LLM's pass.
     """
 
     run_id: str
