@@ -48,7 +48,7 @@ class TimeBetweenStages:
     def end(self) -> None:
         """Call when the round is over and its events are emitted."""
         state = self._state
-        # The next round of another run must not inherit `_after_commit`.
+        # Another run's round must not inherit `_after_commit`.
         self._run_id = "" if state is None else state.request.run_id
         if state is not None:
             last_end = max(one.end for one in state.timings)

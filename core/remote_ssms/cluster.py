@@ -116,7 +116,7 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
         for number, machine in enumerate(machines):
             host = machine["NodeManagerAddress"]
             # The actor is bound to the machine: a restarted actor keeps its address. The address
-            # names the machine: Ray gives a machine that comes back another id.
+            # names the machine: Ray gives a returning machine another id.
             on_machine = {f"node:{host}": 0.001}
             find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)
