@@ -99,12 +99,11 @@ class OutOfMemoryError(ModelError):
 
 
 class NodeError(ModelError):
-    """A drafter node or a cluster that cannot be reached, or a node whose SSMs (small speculative
-    models) or drafts cannot be used."""
+    """A drafter node, its drafts or a cluster cannot be used."""
 
 
 class EngineError(SpecScopeError):
-    """The engine cannot serve a call, or a drafter failed."""
+    """A call that cannot be served, or a drafter that failed."""
 
 
 class EngineBusyError(EngineError):

@@ -1,4 +1,4 @@
-"""RunStats as a fold over a run's events; most names and definitions are vLLM's or llama.cpp's."""
+"""Figures of a run from its events."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A request that is being decoded. `num_tokens`: tokens generated so far. `max_tree_nodes`:
-    None if uncut.
+    """A request that is being decoded. `num_tokens`: tokens generated so far. `max_tree_nodes`: the
+    node budget, None without one.
 
     `round`: the number of the request's latest round within its run; -1 if none of the worker's
     recent rounds was of this request. `num_verified`, `num_accepted`: nodes in this round.

@@ -15,7 +15,7 @@ __all__ = ["TimeBetweenStages"]
 
 class TimeBetweenStages:
     """Fills in `RoundState.between_ms`. The time after a round's commit counts in the next round,
-    if the next round is measured and of the same run."""
+    if both rounds are measured and of the same run."""
 
     def __init__(self) -> None:
         self._state: RoundState | None = None
@@ -40,7 +40,7 @@ class TimeBetweenStages:
         request = state.request
         stages = [one for one in (*request.timings, *state.timings) if one.start >= self._start]
         between = time.perf_counter() - self._start
-        # The union: stages overlap if SSMs share a batched pass or draft on drafter nodes.
+        # The union: stages may overlap.
         between -= union_ms((one.start, one.end) for one in stages)
         after_commit = self._after_commit if request.run_id == self._run_id else 0.0
         state.between_ms = (max(0.0, between) + after_commit) * 1000
@@ -48,7 +48,7 @@ class TimeBetweenStages:
     def end(self) -> None:
         """Call when the round is over and its events are emitted."""
         state = self._state
-        # The next round of another run must not inherit `_after_commit`.
+        # Another run's round must not inherit `_after_commit`.
         self._run_id = "" if state is None else state.request.run_id
         if state is not None:
             last_end = max(one.end for one in state.timings)

@@ -109,7 +109,8 @@ class Combined:
     DraftRecord. `rule`: the combine rule. `weights`: the drafters' weights, by name. `masses`: the
     weight of each node; `dropped_masses`: the weight of each dropped token. All three are empty
     under rules without weights. `winner`: the drafter whose sequence won a vote, else empty.
-    `origins`: in a tree with fused drafts, the drafter that proposed each node; else empty.
+    `origins`: in a tree with fused drafts, the drafter whose proposal of each node counts; else
+    empty.
     """
 
     run_id: str
@@ -133,7 +134,8 @@ class Combined:
     origins: tuple[str, ...] = ()
 
     def drafters_of(self, node: int) -> tuple[str, ...]:
-        """The drafters that proposed a node; in a fused tree, the drafter that `origins` names."""
+        """The drafters that proposed a node; the drafter in `origins`, if `origins` is not
+        empty."""
         # A fused chain is in the draft of every SSM: `proposals` name all SSMs.
         if self.origins:
             return (self.origins[node],)
@@ -190,8 +192,8 @@ class RoundCompleted:
 
     `ahead`: results of drafting ahead. `notes`: sentences about what happened. `routing`: each
     SSM's role and score; empty without a router. `scheduled`: the request's part in its batch; None
-    if each request has its own budget. `loads`: reads of an offloaded LLM's layers. `nodes`: the
-    trips to drafter nodes. `traffic`: what each rank exchanged in the LLM's pass.
+    under the schedule `each`. `loads`: reads of an offloaded LLM's layers. `nodes`: the trips to
+    drafter nodes. `traffic`: what each rank exchanged in the LLM's pass.
     """
 
     run_id: str

@@ -270,9 +270,9 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class RoutedDrafter:
-    """An SSM in a round of a run that routes. `role`: `routed`, it drafts; `explored`, it drafts to
-    be measured; `waiting`, it does not draft; `lost`, it failed. `score`: after the round, on the
-    scale of the routing rule."""
+    """An SSM in a round of a run that routes. `role`: `routed`, it may draft; `explored`, it may
+    draft to be measured; `waiting`, it does not draft; `lost`, it failed. `score`: after the round,
+    on the scale of the routing rule."""
 
     drafter: str
     role: str

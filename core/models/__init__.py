@@ -1,1 +1,1 @@
-"""Implementations of `LanguageModel`, and their passes."""
+"""Language models."""

@@ -124,7 +124,7 @@ def _masks(batch: Batch, dtype: torch.dtype, device: torch.device) -> Masks:
 
 
 class GeneralForward:
-    """See Forward. Any decoder-only transformers module, in eval mode on its device."""
+    """See Forward. `module`: a decoder-only transformers module, in eval mode on its device."""
 
     def __init__(self, module: Any, masks: MaskKind) -> None:
         self._module = module

@@ -60,7 +60,7 @@ class CachedGraph(Generic[T]):
 
     @property
     def is_captured(self) -> bool:
-        """Whether calls are replays. A replay overwrites the tensors of the call before."""
+        """Whether calls are replays. A replay overwrites the tensors of the replay before."""
         return self._captured is not None
 
     def __call__(self) -> T:

@@ -80,7 +80,7 @@ class GraphedForward:
         bucket_pass = self._passes[key]
         bucket_pass.fill(batch)
         logits = bucket_pass.run()
-        # A copy: the next pass of this shape overwrites the logits.
+        # A copy: a later pass may overwrite the logits.
         return logits[:, :width].clone()
 
     @property

@@ -43,7 +43,7 @@ class Projection:
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
     """An output head (..., inputs, outputs), in row-major order if it is small, in float32 or
-    float64, and on a CPU. Products with up to three tokens then take half the time."""
+    float64, and on a CPU. Products with few tokens are then faster."""
     faster = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
     return head.contiguous() if faster and head.numel() <= LARGEST_COPY else head
 
@@ -51,7 +51,7 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    float32 and float64 use the vector norm, which takes a third of the calls. Half precision uses
+    float32 and float64 use the vector norm, which takes fewer calls. Half precision uses
     `F.rms_norm`, which sums in float32.
     """
 

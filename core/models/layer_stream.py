@@ -1,8 +1,8 @@
 """LayerStream: the layers of a pass in order.
 
-Some layers may stay resident. A thread reads the other layers in every pass, into two alternating
-buffers: while the pass computes on one buffer, the next layer is read into the other. After the
-last layer, the thread reads the first layers of the next pass.
+Some layers may stay resident. A thread reads the other layers in every pass, into up to two
+alternating buffers: while the pass computes on one buffer, the next layer is read into the other.
+After the last layer, the thread reads the first layers of the next pass.
 """
 
 from __future__ import annotations

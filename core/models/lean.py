@@ -1,7 +1,5 @@
 """LeanForward: the pass of Llama-like models in few torch calls, with one projection for QKV and
 one for gate and up.
-
-Half of a small model's pass through a transformers module is overhead between kernels.
 """
 
 from __future__ import annotations
@@ -134,8 +132,8 @@ class LeanForward:
         stream: LayerStream | None = None,
         output: Callable[[torch.Tensor, torch.Tensor | None], Projection] = Projection,
     ) -> None:
-        """`stream`: the matrices of an offloaded model's layers; the matrices of `weights` are then
-        on the device `meta`. `output`: makes the projections into the residual stream."""
+        """`stream`: the matrices of an offloaded model's layers, which in `weights` are on the
+        device `meta`. `output`: makes the projections into the residual stream."""
         self._weights, self._output = weights, output
         self.stream = stream
         # With one mask for all layers, every layer has the window.

@@ -151,7 +151,7 @@ def build_stack(models: Sequence[HfModel]) -> Stack | None:
     if len(models) < 2 or not all(are_stackable(models[0], model) for model in models):
         return None
     weights = map_tensors([m.lean_weights for m in models if m.lean_weights], _stack_tensors)
-    # Called before the members take views of the head: `row_major` may copy it.
+    # `row_major` may copy the head: the members take their views after that.
     return Stack(models, replace(weights, head=row_major(weights.head)))
 
 

@@ -22,9 +22,9 @@ __all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
 
 @dataclass(frozen=True, slots=True)
 class AheadRun:
-    """One run whose `tree` the LLM verifies. `requests`: the draft requests after one committed
-    token; `weights`: the drafters' weights, by index; `verified`: the requests whose drafts were
-    made ahead and are being verified; `room`: see `TokenSequence.room`."""
+    """One run whose `tree` the LLM verifies. `requests`: the next round's draft requests if this
+    round commits one token; `weights`: the drafters' weights, by index; `verified`: the requests
+    whose drafts were made ahead and are being verified; `room`: see `TokenSequence.room`."""
 
     sequence: TokenSequence
     tree: TokenTree

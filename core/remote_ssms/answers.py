@@ -1,4 +1,4 @@
-"""Converts a node's reply to a Draft with times on this machine's clock; checks drafts."""
+"""Converts, cuts and checks the drafts in nodes' replies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DraftClock:
         self.busy_s = busy_s
 
     def local_time(self, ms: float) -> float:
-        """Converts the node's milliseconds since it received the message to time.perf_counter."""
+        """Converts milliseconds since the node received the message to time.perf_counter."""
         # Half of the time in which the node was not busy.
         one_way_s = max(0.0, self.received - self.sent - self.busy_s) / 2
         # Bounded by the trip: the node's clock may run faster than this machine's.

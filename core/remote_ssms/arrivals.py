@@ -1,6 +1,4 @@
-"""NodeArrivals: handles the nodes' messages: updates links and drafters, and fills in the
-PendingRound.
-"""
+"""NodeArrivals: handles what arrives from nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ __all__ = ["NodeArrivals"]
 
 class NodeArrivals:
     """`drafters`: by the engine's names. `round`: the current round, None between rounds.
-    `open_runs`: ids of runs that have had a round on nodes and have not ended."""
+    `open_runs`: ids of runs that have begun a round and have not ended."""
 
     def __init__(
         self,

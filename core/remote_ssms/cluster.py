@@ -26,7 +26,7 @@ __all__ = ["NodeActor", "PlacedNodes", "place_nodes"]
 RESOURCE = "drafts"
 """Ray's resource of a machine that may draft: `ray start --resources '{"drafts": 1}'`."""
 PLACING_S = 300.0
-"""How long the actors may take to load their SSMs."""
+"""Limit, in seconds, on finding a port, and on loading the SSMs."""
 NO_RAY = "Could not find any running Ray"
 """Part of the message with which Ray reports that no Ray runs on this machine."""
 
@@ -116,7 +116,7 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
         for number, machine in enumerate(machines):
             host = machine["NodeManagerAddress"]
             # The actor is bound to the machine: a restarted actor keeps its address. The address
-            # names the machine: Ray gives a machine that comes back another id.
+            # names the machine: Ray gives a returning machine another id.
             on_machine = {f"node:{host}": 0.001}
             find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)

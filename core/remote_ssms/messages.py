@@ -157,7 +157,7 @@ class RunRequest(_Message):
     tokens to report after each tree node."""
 
     run: Name
-    # By it the node notices a gap or another text.
+    # Shows the node a gap or another text.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None

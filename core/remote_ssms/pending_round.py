@@ -172,8 +172,8 @@ class PendingRound:
 
 
 def _share_time(clocks: Sequence[DraftClock]) -> None:
-    """Sets the clocks' shares: the nodes' times add up to the time from the first message to the
-    last answer."""
+    """Sets the clocks' shares: the nodes' times add up to at most the time from the first message
+    to the last answer."""
     total = sum(clock.received - clock.sent for clock in clocks)
     if total > 0:
         elapsed = max(clock.received for clock in clocks) - min(clock.sent for clock in clocks)

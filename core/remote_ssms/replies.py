@@ -1,4 +1,4 @@
-"""Converts a node's drafts and their timings to replies, and replies to a frame."""
+"""Makes a node's replies and their frames."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ __all__ = ["ahead_reply", "draft_reply", "error_reply", "fault_text", "frame_of"
 
 def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: int) -> DraftReply:
     """The reply with a draft and the `top_k` likeliest tokens after the root and each fed tree
-    node.
-    `received_at`: when the message with the request arrived, in seconds of time.perf_counter."""
+    node. `received_at`: when the message with the request arrived, in seconds of
+    time.perf_counter."""
     return DraftReply(
         ssm=request.name,
         index=request.index,

@@ -1,4 +1,4 @@
-"""NodeServer: answers messages with drafts of one node's SSMs. One frame in, at most one out.
+"""NodeServer: answers the messages to one node. One frame in, at most one out.
 
 The server keeps the text of each run: a message brings the tokens committed since the last answer.
 If text is missing, `RunReply.need` says so.

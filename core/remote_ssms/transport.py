@@ -11,7 +11,7 @@ __all__ = ["Arrival", "Transport"]
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What arrived from a node: a `frame`, or a `change` of its connection: `up`, `down`, or
-    `refused` if the handshake failed."""
+    `refused` in the handshake."""
 
     node: int
     frame: bytes | None = None

@@ -32,8 +32,7 @@ __all__ = [
 
 
 def make_scheduler(name: str, costs: Costs) -> Scheduler | None:
-    """A new scheduler for one engine; None if each request has its own budget. Raises ConfigError
-    for an unknown name."""
+    """A new scheduler for one engine; None for `each`. Raises ConfigError for an unknown name."""
     choice("schedule", name, tuple(SCHEDULES))
     if not (path := SCHEDULES[name].implementation):
         return None

@@ -152,8 +152,8 @@ class Shared:
 
     def _load(self, count: int, context: int, record: _SizeRecord) -> BatchLoad:
         plain_ms = self._plain_ms(self._num_live, context)
-        # The time of a node is averaged over the nodes of a recent round; before the first round
-        # with drafts, over one node per request.
+        # The time of a node is a mean over the nodes of an average round with drafts; before the
+        # first, over one node per request.
         nodes = max(1, round(record.nodes.get(count)))
         added_ms = self._times.verify_ms(count, nodes, context)
         added_ms -= self._times.verify_ms(count, 0, context)

@@ -1,1 +1,1 @@
-"""From a name to a loaded and checked model."""
+"""Loads and checks models."""

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 # Time limit of the request that shows whether the hub has a model. Without a network, the hub's
-# client would retry for 23 s for each file of a model.
+# client would retry for each file of a model.
 HUB_TIMEOUT_S = 10.0
 GGUF_SUFFIX = ".gguf"
 BUNDLED = "bundled"

@@ -71,8 +71,8 @@ class GgufHeader:
 
 
 def read_header(file: Path) -> GgufHeader:
-    """The header of a complete, loadable file. Raises ModelLoadError, or UnsupportedModelError for
-    a file that cannot be dequantized here."""
+    """The header of a complete file. Raises ModelLoadError, or UnsupportedModelError for a file
+    that cannot be dequantized here."""
     try:
         return _read(file)
     except (struct.error, UnicodeDecodeError, OverflowError) as error:

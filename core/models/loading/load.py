@@ -1,4 +1,4 @@
-"""From names to loaded models: dtype, device, memory, tokenizer and vocabulary checks.
+"""Loads models by name. Checks dtype, device, memory, tokenizers and vocabularies.
 
 `trust_remote_code` is False, and torch's weights-only loader reads pickled weights.
 """
@@ -64,8 +64,7 @@ from core.models.stacking import stack_alike
 
 __all__ = ["RESERVED_NAMES", "LoadedModels", "load_models", "load_ssms"]
 
-# No SSM may have these names: they are choices, filters of the run log, or lanes of a timeline
-# or trace.
+# No SSM may have these names: they have other meanings.
 RESERVED_NAMES = frozenset(
     {*MODEL_FREE, "llm", "all", "first", "combine", "verify", "commit", "layers", "none", "rounds"}
 )
@@ -112,9 +111,9 @@ def load_models(
     offload: Offload | None = None,
     ranks: RankSplit | None = None,
 ) -> LoadedModels:
-    """Loads and checks everything. The name `bundled` in `ssms` means all SSMs bundled for this
-    LLM. With `offload` the LLM's layers are streamed in each pass. With `ranks` the LLM is divided
-    among processes. Raises ModelError, ConfigError, and errors of `say`."""
+    """Loads and checks an LLM and SSMs. The name `bundled` in `ssms` means all SSMs bundled for
+    this LLM. With `offload` the LLM's layers are streamed in each pass. With `ranks` the LLM is
+    divided among processes. Raises ModelError, ConfigError, and errors of `say`."""
     torch_device, say = _check_choices(ssms, dtype, device), say or _ignore_stage
     with quiet_transformers():
         say("Looking for the models")
@@ -175,7 +174,7 @@ def load_ssms(
 def _load_sources(
     sources: Sequence[ModelSource], tokenizer: Any, dtype: str, torch_device: torch.device, say: Say
 ) -> dict[str, LanguageModel]:
-    """The SSMs by name; SSMs of one shape are stacked."""
+    """The SSMs by name, stacked where possible."""
     by_name: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
         say_of_model = _with_role(say, f"SSM {number} of {len(sources)}", str(source))

@@ -247,7 +247,7 @@ def power_of_two(typing, n):
 
 @intrinsic
 def arrive(typing, arrived):
-    """Counts one more thread at the barrier."""
+    """Counts one more arrival at the barrier."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -259,7 +259,7 @@ def arrive(typing, arrived):
 
 @intrinsic
 def arrivals(typing, arrived):
-    """Threads that have arrived, read atomically."""
+    """The number of arrivals, read atomically."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = context.make_array(signature.args[0])(context, builder, arguments[0]).data

@@ -37,7 +37,7 @@ MIN_UTILITY = -1e4
 
 @cache
 def draft_step() -> Callable[..., tuple[int, int, int]]:
-    """The compiled function that runs between two passes; see `step`."""
+    """The compiled function `step`."""
     step: Any = _compile_step(source_hash_of(Path(__file__).parent))
     return step  # type: ignore[no-any-return]
 

@@ -118,8 +118,7 @@ class CompiledForward:
         self._pool.kernel, self._draft_step = kernels
 
     def try_out(self) -> None:
-        """Compiles the kernels and runs them on one token of each member. Raises
-        UnsupportedModelError if they do not compile."""
+        """Compiles the kernels and tries them. Raises UnsupportedModelError if that fails."""
         try:
             self._compile_and_run()
         except COMPILER_FAULTS as error:
@@ -163,7 +162,7 @@ class CompiledForward:
         """The same pass of one model, with layers copied from host memory at `mbps` (10^6
         bytes/s). The new pass shares everything else with this one."""
         one, matrices, layers = copy.copy(self), self._weights.matrices, self._shape.layers
-        # The layers' matrices come first and are equally long; the head alone stays in `_weights`.
+        # The layers' matrices come first and are equally long; the head's stays in `_weights`.
         end = self._head_offset
         memory = torch.from_numpy(matrices[:end].view(np.uint8)).view(layers, -1)
         one._stream = LayerStream(HostLayers(list(memory)), 0, mbps, "host", self.device)

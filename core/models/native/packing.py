@@ -1,6 +1,6 @@
 """Packing: LeanWeights to the native pass's memory layout.
 
-Weights whose values are all exact in bfloat16 are stored in 16 bits, whatever their dtype: half the
+If all matrices are exact in bfloat16, they are stored in 16 bits, whatever their dtype: half the
 memory traffic, no rounding.
 """
 

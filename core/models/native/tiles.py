@@ -1,5 +1,5 @@
 """Products of a few vectors with a block of weights in AMX tiles, as LLVM IR. One instruction
-multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
+multiplies up to 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
 For a float32 model an input is split into three bfloat16 with 8 bits of mantissa each, in three
 rows of a tile. Their products with a bfloat16 are exact in float32. Subnormal numbers count as 0,

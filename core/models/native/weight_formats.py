@@ -129,7 +129,7 @@ def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]
 
 def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     """Two interleaved vectors from one load, by a shift and a mask, as float32. `_load_widened`
-    takes a load, a shuffle and a shift for each vector."""
+    takes a load, an extension and a shift for each vector."""
     bits, float32s = (ir.VectorType(one, lanes) for one in (ir.IntType(32), ir.FloatType()))
     vectors = []
     for v in range(0, count, 2):

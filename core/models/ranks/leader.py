@@ -64,8 +64,8 @@ def _end_ranks(followers: Followers, group: RankGroup | None, *, at_once: bool) 
 
 
 class RankedModel(HfModel):
-    """See LanguageModel. After an error of a rank every call that needs the ranks raises RankError
-    until all rows are closed. Opening the next row then restarts local ranks."""
+    """See LanguageModel. After a failure every call that needs the ranks raises RankError until all
+    rows are closed. Opening the next row then restarts local ranks."""
 
     def __init__(self, start: Callable[[], _RunningRanks]) -> None:
         """`start`: starts the ranks and reads the model; its errors are raised here."""
