@@ -294,8 +294,7 @@ class Conductor:
             self._runs.forget(self._lost.pop())
 
     def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
-        """Runs a request to its end; cancels it if another run or a model load begins, or on
-        stop."""
+        """Runs a request; cancels it if another run or a model load begins, or on stop."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
             # `busy` counts this run, too: above 1 there is another run, or a model load.

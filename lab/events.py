@@ -1,4 +1,4 @@
-"""The events of a study while it is measured. Plain values; `done` of `total` cells are stored."""
+"""The events of a study while it is measured; `done` of `total` cells are stored."""
 
 from __future__ import annotations
 

@@ -116,5 +116,5 @@ class UnsavedStates:
             except UnknownStudyError:
                 pass  # deleted meanwhile
             except EXPECTED_ERRORS:
-                return  # still locked: the other states would fail too
+                return  # the other states would fail too
             del self._unsaved[study_id]

@@ -35,7 +35,7 @@ class Cell:
 
 
 def blocks(items: Sequence[str], repeats: int) -> list[Block]:
-    """The blocks, repeat by repeat, so that an interrupted measurement covers most items."""
+    """The blocks, repeat by repeat: an interrupted measurement covers as many items as possible."""
     return [Block(item, repeat) for repeat in range(repeats) for item in items]
 
 

@@ -58,7 +58,7 @@ class StudyPrompt:
 
 
 def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
-    """Prompts with the ids 1, 2, .... Raises ConfigError if there are none or too many."""
+    """Prompts with the ids 1, 2, .... Raises ConfigError."""
     lines = _lines(typed)
     texts = _blocks(lines) if _has_separator(lines) else [line for line in lines if line.strip()]
     return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(texts, start=1))

@@ -45,8 +45,8 @@ class Study:
     fingerprint)`; older studies lack the last parts. `axes`: a grid's fields, each with all
     requested values.
 
-    Raises ConfigError for a part that is missing, repeated or too large, or for a configuration
-    that is not lossless with its sampling.
+    Raises ConfigError for an invalid part, or for a configuration that is not lossless with its
+    sampling.
     """
 
     study_id: str

@@ -1,4 +1,4 @@
-"""Checks a study before its first cell."""
+"""Checks a study before its first cell, and names cells in errors."""
 
 from __future__ import annotations
 

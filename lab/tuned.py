@@ -96,7 +96,7 @@ def as_good(
     """Indices of the other points whose ratio's interval reaches the interval of `best`, or that
     are `alike` with `best`. With a single group, intervals are not compared."""
     top = rows[best].ratio
-    # Points with the same drafts are as good by definition, whatever their times.
+    # Alike points are as good by definition, whatever their times.
     equal = {i for group in alike if best in group for i in group}
     if top is not None and top.groups > 1:
         equal |= {i for i, row in enumerate(rows) if row.ratio and row.ratio.high >= top.low}
@@ -134,7 +134,6 @@ def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
     pooled = estimate(parts, pooled_length)
     if pooled is None or pooled.groups >= FEW:
         return pooled
-    # With so few groups the ratio's interval is the range of the groups' figures; this interval
-    # must mean the same.
+    # With so few groups the interval is the range of the groups' figures.
     each = [float(pooled_length(np.asarray(part))) for part in parts]
     return replace(pooled, low=min(each), high=max(each), ends=True)

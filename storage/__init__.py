@@ -1,4 +1,4 @@
-"""The log of runs, in SQLite, opened through RunStore."""
+"""The log of runs and studies, in SQLite, opened through RunStore."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ def connect(
     )
     try:
         connection.execute("PRAGMA foreign_keys = ON")
-        # With WAL a crash of the process loses nothing; a power failure may lose the last
-        # transactions.
+        # With WAL a crash of the process loses no committed transaction; a power failure may lose
+        # the last ones.
         connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.Error:
         connection.close()
@@ -125,7 +125,7 @@ def _check_is_log(connection: sqlite3.Connection, path: Path) -> None:
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Switches the file to write-ahead logging."""
     # SQLite does not wait for a lock here: without the loop, one of two processes that create the
-    # file at the same moment would fail.
+    # file at the same moment could fail.
     end = time.monotonic() + OPEN_TIMEOUT_S
     while True:
         try:

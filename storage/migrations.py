@@ -264,7 +264,7 @@ def m009_lists(db: Database) -> None:
         db.execute(f"ALTER TABLE runs ADD COLUMN {name}")
     for name in ("tokens_per_second REAL", "mean_acceptance_length REAL"):
         db.execute(f"ALTER TABLE runs ADD COLUMN {name}")
-    figures.fill(db.conn)  # runs that were recorded before, from their stats_json
+    figures.fill(db.conn)  # runs that were recorded before
     for name in ("runs_created", "runs_status", "runs_owner"):
         db.execute(f"DROP INDEX {name}")
     # A list that is filtered only by these columns is counted in an index.

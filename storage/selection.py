@@ -35,7 +35,7 @@ COLUMNS = """runs.*, (SELECT name FROM models WHERE models.id = runs.llm) AS llm
         SELECT name FROM run_models JOIN models ON models.id = run_models.model
         WHERE run_models.run = runs.id AND role = 'ssm' ORDER BY ordinal)) AS ssms_json"""
 
-# The columns of the index `rounds_scheduled`.
+# Selects columns of the index `rounds_scheduled`.
 SCHEDULES = """SELECT {rule}, max({live}) FROM rounds
     WHERE run = ? AND scheduled_json IS NOT NULL GROUP BY {rule}""".format(
     rule=SCHEDULED_PARTS[0], live=SCHEDULED_PARTS[1]

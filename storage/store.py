@@ -252,8 +252,8 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """Writes queued events; waits for at most CATCH_UP_TIMEOUT_S. Does
-        nothing while the log is paused."""
+        """Writes queued events; waits for at most CATCH_UP_TIMEOUT_S. Does nothing while the log is
+        paused."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

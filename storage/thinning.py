@@ -156,7 +156,7 @@ def _delete_nodes(connection: sqlite3.Connection, rounds: RoundRange) -> None:
 
 
 def _clear_node_data(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
-    """Marks rounds as thinned, and removes the data about nodes that are gone."""
+    """Marks rounds as thinned, and removes data about nodes that are gone."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
     weight_rows = [(_masses(row), run, row["round"]) for row in rows]
     connection.executemany(query, weight_rows)

@@ -116,8 +116,7 @@ class _Run:
 
 
 class UnitBuilder:
-    """Collects events by run. `dropped`: of the events that arrived here, the number that will
-    never be written."""
+    """Collects events by run. `dropped`: how many of the events that arrived here are lost."""
 
     def __init__(self) -> None:
         self.dropped = 0

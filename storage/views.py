@@ -1,4 +1,4 @@
-"""SQL of the log's views. Figures that core.metrics counts have the same names as there.
+"""SQL of views in the log. Figures that core.metrics counts have the same names as there.
 
 A released view is never edited: a new migration drops it and creates its replacement.
 """

@@ -1,9 +1,9 @@
 """`goodput`: after its first step, a draft goes on while the next step is expected to pay for its
 time.
 
-Without a vote, a pool, fused drafts or a router, one SSM drafts; an audition may replace it.
-Nodes not worth verifying are dropped. A drafter that falls behind plain decoding is switched off,
-and probed after growing waits.
+Without `vote`, `log_pool`, fused drafts or a router, one SSM drafts; an audition may replace it.
+Nodes not worth verifying may be dropped. A drafter that falls behind plain decoding is switched
+off, and probed after growing waits.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Goodput:
             self._round_costs.restart_price()
         before, most = self._length, self._longest(on)
         self._length = length = min(most, self._deepest + DEEPER)
-        # `_deepest` falls by one level per plan; rounds with drafts raise it.
+        # `_deepest` falls by one level per plan; rounds with drafts may raise it.
         self._deepest = max(0, self._deepest - 1)
         if self._probe is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
@@ -191,7 +191,7 @@ class Goodput:
     # -- after a round --
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Updates the costs and balances; drops a plan that has served its rounds."""
+        """See LengthPolicy."""
         choice = self.choose()
         self._age += 1
         if choice.length or outcome.drafts:
@@ -209,7 +209,7 @@ class Goodput:
             self._choice = None
 
     def _observe_drafts(self, outcome: RoundOutcome) -> None:
-        # Without drafters whose draft was not worth starting: they neither gain nor cost anything.
+        # Drafters whose draft was not worth starting neither gain nor cost anything.
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         costs = self._round_costs
         costs.measure(outcome, drafts, self._probe_names)
@@ -240,7 +240,7 @@ class Goodput:
         rounds."""
         if group is self._probe:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
-            # A probe succeeds if the accepted path is as deep as its draft.
+            # A probe succeeds if the accepted path is as deep as the deepest draft.
             success = 0 < depth <= max((draft.accepted_depth for draft in own), default=0)
             probe_ms = rounds * self._round_costs.plain_ms
             self._backoffs.record_probe(group.label, probe_ms, success=success)

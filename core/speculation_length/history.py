@@ -114,6 +114,6 @@ def round_name(one: PastRound) -> str:
 
 
 def deepest_draft(drafts: Sequence[DraftRecord]) -> DraftRecord | None:
-    """The deepest draft of an SSM; None without a draft."""
+    """The deepest draft of an SSM, if any."""
     by_ssms = [one for one in drafts if one.token_ids and not is_model_free(one.drafter)]
     return max(by_ssms, key=lambda one: max(one.depths), default=None)

@@ -45,8 +45,8 @@ class RoundCosts:
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
-        """Time of the LLM's pass over a tree of `nodes` nodes; with a `load` this request's part of
-        the time."""
+        """Time of the LLM's pass over a tree of `nodes` nodes. With a `load`: one request's share
+        of a plain round, and the time of the nodes."""
         if self.load is not None:
             return self.load.plain_ms + nodes * self.load.node_ms
         return self._costs.verify_ms(nodes, self._context)
@@ -63,7 +63,7 @@ class RoundCosts:
 
     @property
     def overhead_ms(self) -> float:
-        """Extra time outside the models of a round with drafts."""
+        """The time that drafts add to a round outside the models."""
         if self.load is not None:
             return self.load.overhead_ms
         # 0 until both were measured.
@@ -75,7 +75,8 @@ class RoundCosts:
         """Verification time of one more node."""
         if self.load is not None:
             return self.load.node_ms
-        # The slope over several nodes: `verify_ms` has steps, and one more node is often free.
+        # The mean over half of the tree's nodes: `verify_ms` has steps, and one more node is often
+        # free.
         nodes = max(2, round(self._nodes.get(USUAL_NODES)))
         half = nodes // 2
         return (self.verify_ms(nodes) - self.verify_ms(half)) / (nodes - half)

@@ -1,7 +1,8 @@
 """StopRule: ends drafts by limits on their scores and depth; `step_limits`: the limits of
 `goodput`.
 
-`goodput` is after SmartSpec's (arXiv 2406.14066), but decides within the draft, from its scores.
+`goodput` follows SmartSpec (arXiv 2406.14066), but decides within the draft, from the draft's
+scores.
 """
 
 from __future__ import annotations

@@ -31,10 +31,11 @@ DECIDED = re.compile(
 
 
 class Trend:
-    """rho(s) = LLM milliseconds per verified token at length s. Each 16 verifications at one s make
-    a point (s, sum of their times / sum of their verified tokens). The slope of rho against s over
-    the last 4 points decides: negative or only one s: s + 1; positive: s - 2; zero: s stays. s is
-    at least 1, and at most `max_speculation_length` and the depth that the node budget allows."""
+    """rho(s) = LLM milliseconds per committed token at length s. Every 16 verifications at one s
+    make a point (s, sum of their times / sum of their committed tokens). The slope of rho against
+    s over the last 4 points decides: negative or only one s: s + 1; positive: s - 2; zero: s stays.
+    s is at least 1, and at most `max_speculation_length` and the depth that the node budget
+    allows."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length
@@ -60,7 +61,8 @@ class Trend:
         so_far = f"{length} stays: {self._count} of {VERIFICATIONS} verifications made with it"
         self._choice = Choice(length, so_far)
         if self._count == VERIFICATIONS:
-            # A ratio of sums: in a mean of ratios, rounds of one and of five tokens weigh the same.
+            # A ratio of sums: in a mean of ratios, rounds of one and of five tokens would weigh the
+            # same.
             self._points.append((length, self._ms / max(1, self._tokens)))
             self._choice = self._decide()
             self._begin()

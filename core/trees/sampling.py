@@ -150,7 +150,7 @@ class Target:
         return self._argmax
 
     def best(self, row: int, gumbel: torch.Tensor) -> int:
-        """arg max(log p + G) at one row, with noise float64 (V,)."""
+        """arg max(log p + G) at one row, with the noise G, float64 (V,)."""
         # log p and the scores differ by a constant.
         scores = self.scores
         if scores.device.type != "cpu":

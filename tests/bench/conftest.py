@@ -50,7 +50,7 @@ def modules(_timed_once: None) -> None:
 
 @pytest.fixture
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests check no speed."""
+    """For tests that check no speed."""
     monkeypatch.setattr(cpu_bundled, "SWEEP_PROMPTS", 2)
     monkeypatch.setattr(passes, "PASSES", 3)
 

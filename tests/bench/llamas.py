@@ -43,8 +43,8 @@ class FakeWriter:
 
 
 class FakeLlama:
-    """Generates the last given id plus 1, plus 2 and so on, without end. `calls`: its calls in
-    order; `opened`: all instances."""
+    """Generates the last given id plus 1, plus 2 and so on, without end. `calls`: recorded
+    calls in order; `opened`: all instances."""
 
     opened: list[FakeLlama] = []
 

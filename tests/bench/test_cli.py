@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it refuses, and with which status it ends."""
+"""The command line, its settings and its prompts."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_processes_share_the_rows_of_another_family(
 
 
 def test_a_folder_without_ssms_is_no_family(tmp_path: Path, capsys: Capsys) -> None:
-    """Refused before another family's results are overwritten."""
+    """The folder is refused before another family's results are overwritten."""
     out = tmp_path / "o.json"
     argv = ["--suite", "acceptance", "--fresh", "--out", str(out), "--family", str(tmp_path)]
     assert main(argv) == 2 and not out.exists()

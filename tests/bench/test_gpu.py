@@ -1,4 +1,4 @@
-"""The `gpu-` suites: refused in one line without a GPU; the same code runs on a CPU here."""
+"""The `gpu-` suites, mostly run on a CPU here."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_every_size_has_a_plan(params: int) -> None:
 
 
 def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
-    """Four times the hidden size would have too many parameters."""
+    """With four times the hidden size, the model would have too many parameters."""
     large_vocabulary = ModelShape(64, 64, 1, 2, 2, 32, 1_000_000, tied=True)
     plan = plan_growth(large_vocabulary, 130_000_000)
     assert plan.factor == 2 and not plan.exact

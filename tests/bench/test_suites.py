@@ -290,7 +290,8 @@ CASES = (
 
 @pytest.fixture
 def few_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open loops serve two requests at once; two prompts have other wordings."""
+    """Open loops serve two requests at once; segments are short; two prompts have other
+    wordings."""
     monkeypatch.setattr("bench.suites.load.MAX_CONCURRENT", 2)
     monkeypatch.setattr("bench.suites.routing.SEGMENT", SEGMENT)
     reworded, lines = tmp_path / "reworded.jsonl", REWORDED.read_text("utf-8").splitlines()

@@ -20,8 +20,8 @@ MAX_FAILED_RUNS = 3
 
 @dataclass
 class Backoff:
-    """The wait of a drafter that is switched off: its next probe is due after `interval` rounds, of
-    which `rounds_waited` have passed."""
+    """The wait of a drafter that is switched off: `interval` rounds, of which `rounds_waited` have
+    passed."""
 
     interval: int = FIRST_INTERVAL
     rounds_waited: int = 0
@@ -95,7 +95,7 @@ class RunBackoffs:
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
         """Adds the result of a probe. After a success the drafter is on again, after a failure it
-        waits longer."""
+        waits again."""
         self._shared.probe_ms += cost_ms
         if success:
             self._own.pop(name, None)

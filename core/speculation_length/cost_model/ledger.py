@@ -73,7 +73,7 @@ class Costs:
 
     @property
     def verify(self) -> VerifyCosts:
-        """The verification table; measured by the first call, which takes seconds."""
+        """The verification table; measuring it takes seconds."""
         if self._verify is None:
             self._verify = measure_verify_costs(self._llm)
         return self._verify
@@ -129,7 +129,7 @@ class Costs:
 
 
 class _WarmupTable:
-    """The verification table, interpolated linearly in the nodes and linear in the context."""
+    """The verification table by nodes and context."""
 
     def __init__(self, verify: VerifyCosts) -> None:
         self._near = verify.curve(MAX_TREE_NODES)

@@ -17,7 +17,8 @@ __all__ = ["Switch"]
 # after LONG rounds.
 SHORT, TRIAL, LONG = 3, 6, 24
 # A trial wins if its time is below MAX_RATIO of the baseline, and below the baseline by
-# STANDARD_ERRORS standard errors. A trial of off needs no standard errors after LONG rounds.
+# STANDARD_ERRORS standard errors. A trial with the switch off needs no standard errors after LONG
+# rounds.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
 # Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
@@ -50,7 +51,7 @@ class Switch:
         if self._skip:  # the first round after a change belongs to neither setting
             self._skip = False
             return None
-        # Zero or non-finite times are skipped: they have no logarithm.
+        # Zero or non-finite times are skipped: they have no finite logarithm.
         if not (math.isfinite(ms) and ms > TINY_MS):
             return None
         if self.on == self._default:  # no trial
@@ -88,7 +89,7 @@ class Switch:
         else:
             # Back to the default; its baseline is still valid.
             self._set(self._default)
-            if len(self._trial) < LONG:  # an undecided trial does not lengthen the interval
+            if len(self._trial) < LONG:  # an undecided trial does not lengthen the wait
                 self._wait = FIRST_WAIT if self._wait == TRIAL else min(2 * self._wait, MAX_WAIT)
         self._trial, self._rounds = [], 0
 

@@ -1,4 +1,4 @@
-"""Verification cost of n nodes on this machine: a table measured at two contexts."""
+"""Verification cost of n nodes on this machine: a table measured at one or two contexts."""
 
 from __future__ import annotations
 
@@ -85,9 +85,10 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 
 
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
-    """Times passes at two contexts, in sweeps over the node counts: a noisy moment then affects all
-    counts alike."""
-    # As in decoding: a policy may need the table before any run is admitted.
+    """Times passes at one or two contexts, in sweeps over the node counts: a noisy moment then
+    affects all counts alike."""
+    # Torch's threads are limited as in decoding: a policy may need the table before any run is
+    # admitted.
     alone = TorchAlone((llm,))
     alone.take()
     try:
@@ -110,7 +111,7 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
             few = [n for n in counts if n in STREAMED_COUNTS]
             return _sweep(llm, row, few, math.inf)
         start = time.perf_counter()
-        # The first sweep warms up caches and the allocator. Its times are not used, only its sizes.
+        # The first sweep warms up caches and the allocator. Only its sizes are kept.
         warm_up = _sweep(llm, row, counts, SWEEP_LIMIT_S)
         repeats = min(REPEATS, max(1, int(SWEEP_LIMIT_S / (time.perf_counter() - start))))
         times = [_sweep(llm, row, list(warm_up), math.inf) for _ in range(repeats)]

@@ -1,6 +1,6 @@
 """Merges all drafts into one trie and applies a rule's choice.
 
-A node keeps all of its proposals. Without a proposal, its q would be missing in the residual of
+A node keeps all of its proposals. The q of a lost proposal would be missing in the residual of
 `mss` and `traversal`: the text would not have the LLM's distribution.
 """
 

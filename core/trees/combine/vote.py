@@ -7,7 +7,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["vote", "vote_tree"]
 
-# `vote` compares weights rounded to this number of decimal places: products that should be equal
+# `vote` compares weights rounded to this number of decimal places: weights that should be equal
 # may differ in their last bits.
 DIGITS = 9
 

@@ -59,8 +59,8 @@ class TrialResult:
     """One decision about `drafter`'s proposal of `node`.
 
     `greedy` and `match`: `p` is the LLM's probability of the token, and `q` is 1. `mss` and
-    `traversal` accept with probability min(1, p / q). Under `mss` `p` is what earlier rejections
-    left of the token's probability. Under `traversal` this rest is multiplied by the parent's
+    `traversal` accept with probability min(1, p / q). Under `mss` `p` is the token's probability
+    after earlier rejections. Under `traversal` this probability is multiplied by the parent's
     acceptance probability, and the decision is about the node's whole branch.
     """
 
@@ -100,8 +100,8 @@ class Verdict:
 def verdict_of(
     tree: TokenTree, path: Sequence[int], own: int, trials: Sequence[TrialResult], *, rejected: bool
 ) -> Verdict:
-    """A verdict that ends with the LLM's own token. `rejected`: whether the children of the path's
-    last node, or of the root if the path is empty, were rejected."""
+    """A verdict that ends with the LLM's own token. `rejected`: whether proposals after the
+    accepted path were rejected."""
     kind = "recovered" if rejected else "bonus" if len(tree) else "plain"
     return Verdict(tuple(path), own, kind, tuple(trials))
 

@@ -8,7 +8,7 @@ token. Claim: averaged over the draws below u, u's branch is accepted with proba
 text then continues with M. A leaf satisfies the claim: the leaf is accepted with probability a, and
 the next token is drawn from p = M. At an inner node the next proposal x ~ q is accepted with
 probability min(1, a M[x] / q[x]): x is drawn and accepted with probability min(q[x], a M[x]). The
-mass still to be distributed is R = max(0, a M - q); let S be its sum. The branch is rejected with
+mass still to be distributed is R = max(0, a M - q); let S be its sum. x's branch is rejected with
 probability S + 1 - a. After a rejection, R / (S + 1 - a) is still to be distributed: a' = S / (S +
 1 - a) and M' = R / S. At a = 1, as at the root, a' is 1. With S = 0 and a < 1, a' is 0.
 

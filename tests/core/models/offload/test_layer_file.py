@@ -151,7 +151,7 @@ def test_a_record_is_written_after_its_layer_file(
 def test_only_without_o_direct_layers_are_read_through_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, direct: bool
 ) -> None:
-    """EINVAL: O_DIRECT is not supported here."""
+    """`EINVAL` means that the file system has no O_DIRECT."""
     layer = pad_to_blocks(torch.ones(5, dtype=torch.uint8))
     write_layers(tmp_path / "key.layers", [(layer, {"0.norm": torch.ones(3)})], dict)
     result = read_record(tmp_path / "key.layers")
