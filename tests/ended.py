@@ -1,4 +1,4 @@
-"""Waits for the end of a process without a waiting parent."""
+"""Waits for the end of another process."""
 
 import os
 import signal

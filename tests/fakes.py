@@ -96,7 +96,7 @@ def tiny_module(
 
 
 def perturb(module: Any, scale: float, seed: int = 0) -> Any:
-    """Noise on every weight: a drafter that is sometimes right."""
+    """A copy with noise on every weight: a drafter that is sometimes right."""
     generator = torch.Generator().manual_seed(seed)
     copy = type(module)(module.config).to(next(module.parameters()).dtype)
     copy.load_state_dict(module.state_dict())
@@ -147,7 +147,7 @@ def word_tokenizer(size: int = VOCAB) -> Any:
 def note_results(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, value_of: Callable[[Any], Any]
 ) -> list[Any]:
-    """Each later call of `owner.name` appends `value_of(result)` to the list."""
+    """Each later call of `owner.name` appends `value_of(result)` to the returned list."""
     values: list[Any] = []
     original = getattr(owner, name)
 

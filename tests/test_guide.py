@@ -36,7 +36,7 @@ def mechanisms_table(registries: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def figures_table() -> str:
-    """A row for each figure of the page."""
+    """A row for each figure of GLOSSARY."""
     rows = [f"| {one.label} | {one.means} |" for one in GLOSSARY.values()]
     return "\n".join(["| figure | meaning |", "|---|---|", *rows, ""])
 

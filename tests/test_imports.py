@@ -74,7 +74,7 @@ def unknown_calls(value: ast.expr, local: frozenset[str]) -> Iterator[str]:
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             is_class = name[:1].isupper() and "." not in name
-            # Of a literal or of a path: `(...).resolve()`, `"...".split()`.
+            # For example `(...).resolve()`, `"...".split()`.
             is_method = isinstance(node.func, ast.Attribute) and node.func.attr in HARMLESS_METHODS
             if not (name in HARMLESS or name in local or is_class or is_method):
                 yield f"line {node.lineno}: calls {name}"

@@ -1,1 +1,1 @@
-"""The Gradio page: shows runs while they happen and afterwards."""
+"""The Gradio page and its APIs."""

@@ -42,8 +42,8 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_once() -> Iterator[None]:
-    """Loads the bundled models and times the LLM's passes before the first test. All tests share
-    the results."""
+    """Loads the bundled models and times the LLM's passes before the first test. Tests in this
+    process share the results."""
     loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 

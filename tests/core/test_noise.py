@@ -21,7 +21,7 @@ def uniformity(values: list[float], cells: int = 20) -> float:
 
 
 def by_hand(seed: int, position: int, token_id: int) -> float:
-    """The Gumbel noise of a token at a position, computed with Python integers."""
+    """The Gumbel noise of a token at a position, in plain Python."""
     mask = (1 << 64) - 1
     key = repr((seed, "target", position)).encode()
     base = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")

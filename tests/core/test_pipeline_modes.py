@@ -1,5 +1,4 @@
-"""Runs whose `pipeline` mode changes from round to round, and concurrent runs of different
-modes."""
+"""Modes of `pipeline` in complete runs."""
 
 from collections.abc import Callable
 from functools import cache

@@ -1,4 +1,4 @@
-"""The switch of `pipeline=auto` on made-up rounds for which the right setting is known."""
+"""The switch of `pipeline=auto` on made-up rounds."""
 
 import random
 from collections.abc import Callable
@@ -61,8 +61,8 @@ def test_one_outlier_decides_nothing() -> None:
 
 
 def test_a_negative_prediction_does_not_stop_comparisons() -> None:
-    """With the switch off, a round takes 10 ms per step, minus 5 ms. The line through these times
-    is negative at 0 steps, and rounds with the switch on have 0 steps."""
+    """Until the switch is on, a round takes 10 ms per step, minus 5 ms. The line through these
+    times is negative at 0 steps, and later rounds have 0 steps."""
     switch, steps = Switch(), 0.0
     while not switch.on:
         steps = 3.0 - steps if steps else 1.0
@@ -92,7 +92,7 @@ def test_each_set_of_drafters_has_its_own_switch() -> None:
 @dataclass(frozen=True)
 class SwitchStats:
     """`on`: the share of rounds with the switch on. `flips`: changes of the switch's decision per
-    thousand rounds. `lost`: the time of all rounds relative to their time with the switch off,
+    thousand rounds. `lost`: the mean of a round's time relative to its time with the switch off,
     minus 1."""
 
     on: float

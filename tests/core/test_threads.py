@@ -1,4 +1,4 @@
-"""Threads of CPU passes, and memory that a thread freed."""
+"""Threads, and memory that a thread freed."""
 
 import os
 import subprocess

@@ -21,8 +21,8 @@ SLOW_READER = 0.02
 def state(
     run: str, *stages: tuple[float, float], reading: tuple[float, float] | None = None
 ) -> Any:
-    """The fields of a RoundState that TimeBetweenStages reads. `stages`: (start, end) of each
-    stage, in seconds; `reading`: (start, end) of a drafter's prefill."""
+    """The fields of a RoundState that TimeBetweenStages uses. `stages`: (start, end) of each stage,
+    in seconds; `reading`: (start, end) of a drafter's prefill."""
     timings = [Timed("llm", "forward", *stage) for stage in stages]
     read = [Timed("ssm", "prefill", *reading)] if reading else []
     live = SimpleNamespace(run_id=run, timings=read)

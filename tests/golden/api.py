@@ -1,4 +1,4 @@
-"""The answers of the page's endpoints over an engine of tables.
+"""Answers of the page's endpoints over an engine of tables.
 
 `python -m tests.golden.api` writes `api.json` anew.
 """

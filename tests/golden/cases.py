@@ -86,7 +86,7 @@ def _cases() -> list[GoldenCase]:
             try:
                 config.resolve(temperature)
             except ConfigError:
-                continue  # not lossless at this temperature
+                continue  # at temperature 0 no drafts are sampled
             long = config.length in ("trend", "goodput")
             tokens, prompts = (48, WORDS[:2]) if long else (16, WORDS)
             if name in ("length-trend", "length-goodput"):

@@ -40,7 +40,7 @@ def set_auto_nodes(lab: Lab, nodes: int) -> None:
 
 
 def requested_budgets(lab: Lab) -> list[object]:
-    """Of runs with drafters, in order."""
+    """`max_tree_nodes` of the runs that may draft, in order."""
     specs = [request.speculation for request in lab.worker.requests]
     return [one.max_tree_nodes for one in specs if not one.never_drafts]
 

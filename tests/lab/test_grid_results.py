@@ -1,5 +1,4 @@
-"""A grid's figures with intervals, best point, equally good points, and points that drafted
-identically."""
+"""A grid's intervals, best point, equally good points, and points that drafted identically."""
 
 from dataclasses import replace
 

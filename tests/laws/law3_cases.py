@@ -129,7 +129,7 @@ ONE_ROUND: Cases = {
         case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
-# `traversal` differs from `mss`: several proposals are below a proposal that may be rejected.
+# Proposals below a proposal that may be rejected: here `traversal` differs from `mss`.
 DEEP: Cases = {
     "two draws below a draw": partial(case, 1, "sampled_iid", (1, 2), 1),
     "three draws below a draw": partial(case, 1, "sampled_iid", (1, 3), 2),
@@ -172,7 +172,7 @@ SHOWN_BY: dict[str, list[Callable[..., EnumeratedCase]]] = {
     "confident_drafter_first": [partial(TWO_DISTINCT, (1,), 2)],
     "uniform_over_nodes": [partial(TWICE, (3,), 1), partial(TWO, (1,), 2)],
 }
-# A case of DEEP that shows the trap below another proposal.
+# For each trap, a case of DEEP that shows the trap below another proposal.
 SHOWN_BELOW = {
     "duplicates_merged": "two draws below a draw",
     "one_hot_merged": "prompt lookup before forks",

@@ -52,9 +52,9 @@ class Divergences:
     def margin(
         self, context: Sequence[int], one: int, other: int, sampling: SamplingParams
     ) -> float:
-        """The difference between the scores after a float64 pass: logits if greedy, else processed
-        logits plus noise, both after the repetition penalty. Processed and penalized logits are
-        float32."""
+        """The difference between the tokens' scores after a float64 pass: logits if greedy, else
+        processed logits plus noise. The repetition penalty is applied first. Processed and
+        penalized logits are float32."""
         with torch.inference_mode():
             logits = _double(self._module)(input_ids=torch.tensor([list(context)])).logits[0, -1]
         scores = logits

@@ -1,4 +1,4 @@
-"""Rows of settings in which every pair of values of two fields occurs at least once.
+"""Rows of settings in which every allowed pair of values of two fields occurs at least once.
 
 Of the values that cover the most missing pairs, the first is taken: list the cheapest value first.
 """
@@ -55,7 +55,7 @@ NEVER: tuple[Row, ...] = (
 def pairwise(
     fields: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool] = lambda row: True
 ) -> list[Row]:
-    """`allowed` tells whether a row may occur; also called with incomplete rows."""
+    """`allowed` tells whether a row may occur, and is also called with incomplete rows."""
     # With the widest fields first, fewer rows suffice.
     fields = dict(sorted(fields.items(), key=lambda field: -len(field[1])))
     missing = dict.fromkeys(_pairs(fields, allowed))

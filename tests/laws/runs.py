@@ -19,7 +19,7 @@ PLAIN = SpeculationConfig.preset("autoregressive")
 
 @cache
 def bundled_engine() -> Engine:
-    """The bundled family in float32, loaded once for all laws."""
+    """The bundled family in float32, loaded once."""
     return Engine(load_models(dtype="float32"))
 
 

@@ -1,4 +1,5 @@
-"""`SharedNoise` is keyed by position alone: the mistake that the engine's noise keys prevent.
+"""`SharedNoise` is keyed by kind and position alone: the mistake that the engine's noise keys
+prevent.
 
 If a branch is rejected, the next round decides about its deeper positions again. These decisions
 would share one uniform number.

@@ -3,8 +3,8 @@
 In float32, every preset writes what transformers writes with the same model file. In float32 at
 temperature 0.8, and in bfloat16, presets write what plain decoding writes.
 
-The SSMs are the four bundled SSMs, or SmolLM2 itself, whose drafts are accepted, with a random
-model, whose drafts are rejected.
+The SSMs are the four bundled SSMs; or they are SmolLM2 itself, whose drafts are accepted, and a
+random model, whose drafts are rejected.
 """
 
 from collections.abc import Iterator, Sequence
@@ -123,7 +123,7 @@ def prompt_ids(engine: Engine, prompt: str) -> tuple[int, ...]:
 def expected_ids(
     reference_model: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
 ) -> dict[tuple[int, ...], list[int]]:
-    """By the prompts' ids, in batches of ten prompts."""
+    """By the prompts' ids. A batch has at most ten prompts."""
     ordered, texts = sorted(prompts, key=len), dict[tuple[int, ...], list[int]]()
     for first in range(0, len(ordered), 10):
         batch = ordered[first : first + 10]

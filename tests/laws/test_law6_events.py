@@ -1,5 +1,5 @@
 """Law 6 on real runs, and on a synthetic run that drafts ahead: JSON and the database give back the
-engine's events, and a replay gives the live view.
+events, and a replay gives the live view.
 
 A control: a change of any column of TABLES, except the columns in REPEATED, is noticed when the
 events are read back.
@@ -67,8 +67,9 @@ CUT_OFF = {
     "failed": lambda sequence: run_failed(sequence, RuntimeError("the device went away")),
 }
 
-# Not part of an event. Some repeat values for searching, sorting and counting; some are about the
-# run's owner, process, notes, baseline and regret. A round's `thinned` has its own control.
+# These columns are not part of an event. Some repeat values for searching, sorting and counting;
+# some are about the run's owner, process, notes, baseline and regret. A round's `thinned` has its
+# own control.
 REPEATED = {
     "runs": {
         *("output", "owner", "host", "pid", "process_start", "num_lost_events", "note"),
@@ -80,7 +81,7 @@ REPEATED = {
     "drafts": {"num_tokens", "num_nodes", "num_scored", "sum_scores"},
     "tokens": {"source", "position"},
 }
-# Not `auto`, which depends on the machine: each tree has several nodes.
+# Fixed, since `auto` depends on the machine.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
 NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded", "nodes", "ranks")
 ORDER = ("ordinal", "round", "node", "position")
@@ -280,8 +281,8 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def databases(folder: Path) -> dict[Path, tuple[Event, ...]]:
-    """The events of each database's run. The last run has a note, a measured speed-up and a regret,
-    and its trees are thinned."""
+    """The events of each database's run. The last run has a note, plain decoding's speed and a
+    regret, and its trees are thinned."""
     paths = {database(folder, name): events_of(name) for name in NAMES}
     thin = folder / "thin.db"
     newest, events = events_of("coupled"), events_of("union")

@@ -154,7 +154,7 @@ def by_descending_q(patch: Patch) -> None:
 
 
 def confident_drafter_first(patch: Patch) -> None:
-    """By each drafter's highest score."""
+    """The proposals of the drafter with the highest score come first."""
     ordered = offers._order_proposals
 
     def by_highest_score(case: VerifyInput, children: Sequence[int]) -> Order:

@@ -25,7 +25,7 @@ ROUNDS = 500
 PACE_S = 0.02  # between two rounds
 SAFE_AFTER_S = 0.25  # after this time a recorded round is on disk
 
-# Making events would load torch.
+# The child processes read events from a file: making events would load torch.
 READ = """
 import json, sys, time
 from pathlib import Path

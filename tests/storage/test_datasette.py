@@ -1,4 +1,5 @@
-"""metadata.yaml: its tables and columns exist, and its queries return a log's figures."""
+"""Datasette's command, and metadata.yaml: its tables and columns exist, and its queries return a
+log's figures."""
 
 import sqlite3
 from collections.abc import Iterator

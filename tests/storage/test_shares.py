@@ -38,7 +38,7 @@ def separate_run() -> list[Event]:
 
 @cache
 def shared_run() -> list[Event]:
-    """All SSMs of a round draft in one pass."""
+    """All SSMs of a round draft in the same passes."""
     return share_passes(separate_run())
 
 

@@ -1,4 +1,4 @@
-"""Thinning: apart from trees, the page shows the same values of a thinned run."""
+"""Thinning: apart from its trees, the page shows a thinned run as before."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The database's views have the same figures as StatsFold over the events."""
+"""The database's views have the figures of the events."""
 
 import dataclasses
 import random
@@ -100,7 +100,7 @@ def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
-    """Overlap and saved time together may exceed the run's time."""
+    """Overlap and saved time together may exceed the LLM's time."""
     across = Mechanisms(pipeline="across")
     events = overlapping(synthetic_run(12, seed=seed, mechanisms=across), seed)
     with_savings = [

@@ -69,8 +69,9 @@ def synthetic_run(
     """The events of `rounds` rounds, or fewer if a `stop` string ends the run.
 
     `end` is one of ENDINGS: `cut` has no last event, as after a crash. `hostile` puts markup,
-    template syntax, control and bidi characters and very long tokens into every kind of text. A
-    round has about three tokens. Every seventh round is plain; without drafters every round is.
+    template syntax, control and bidi characters and very long tokens into the prompt, the text and
+    error messages. A round has about three tokens. Every seventh round is plain; without drafters
+    every round is.
     """
     if end not in ENDINGS:
         raise ValueError(f"end is {end!r}: one of {', '.join(ENDINGS)}")

@@ -37,7 +37,8 @@ IN_PLACE = "#live-scrubber { position: static !important; }"
 BUTTONS_IN_PLACE = (
     ":is(#tune-start, #prompts-measure, #compare-begin) { position: static !important; }"
 )
-# Reduces the height of the panel of proposals, which has no weights and no sentence without a vote.
+# Reduces the height of the panel of proposals: without a vote the panel has no weights and no
+# sentence.
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"
 # From a remote SSM's row: in how many rounds the SSM was in time, ahead, late and absent.
 ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]

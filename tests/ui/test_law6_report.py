@@ -246,7 +246,7 @@ def test_the_baseline_of_a_run_is_replayed_and_reported(name: str, store: RunSto
     keep_baseline(store, events[0].run_id, baseline)
     desk = TabSession()
     opened_run(sessions, desk, ALL, events[0].run_id)
-    # A run without an end is running in the live view, but interrupted in the log.
+    # A run without an end is running in the live view, but interrupted in a replay.
     if watching.player.source.is_done:
         assert values_of(sessions.board, desk) == live_values
         notices = [sessions.board.current_notice(one)["lines"].keys() for one in (desk, watching)]

@@ -308,7 +308,7 @@ def test_a_lesson_that_cannot_run_is_disabled_and_says_why(store: RunStore) -> N
 
 
 def exchangeable(store: RunStore, slowdown: float = 0.2) -> Learn:
-    """Learn with one SSM loaded, and a loader for two further workers."""
+    """Learn with one SSM loaded, and a loader for two more workers."""
     worker = other_worker("small", slowdown=slowdown)
     outcomes = iter((FakeWorker(script_of(8), 0.2), other_worker("small")))
     model_host = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))

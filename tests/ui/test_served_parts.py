@@ -1,4 +1,4 @@
-"""Which drafter serves which part of a text."""
+"""Which drafter serves which part of a text, and reasons of routing."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_a_run_is_played_to_its_end_and_recorded() -> None:
 
 
 def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
-    for rounds, slowdown in ((60, 1.0), (300, 0.2)):  # 60 rounds a second, then 300
+    for rounds, slowdown in ((60, 1.0), (300, 0.2)):  # about 60 rounds a second, then 300
         desk = desk_with(Hub(FakeWorker(script_of(rounds), slowdown), FakeStore()))
         times = [time.monotonic() for _ in play(desk)]
         gaps = sorted(after - before for before, after in pairwise(times))

@@ -1,4 +1,4 @@
-"""Handlers that boards share."""
+"""Handlers of boards, the order of clicks, and updates of the form."""
 
 from __future__ import annotations
 

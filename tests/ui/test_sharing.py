@@ -1,4 +1,4 @@
-"""The lessons "Sharing one LLM" and "An LLM that does not fit", on a real engine."""
+"""Lessons that share or slow down the LLM, on a real engine."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -57,7 +57,7 @@ def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> St
 
 
 def make_runs_slow(context: Context) -> None:
-    """Makes runs of more than 8 tokens take 40 seconds."""
+    """Makes runs of more than 8 tokens take about 40 seconds."""
     context.hub.worker.set_script(endless, slowdown=5.0)
 
 

@@ -1,4 +1,4 @@
-"""What-if predictions: the formula, and the values at which the sliders start."""
+"""What-if predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's texts about a run's state and notes, and the names of quantities on all tabs."""
+"""Texts, and names of quantities."""
 
 from __future__ import annotations
 
@@ -227,8 +227,7 @@ def constants_of(source: str) -> list[str]:
 
 
 def is_second_name(label: str) -> bool:
-    """Whether `label` repeats a label of the glossary or contains another name of a quantity.
-    Labels of one word do not count."""
+    """Whether `label` names a quantity. The glossary's labels of one word do not count."""
     labels = {one.label.lower() for one in GLOSSARY.values() if not one.label.isalpha()}
     text = label.strip(" ,:").lower()
     return (

@@ -1,4 +1,5 @@
-"""`python app.py` in a process that prints when it compiles, and when it times the LLM's passes."""
+"""The application in a process that prints when numba compiles and when the LLM's passes are
+timed."""
 
 from __future__ import annotations
 

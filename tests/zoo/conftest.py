@@ -1,4 +1,4 @@
-"""Fixtures: a small prepared folder, training runs on it, and a tiny chat LLM."""
+"""Fixtures, and the mark of the folder's tests."""
 
 import io
 import shutil
@@ -21,7 +21,7 @@ from zoo.train import TrainingRun
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks this folder's tests, except GPU tests, as nightly: they train models or kill
+    """Marks this folder's tests, except GPU tests, as nightly: many train models or kill
     processes."""
     for item in items:
         if Path(__file__).parent in item.path.parents and not item.get_closest_marker("gpu"):
@@ -45,7 +45,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(prepared: Path, tmp_path: Path) -> TokenStore:
-    """A copy, in which a test may train."""
+    """A copy of `prepared`, in which a test may train."""
     return open_tokens(shutil.copytree(prepared, tmp_path / "family"))
 
 

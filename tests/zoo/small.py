@@ -1,4 +1,4 @@
-"""A preset that is prepared in a second, its models and trainers, and a clock."""
+"""A small preset, and helpers for tests of training."""
 
 from dataclasses import replace
 from pathlib import Path

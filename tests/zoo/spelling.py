@@ -27,8 +27,8 @@ def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
 
 
 def byte_fallback() -> PreTrainedTokenizerBase:
-    """Adds `<s>` before a text; `</s>` is the end-of-text token. Spaces become U+2581; every text
-    begins with U+2581."""
+    """Adds `<s>` before a text; `</s>` is the end-of-text token. Spaces become U+2581, and one is
+    put before the text."""
     merges = _merges(" ".join(TEXTS).replace(" ", "\u2581"))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     letters = sorted({one for pair in merges for one in "".join(pair)})

@@ -1,5 +1,5 @@
-"""The bundled models load with stock transformers and share one tokenizer. In its domain an SSM
-predicts better than the other SSMs, and the LLM better than every SSM.
+"""Bundled models load with stock transformers. Those of the family share one tokenizer. In its
+domain an SSM of the family predicts better than the other SSMs, and the LLM better than every SSM.
 """
 
 import json

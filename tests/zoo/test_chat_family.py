@@ -49,8 +49,8 @@ def test_accuracy_is_counted_on_the_llms_greedy_tokens() -> None:
     empty = torch.zeros(2, 12, TOP)
     result = accuracy(five, Generated(ids, starts, ends, 3, empty.int(), empty.half()))
     first = result["students"]["ssm-chat"]
-    # The first text: 12 tokens in 3 passes (4 drafted tokens and the LLM's own). The second text: 3
-    # tokens in one pass.
+    # The first text: 12 tokens in 3 passes (in a pass at most 4 drafted tokens and the LLM's own).
+    # The second text: 3 tokens in one pass.
     assert first["agreement"] == round(14 / 15, 3) <= first["in_three"]
     assert first["acceptance_length"] == round(15 / 4, 3)
     others = list(result["students"].values())[1:]

@@ -1,4 +1,4 @@
-"""The commands: a family that is trained in seconds, a killed training, refusals in one line."""
+"""The commands `prepare`, `train` and `evaluate`."""
 
 import json
 import os

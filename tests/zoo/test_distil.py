@@ -68,7 +68,8 @@ def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
 
 @pytest.fixture
 def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
-    """The family's students, and a Teaching with time for `num_steps` steps of each student."""
+    """Makes the family's students, and a Teaching with time for `num_steps` steps of each
+    student."""
 
     def make(num_steps: int, **changes: Any) -> tuple[list[Student], Teaching]:
         store, llm, ssms = family
@@ -340,7 +341,7 @@ def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
     saved = [weights_id(kept / recipe.name) for recipe, _ in pool]
     starts = [weights_id(folder) for _, folder in pool]
     assert saved[0] != starts[0] and saved[1:] == starts[1:], "the complete pool is saved"
-    # The weights of the earlier SSMs identify a checkpoint, not their names.
+    # A checkpoint is identified by the earlier SSMs' weights, not by their names.
     assert [one.further["behind"] for one in tuned] == [[], saved[:1]]
 
 

@@ -1,4 +1,4 @@
-"""Random weights or a folder's weights. Added layers keep the logits."""
+"""Initial weights. Added layers keep the logits."""
 
 import shutil
 from collections.abc import Callable

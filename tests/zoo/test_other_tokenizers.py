@@ -1,4 +1,4 @@
-"""LLMs and SSMs with other tokenizers: byte level or byte fallback, with or without `<s>`."""
+"""LLMs and SSMs with tokenizers that the zoo did not train."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -154,7 +154,7 @@ def test_an_incomplete_folder_that_a_kill_left_is_no_model(model: Path, store: T
 def test_a_replaced_folder_is_renamed_before_its_files_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No incomplete folder is left if the process is killed while files are removed."""
+    """A kill while files are removed leaves no incomplete folder under its name."""
 
     def write(folder: Path) -> None:
         (folder / "a").write_text("1")

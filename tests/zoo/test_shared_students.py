@@ -33,7 +33,8 @@ from zoo.shared_students import (
 
 
 def random_tokens(count: int = 64, kinds: int = 2, seed: int = 0) -> TrainingTokens:
-    """Two texts, with `kinds` kinds in turn. Every third token has no target."""
+    """Two texts. The tokens have the kinds 0 to `kinds` - 1 in turn; every third token has no
+    target."""
     noise = torch.Generator().manual_seed(seed)
     top_probs = torch.rand(count, TOP, generator=noise).sort(-1, descending=True).values
     top_probs = (top_probs / top_probs.sum(-1, keepdim=True)).half()

@@ -23,8 +23,8 @@ SSM = ROOT / "bundled" / "ssm-dialogue"
 
 
 def round_times(*accepted: int, step: float = 0.1, llm: float = 1.0) -> RoundTimes:
-    """One round for each of `accepted`, the accepted tokens of a round. `step` and `llm`:
-    milliseconds of a draft step and of an LLM pass."""
+    """One round for each number of accepted tokens. `step` and `llm`: milliseconds of a draft step
+    after the first, and of an LLM pass."""
     rounds = [RoundMs(llm, 0.2, step * (LONGEST - 1), 0.3, number) for number in accepted]
     return RoundTimes(rounds)
 

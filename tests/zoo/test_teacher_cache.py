@@ -30,7 +30,7 @@ def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model(seed: int) -> Any:
-    """Large embeddings: no two tokens are equally probable."""
+    """Large embeddings: except after token 0, no two tokens are equally probable."""
     result = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
     with torch.no_grad():
         result.get_input_embeddings().weight.mul_(10)

@@ -1,4 +1,4 @@
-"""Training lowers the loss, ends when its budget is spent, and continues after any interruption."""
+"""Training lowers the loss, ends when its budget is spent, and continues after an interruption."""
 
 import io
 import json
@@ -125,7 +125,7 @@ def test_a_run_without_its_checkpoint_begins_its_curve_anew(
 
 
 def test_an_interrupted_evaluation_is_made_when_the_run_is_resumed(ticking_run, store):
-    """Interrupted twice."""
+    """The evaluation is interrupted twice."""
     seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
     curve = LearningCurve(store.folder / "runs" / SSM.name / "curve.jsonl")
     train_model(SSM, ticking_run(seldom, 40))

@@ -1,4 +1,4 @@
-"""The endpoints with real tiny models and chat templates."""
+"""Endpoints with real tiny models and chat templates."""
 
 from __future__ import annotations
 

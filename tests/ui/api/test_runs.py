@@ -1,4 +1,4 @@
-"""The endpoints of runs and models, through a real server and a client."""
+"""Endpoints of runs and models, through a real server and a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoints of studies, prompts and proofs, through a real server and a client."""
+"""Endpoints of studies, prompts, runs and retention, through a real server and a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that a visitor would see on an open page."""
+"""Faults that a visitor would see on an open page; its tabs; large type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of lengths and of the pipeline in a real Chromium."""
+"""The pictures of lengths and of the pipeline, and tables of pictures, in a real Chromium."""
 
 from __future__ import annotations
 

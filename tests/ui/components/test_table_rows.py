@@ -1,4 +1,4 @@
-"""The height and the scrolling of a study's tables, in a real Chromium."""
+"""The tables of a study, in a real Chromium."""
 
 from __future__ import annotations
 
