@@ -86,7 +86,7 @@ def _sender(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 def assets_head() -> str:
-    """Tags for `launch(head=...)`: stylesheets, preloads of scripts except PLOTLY, LARGE_TYPE."""
+    """Tags for `launch(head=...)`: stylesheets, LARGE_TYPE, preloads of scripts except PLOTLY."""
     base = f"specscope/{version()}"
     scripts = [name for name in asset_texts() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(
