@@ -165,8 +165,8 @@ def verdict(study: Study, results: Results) -> str:
 
 
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
-    """The value of each picture by name. Rounds and texts are of one repeat (`repeat`); `note` has the
-    exceptions. Stages are of the run that `_median_view` selects."""
+    """The value of each picture by name. Rounds and texts are of one repeat (`repeat`); `note`
+    names the exceptions. Stages are of the run that `_median_view` selects."""
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
