@@ -23,7 +23,7 @@ Started = TypeVar("Started")
 
 
 async def poll(is_over: Callable[[], bool], cancel: Callable[[], object] | None = None) -> None:
-    """Returns once `is_over()` is true. If the client disconnects, calls `cancel`."""
+    """Returns once `is_over()` is true. If this task is cancelled, calls `cancel`."""
     try:
         while not is_over():
             await asyncio.sleep(POLL_S)
@@ -34,7 +34,7 @@ async def poll(is_over: Callable[[], bool], cancel: Callable[[], object] | None 
 
 
 async def wait_for_study(conductor: Conductor, study_id: str) -> None:
-    """Returns once the study is no longer being measured. If the client disconnects, stops it."""
+    """Returns once the study is no longer being measured. If cancelled, stops the study."""
     await poll(
         lambda: not conductor.progress().measures(study_id), lambda: conductor.stop(study_id)
     )
@@ -43,8 +43,8 @@ async def wait_for_study(conductor: Conductor, study_id: str) -> None:
 async def in_thread(
     start: Callable[[], Started], undo: Callable[[Started], object] = lambda _: None
 ) -> Started:
-    """Returns the result of `start`, called in a thread. If the client disconnects, calls `undo`
-    with this result once `start` has returned."""
+    """Returns the result of `start`, called in a thread. If cancelled, calls `undo` with this
+    result once `start` has returned."""
     starting = asyncio.get_running_loop().run_in_executor(_start_threads(), start)
 
     def undo_result(started: asyncio.Future[Started]) -> None:
@@ -52,7 +52,7 @@ async def in_thread(
             undo(started.result())
 
     try:
-        # A thread cannot be cancelled, so `start` runs to its end, and then its result is undone.
+        # A thread cannot be cancelled, so `start` runs to its end.
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
         starting.add_done_callback(undo_result)
@@ -66,10 +66,10 @@ def _start_threads() -> ThreadPoolExecutor:
 
 
 async def start_run(context: Context, request: Request, owner: str) -> LiveSource:
-    """Queues a run in a thread; stops the run if the client disconnects meanwhile."""
+    """Queues a run in a thread; stops the run if cancelled meanwhile."""
     return await in_thread(lambda: context.hub.start(request, owner), LiveSource.cancel)
 
 
 async def start_study(begin: Callable[[], None], conductor: Conductor, study_id: str) -> None:
-    """Calls `begin` in a thread; stops the study if the client disconnects meanwhile."""
+    """Calls `begin` in a thread; stops the study if cancelled meanwhile."""
     await in_thread(begin, lambda _: conductor.stop(study_id))

@@ -1,4 +1,4 @@
-"""The endpoints that measure a finished run: `/baseline`, `/prove` and `/regret`."""
+"""The endpoints `/baseline`, `/prove` and `/regret`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def _run_question(
     session.look_at(Player(source))
     steps = iter(question(context.hub, session, context.access.key(request)))
     try:
-        # A step runs in a thread, since it waits for the next events of its run.
+        # A step runs in a thread, since it blocks.
         while await asyncio.to_thread(_step, steps):
             pass
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""The endpoints of studies: measure, list, read, stop, resume and delete them."""
+"""Endpoints that measure, list, read, stop, resume and delete studies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
 
 
 def study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
-    """A study as the endpoints return it: its state, its settings, a row for each configuration."""
+    """A study as plain values: its state, its settings, a row for each configuration."""
     row = opened.row
     if row.kind == "tune":
         rows = summary_rows(tuning_result(opened.study, opened.results))
@@ -69,8 +69,8 @@ def study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 
 
 def configuration_from(entry: Any, temperature: float) -> tuple[str, SpeculationConfig]:
-    """The name and the configuration that `entry` describes: a preset's name, or an object with
-    `name`, `preset` and `fields`, each of which may be missing. Raises ConfigError."""
+    """The name and the configuration that `entry` describes. `entry`: a preset's name, or an object
+    with `name`, `preset` and `fields`, each of which may be missing. Raises ConfigError."""
     if isinstance(entry, str):
         entry = {"preset": entry}
     allowed_keys = ("name", "preset", "fields")

@@ -1,4 +1,4 @@
-"""The values of Compare's pictures of a study (table, charts, texts), as plain dicts."""
+"""Compare's configurations, figures, verdict and picture values."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _with_alternatives(speculation: SpeculationConfig) -> SpeculationConfig:
 
 
 def comparison_rows(study: Study, results: Results, events: Events) -> list[dict[str, Any]]:
-    """A row of plain figures for each configuration; a figure is None if no run gives it."""
+    """A row of figures for each configuration; unknown figures are None."""
     return [_row(study, results, row, events) for row in configuration_rows(study, results)]
 
 
@@ -152,7 +152,7 @@ def verdict(study: Study, results: Results) -> str:
     if ratio.groups < 2:
         return f"The highest speed-up is {sentence}."
     if ratio.low <= 1 and apart and not noise:
-        return f"The highest speed-up is {sentence}."  # `apart` says it: the repeats differ
+        return f"The highest speed-up is {sentence}."  # `apart` says why no difference is shown
     if ratio.low <= 1:
         return f"The highest speed-up is {sentence}: no difference from plain decoding is shown."
     others = [rows[i].name for i in as_good(rows, rows.index(best))]
@@ -165,8 +165,8 @@ def verdict(study: Study, results: Results) -> str:
 
 
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
-    """The value of each picture by name. Rounds and texts are of one repeat (`repeat`) or, for the
-    configurations in `note`, of another. Stages are of the run that `_median_view` selects."""
+    """The value of each picture by name. Rounds and texts are of one repeat (`repeat`); `note`
+    names the exceptions. Stages are of the run that `_median_view` selects."""
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
@@ -215,7 +215,7 @@ def _row_words(row: dict[str, Any], noun: str) -> dict[str, Any]:
 
 
 def _noise_sentence(row: dict[str, Any], noun: str) -> str:
-    """The sentence about noise in the row's speed-up, else empty. `noun`: repeat or prompt."""
+    """Why the row's speed-up is doubtful; empty if it is not. `noun`: repeat or prompt."""
     length, low, high = row["mean_acceptance_length"], row["ratio_low"], row["ratio_high"]
     if high is None:
         return ""
@@ -242,7 +242,7 @@ def _rounds(view: View | None) -> dict[str, int]:
 
 
 def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
-    """Position in the draft, from 0 -> share of rounds that accepted a token there."""
+    """Position in the draft (from 0) -> share of rounds that accepted a token there."""
     if name == study.base:
         return {}
     row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
@@ -260,7 +260,7 @@ def _median_view(results: Results, name: str, events: Events) -> View | None:
 
 def _stages(view: View | None) -> dict[str, float]:
     """Milliseconds per new token by stage; stages may overlap. `other`: the time in which no stage
-    ran; `wall`: all time after the prefill."""
+    ran; `wall`: all time after the first prefill."""
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
@@ -278,7 +278,7 @@ def _stages(view: View | None) -> dict[str, float]:
 def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
-    """Texts by configuration number, each compared with plain decoding's in the same repeat."""
+    """`texts`: by configuration number, each compared with plain decoding's in the same repeat."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

@@ -1,4 +1,4 @@
-"""Selects which recorded runs of a comparison are shown: of one repeat if possible."""
+"""Selects the recorded runs of a comparison to show, and compares their texts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
 
 
 def _order(study: Study, results: Results) -> list[int]:
-    """The repeats; the first repeat in which the configurations' texts differ comes first."""
+    """The repeats; the first complete repeat whose texts differ comes first."""
     prompt = study.prompts[0].id
     names = [one.name for one in study.configurations]
     for repeat in range(study.repeats):
@@ -102,9 +102,9 @@ def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], rea
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text in two parts: `same` has the tokens that plain decoding's text begins with too, and
-    `rest` begins at the first token that differs. `at`: the index of that token; -1 if all tokens
-    are equal. If plain decoding's text is unknown, `at` is None and `same` has all tokens."""
+    """A text in two parts: `same`, the tokens with which plain decoding's text begins too, and
+    `rest`. `at`: the index of the first token that differs; -1 if all tokens are equal. If plain
+    decoding's text is unknown, `at` is None and `same` has all tokens."""
 
     same: str
     rest: str
@@ -122,7 +122,7 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
-    """The sentence above the texts. `texts`: of the configurations with a run in the log."""
+    """The words above the texts. `texts`: those of configurations with a run in the log."""
     others = [text for name, text in texts.items() if name != study.base]
     differences = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"

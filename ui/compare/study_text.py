@@ -36,7 +36,7 @@ WORST_FIRST = ("bug", "differs", "tie")
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
-    """Whether all runs of `name` wrote plain decoding's text; the worst answer if several
+    """Whether the runs of `name` wrote plain decoding's text; the worst answer if several
     differ."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")

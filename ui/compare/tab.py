@@ -1,4 +1,4 @@
-"""The Compare tab: one prompt under several configurations, side by side with plain decoding."""
+"""The Compare tab: one prompt under one to five configurations, beside plain decoding."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ __all__ = [
 
 LIVE = "the Live tab's settings"
 """The choice that stands for the settings of Live's form, in place of a preset."""
-SAMPLING = SAMPLING_NAMES[:7]  # up to the seed
+SAMPLING = SAMPLING_NAMES[:7]  # the last is the seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Compare:
 
 
 def build_compare(context: Context) -> Compare:
-    """The settings at the left; progress, table and charts at the right."""
+    """The settings at the left; progress, pictures and past comparisons at the right."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
             compare_form = _build_form(context.chats_by_default)

@@ -1,4 +1,4 @@
-"""The pictures of the page, and launch options."""
+"""Pictures of the page, `pack`, `assets_head` and `launch_options`."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _sender(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 def assets_head() -> str:
-    """For `launch(head=...)`: stylesheets, preloads of scripts except plotly.js, large type."""
+    """Tags for `launch(head=...)`: stylesheets, LARGE_TYPE, preloads of scripts except PLOTLY."""
     base = f"specscope/{version()}"
     scripts = [name for name in asset_texts() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(
@@ -97,7 +97,7 @@ def assets_head() -> str:
 
 
 def launch_options() -> dict[str, Any]:
-    """Options of `Blocks.launch` for the theme and the pictures."""
+    """Options of `Blocks.launch` for the theme and the assets."""
     return {
         "theme": page_theme(),
         "head": assets_head(),

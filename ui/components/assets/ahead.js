@@ -14,7 +14,6 @@ const WHAT = "A hit: the LLM wrote one of the predicted continuations, and the d
   + "wrote something else, and the draft was discarded. Not used: no round needed the draft.";
 const BRACKETS = " In brackets: the number of predicted continuations, and the predicted probability, by the SSM that scored "
   + "the tree, that the LLM writes one of them.";
-// Events record drafts made beside another request's pass, not requests that ran beside this one.
 const ALONE = "Nothing of this run was drafted ahead: pipeline=across drafts while the LLM verifies another request, and there was none. "
   + "Run in a second tab at the same time, or choose pipeline=ahead.";
 const ALONE_YET = "So far nothing of this run was drafted while the LLM verified another request.";
@@ -153,7 +152,7 @@ function outcomesText({ outcomes, p }) {
   return outcomes ? ` (${pluralEs(outcomes, "guess")}, together ${percent(p)})` : " (no guess was made in time)";
 }
 
-// One SSM predicts for all: if all have the same brackets, they are shown once.
+// One SSM predicts for all drafters: brackets that all share are shown once.
 function inCommon(value) {
   const all = Object.values(value.round ?? {});
   const brackets = new Set(all.filter((entry) => entry.outcomes).map(outcomesText));

@@ -7,7 +7,7 @@ import { scaleOf, sizeOf } from "./measure.js";
 import { plotlyAddress } from "./place.js";
 import { percent } from "./text.js";
 
-// Least milliseconds between two drawings of one chart. The values differ, so that both charts are seldom drawn in one frame.
+// The pace of each chart, in milliseconds. The values differ, so that both charts are seldom drawn in one frame.
 export const CHART_PACE = { lengths: 430, timeline: 510 };
 
 let loading = null;
@@ -30,7 +30,7 @@ function load(src) {
   });
 }
 
-// A chart in `panel`; figure(value, look) gives {data, layout} of few traces. A click on a point calls `clicked` with the
+// A chart in `panel`; figure(value, look) gives {data, layout}. A click on a point calls `clicked` with the
 // point, a click anywhere in the first plot `pressed` with the place on its x axis.
 export function createChart(panel, { figure, label, clicked, pressed, ready = () => {} }) {
   const plot = h("div", { class: "ss-plot", role: "img", tabindex: 0 });
@@ -91,7 +91,7 @@ function pressedAt(plot, { clientX, clientY }, pressed) {
   if (x >= 0 && x <= xaxis._length && y >= 0 && y <= yaxis._length) pressed(xaxis.p2d(x));
 }
 
-// Evaluating the script takes most of a second, which would interrupt a run on the page: only while no picture is drawn.
+// Waits until no picture was drawn for QUIET_MS: evaluating the script would interrupt a run on the page.
 const QUIET_MS = 2000;
 function whenQuiet(work) {
   const wait = QUIET_MS - sinceDrawing();

@@ -1,5 +1,4 @@
-// The reasons for the selected and the next round's length, in the length policy's words; its estimates for each candidate
-// length; what the node budget allowed.
+// Reasons for the speculation length, estimates for candidate lengths, limits, and presets that adapt the length.
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
@@ -57,7 +56,6 @@ function offer(panel, node, presets) {
   node.append(panel.ask ? "To see it adapt: " : "Presets that adapt it: ", ...named.flatMap((one, i) => (i ? [" ", one] : [one])));
 }
 
-// Why the chosen length need not have the tallest column.
 const MEANT = "A column is a round in which every draft goes that far. Real drafts end where their drafter is unsure, so ▸, the longest "
   + "allowed, need not be the tallest. Dashed: recent measured average. A step is worth it while chance × a token's time is at least the step's; chance: score × share accepted.";
 
@@ -90,7 +88,7 @@ const bounds = (value) => [value.budget, value.deep].filter(Boolean).join(" ");
 
 const lately = (value) => (value.lately ? `Recently measured: ${amount(TPS, value.lately)} ${SPEED}.` : "");
 
-// The reason and the estimates of each length in the selected round; null without a length policy.
+// The choice in the selected round as a table; null without a length policy.
 export function choiceTable(value) {
   if (!value.policy) return null;
   const rows = entries(value.estimates).map(([length, { n, t, ms: took, tps }]) => [

@@ -7,7 +7,7 @@ import { fixed, prose } from "./text.js";
 
 const MEDIANS = "Figures are medians; the speed-up is the median of each repeat's own ratio, since load drifts.";
 
-// The most important first: on a phone the last columns are out of sight.
+// The most important columns are first: on a phone the last are out of sight.
 const COLUMNS = described([
   { key: "mean_acceptance_length" },
   { key: "ratio", of: "speedup", note: interval, noted: (row) => row.ratio_spread,

@@ -55,7 +55,7 @@ export function keyed(parent, cache, items, { key, make, update }) {
   }
 }
 
-// Values are dicts with numbers for keys: their entries in numeric order.
+// The entries of a dict whose keys are numbers, in numeric order.
 export function entries(dict) {
   return Object.entries(dict ?? {}).sort((a, b) => a[0] - b[0]);
 }

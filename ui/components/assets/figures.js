@@ -1,4 +1,4 @@
-// The race: the LLM alone and the LLM with drafts write the same text on one clock; then the run's figures.
+// The race of the LLM alone and the LLM with drafts, on one clock; then the run's figures.
 
 import { h, set, setText } from "./dom.js";
 import { attach, card } from "./tip.js";
@@ -41,7 +41,7 @@ export function create(panel) {
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
   const clock = createRaceClock(() => replay(view));
-  // Other boards show runs of the log, which has no times of plain decoding's passes: there is no clock to choose.
+  // Other boards have no times of plain decoding's passes: there is no clock to choose.
   const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node), onLive ? clock.node : null);
   const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same, offer));
   const scores = onLive ? null : createScores();
@@ -107,14 +107,14 @@ function draw(value, view) {
   view.ours.node.hidden = Boolean(value.run) && !value.drafts;
   if (view.frame && value.run !== view.racing) stop(view);
   if (!view.frame) rest(view);
-  // Once plain decoding is measured, the race is replayed once.
+  // When plain decoding is measured, the race is replayed once.
   if (timed && value.verdict && value.text && value.plain < 0 && view.played !== value.run) {
     view.played = value.run;
     replay(view);
   }
 }
 
-// For a run that was slower than plain decoding: a simpler preset, where the page can run it.
+// Offers a preset, if there is one to offer.
 function drawOffer(button, preset) {
   if (!button) return;
   button.hidden = !preset;
@@ -134,7 +134,7 @@ function drawVerdict(node, words) {
 
 const numbers = (dict, field) => Object.keys(dict ?? {}).sort((a, b) => a - b).map((key) => (field ? dict[key][field] : dict[key]));
 
-// Both lanes at the selected round: after the same number of passes or, by time, of milliseconds.
+// Both lanes at the selected or the last round: after the same number of passes or, by time, of milliseconds.
 function rest(view) {
   const { value } = view;
   const ms = numbers(value.rounds, "ms");
@@ -174,7 +174,7 @@ const SHORTEST_S = 3;
 const LONGEST_S = 9;
 const PASSES_A_SECOND = 20;
 
-// If the visitor has selected a round, or prefers reduced motion, the lanes show the selected round without a replay.
+// There is no replay if the visitor has selected a round or prefers reduced motion.
 function replay(view) {
   stop(view);
   if (view.value.pinned || matchMedia("(prefers-reduced-motion: reduce)").matches) rest(view);

@@ -1,4 +1,4 @@
-// When pictures are drawn: together in animation frames, none more often than its pace.
+// Draws pictures together in animation frames, each at its own pace.
 
 import { set } from "./dom.js";
 
@@ -7,7 +7,7 @@ const FRAME_MS = 14;
 let queue = null;
 let flushedAt = -Infinity;
 
-// Milliseconds since a picture was drawn.
+// Milliseconds since the latest drawing.
 export const sinceDrawing = () => performance.now() - flushedAt;
 
 // First all drawings, then the callbacks that read the layout, so that the page is laid out once a frame. Drawings that do not
@@ -37,8 +37,8 @@ function flush() {
   flushedAt = performance.now();
 }
 
-// Returns a function that requests a drawing: at most one in `pace` milliseconds, one a second while the picture is
-// scrolled away, none in a closed tab, which draws when it is opened. A picture with a pace is heavy.
+// Returns a function that requests a drawing, at a pace of `pace` milliseconds, or of a second while the picture is scrolled
+// away. In a closed tab nothing is drawn until the tab is opened. A picture with a pace is heavy.
 export function scheduler(shell, { pace = 0, settle }, draw) {
   const state = { waiting: false, last: -Infinity, near: true, width: null };
   const run = () => {

@@ -4,7 +4,7 @@ const DURATION = 320;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 // A glider: move(from, to, paint) calls paint(places) once a frame until `to` is reached; settle()
-// ends it. Places are Maps of key -> {x, y, ...}; a new key starts at its final place.
+// ends the animation. Places are Maps of key -> {x, y, ...}; a new key starts at its final place.
 export function glider() {
   let frame = 0;
   const settle = () => cancelAnimationFrame(frame);

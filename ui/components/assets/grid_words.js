@@ -1,4 +1,4 @@
-// A grid's figures in words: for cells, tips and screen readers.
+// A grid's figures in words.
 
 import { card } from "./tip.js";
 import { GLOSSARY, amount } from "./quantities.js";

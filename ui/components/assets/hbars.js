@@ -4,7 +4,7 @@ import { s, set } from "./dom.js";
 import { textWidth } from "./measure.js";
 import { frame, niceCeiling, text } from "./minichart.js";
 
-// draw({bars: [{key, name, color, value, low, high, spread}], level, format, label}); a line at `level`
+// draw({bars: [{key, name, color, value, low, high, limit, spread}], level, format, label}); a line at `level`
 export const intervalBars = (panel) => tall(frame(panel, intervals));
 
 // draw({bars: [{key, name, parts: [{stage, name, value}], wall}], format, label}); ▴ at `wall`
@@ -54,7 +54,7 @@ function ticks(most, { x, foot }, place, format, level = most / 2) {
 }
 
 function intervals({ bars, level, format }, place) {
-  // A whisker far beyond the bar's `limit` ends in an arrow, since it would make all bars short.
+  // A whisker beyond `limit` does not lengthen the axis, since all bars would become short.
   const reach = ({ value, high, limit }) => Math.max(value, Math.min(high ?? 0, limit ?? Infinity));
   const most = niceCeiling(Math.max(level, ...bars.map(reach)), STEPS);
   const scale = rowsOf(bars, place, most);
@@ -74,7 +74,7 @@ function intervals({ bars, level, format }, place) {
   return { parts, roundAtPx: null };
 }
 
-// A dark line on a pale one: visible on every colour.
+// A line with a rim: visible on every colour.
 function whisker(left, right, y, half, leaves) {
   const end = leaves ? `M${right - half} ${y - half}L${right} ${y}L${right - half} ${y + half}` : `M${right} ${y - half}V${y + half}`;
   const d = `M${left} ${y}H${right}M${left} ${y - half}V${y + half}${end}`;
@@ -94,7 +94,7 @@ function stacks({ bars, format }, place) {
       const wide = Math.max(0.5, x(at + value) - x(at) - 1);
       const look = { class: "ss-stage-part", "data-stage": stage, x: x(at), y: row.top, width: wide, height: row.high };
       parts.push(s("rect", look, title(`${row.bar.name}, ${name}: ${format(value)}`)));
-      // A part has its name if there is room.
+      // A part shows its name if there is room.
       const room = wide > textWidth(name, `600 ${place.font}px 'IBM Plex Sans'`) + place.font;
       const looks = { class: "ss-in-stage", "data-stage": stage };
       if (room) parts.push(text(name, x(at) + 0.5 * place.font, row.top + row.high / 2, place, looks));

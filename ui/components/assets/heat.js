@@ -1,4 +1,4 @@
-// A map of two axes: a table whose cells are coloured, with the number in each.
+// A map of two axes: a table whose measured cells have a colour and a number.
 
 import { h, entries, set, setText } from "./dom.js";
 import { format, glyphOf, markWords, range, spoken, tipOf } from "./grid_words.js";

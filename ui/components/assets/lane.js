@@ -1,10 +1,10 @@
-// One lane of the race: a block for each pass, and below the blocks the text written so far.
+// One lane of the race: a block for each pass, and below the blocks the end of the text so far.
 
 import { h, s, set, setText } from "./dom.js";
 import { prose } from "./text.js";
 
 const GAP = 0.14;  // between two blocks, in tokens
-const SHOWN = 24;  // letters at the head, at most
+const SHOWN = 24;  // most letters of the text shown
 const LETTER = 8.2;  // pixels of a letter of the mono font
 
 // `choose` is called with the pass, from 0, that was pressed.
@@ -34,7 +34,7 @@ export function createLane(name, label, choose = null) {
   }).observe(track);
   return {
     node,
-    // `end`: the milliseconds at which this lane wrote its last token, if the other lane ended before; else null.
+    // `end`: while only the other lane has ended, the milliseconds at which this lane writes its last token; else null.
     draw({ steps, total, words: text, tokens, passes, clock, waits, repeat, end = null }) {
       Object.assign(state, { steps, total, text, tokens });
       set(svg, "viewBox", `0 0 ${total} 1`);
@@ -72,8 +72,8 @@ function writeHead(words, { text, tokens: written, total, width }) {
 
 const LETTERS = /[\p{L}\p{N}]/u;
 
-// The last whole words of the first tokens, at most `most` letters, with an ellipsis at the left if words are left out. A longer
-// word is cut.
+// The last whole words of the first `tokens` tokens, at most `most` letters, with an ellipsis at the left if words are left
+// out. A longer word is cut.
 function wholeWords(text, tokens, most) {
   const written = prose(text.slice(0, tokens).join("").replace(/\s+/g, " ")).trim();
   const goesOn = LETTERS.test(written.at(-1) ?? "") && LETTERS.test((text[tokens] ?? "")[0] ?? "");

@@ -1,4 +1,4 @@
-// Accepted tokens per round with the speculation length, their histogram, the rate per position.
+// Accepted tokens per round, their histogram and rate per position; the speculation length and its reasons.
 
 import { entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, band, below, heading, shareTicks } from "./charts.js";
@@ -13,7 +13,7 @@ export function create(panel) {
   const chart = createChart(panel, {
     figure,
     label: (value) => `${panel.title}: ${sentence(value)}`,
-    // The round's column, since a round without an accepted token has a bar of no height.
+    // A click anywhere in a round's column counts, since a round without accepted tokens has no bar.
     pressed(x) {
       const round = Math.round(x) - 1;
       if (panel.value?.rounds?.[round]) panel.select(round);
@@ -72,7 +72,7 @@ function figure(value, look) {
   return { data, layout: look.narrow ? onTop(value, look) : sideBySide(value, look) };
 }
 
-// Low and narrow: no room for the histogram.
+// Whether the histogram is left out.
 const isShort = (look) => look.narrow && look.low && look.width > 360 * look.scale;
 
 function beside(value, look) {
@@ -86,7 +86,7 @@ const outline = (look) => (
   { type: "scatter", mode: "lines", fill: "tozeroy", fillcolor: look.accent, line: { shape: "hvh", width: 0, color: look.accent } }
 );
 
-// How deep drafts could be: the speculation length, or less where the node budget or the end of the text limits it.
+// How deep drafts could be: the speculation length, or `m` where that is less.
 const depthAllowed = (round) => round.m ?? round.s;
 const isCut = (value) => Object.values(value.rounds ?? {}).some((round) => round.m != null);
 
@@ -110,7 +110,7 @@ function previousRun(value, look) {
   ].filter((trace) => trace.x.length);
 }
 
-// Rounds from which on the scheduler allowed longer or shorter drafts, with its reason.
+// Marks the rounds in which the scheduler's decision changed, with its reason.
 function schedulerMarks(value, look) {
   const decisions = entries(value.decisions);
   if (!decisions.length) return [];
@@ -121,7 +121,7 @@ function schedulerMarks(value, look) {
   }];
 }
 
-// About as many characters fill a line of a hover label.
+// About the most characters in a line of a hover label.
 const LINE = 60;
 function inLines(words) {
   const lines = [""];
@@ -145,7 +145,7 @@ function onTop(value, look) {
   // The gap between the lower charts has room for the percentages.
   const [first, second] = large(look) ? [0.38, 0.62] : [0.44, 0.58];
   const all = axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]);
-  // Hidden, since lower titles would cover them.
+  // Tick labels are hidden, since lower titles would cover them.
   if (look.low) all.xaxis.showticklabels = false;
   return {
     ...all,

@@ -89,7 +89,8 @@ function drawCells(view) {
 const prefix = ({ cached }) => h("span", { class: "ss-slot ss-slot-prefix" }, h("small", {}, cached > 1 ? `0–${cached - 1}` : "0"), "the text");
 const slot = (row, number) => h("span", { class: "ss-slot", "data-row": row.key }, h("small", {}, String(number)), plain(row.text ?? "", 10));
 
-// Marks a token's row and slot and the slots that it attends to; while it is pointed at, also those nodes in the tree.
+// Marks a token's row and slot and the slots that it attends to. While the pointer is on the token, their nodes in the tree are
+// marked too.
 function point(view, key) {
   const row = view.rows.find((one) => one.key === key);
   for (const cell of view.panel.body.querySelectorAll("[data-row]")) set(cell, "data-at", Boolean(row) && cell.dataset.row === key);

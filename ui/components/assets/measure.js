@@ -1,4 +1,4 @@
-// How wide a text is in the page's own type, without touching the layout.
+// Widths of texts, the scale of type, sizes of elements.
 
 const context = document.createElement("canvas").getContext("2d");
 const widths = new Map();
@@ -15,12 +15,12 @@ export function textWidth(text, font) {
   return width;
 }
 
-// A font that has loaded changes every width.
+// A font that has loaded changes widths.
 export function forget() {
   widths.clear();
 }
 
-// The scale of large type. Reading it makes the browser compute styles: read it once, and after a restyle.
+// The scale of type. Reading it makes the browser compute styles.
 export function scaleOf(element) {
   return parseFloat(getComputedStyle(element).getPropertyValue("--ss-scale")) || 1;
 }

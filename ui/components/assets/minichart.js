@@ -10,7 +10,7 @@ const WHOLE_STEPS = [1, 2, 5, 10];
 // A line's dashes identify it without colour.
 export const dash = (slot) => DASHES[slot % DASHES.length];
 
-// `title` is a list, longest first: the first that fits is shown. A change of `format` alone draws nothing.
+// `title` is a list, longest first: the first that fits is shown, else the last. A change of `format` alone draws nothing.
 // lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title, label,
 // robust, of}); robust: clip outliers above about 4x the median; `of` names what is on the x axis
 export const lineChart = (panel, { select }) => onRoundClick(frame(panel, drawLines), select);
@@ -76,7 +76,7 @@ function drawLines({ series, sel, format, title, robust, of }, place) {
   const points = series.flatMap((one) => one.points);
   const [first, last] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
   const values = points.map(([, y]) => y).sort((a, b) => a - b);
-  // One value far above the rest would make all others flat: it is cut off, and marked.
+  // With `robust`, values far above the rest are cut off and marked: they would make all others flat.
   const largest = values[values.length - 1];
   const most = robust ? Math.min(largest, 4 * values[Math.floor(values.length / 2)]) : largest;
   const top = niceCeiling(most);
@@ -220,7 +220,7 @@ function axes(place, values, y, format) {
   ]);
 }
 
-// Numbers below the x axis, from 1; the first has the axis' name `of` before it.
+// Numbers below the x axis, counted from 1; the first has the axis' name `of` before it.
 export function roundTicks(first, last, x, place, of = "") {
   const most = Math.min(6, (place.right - place.left) / (2.6 * place.font));  // numbers stay apart
   const step = niceCeiling(Math.max(1, (last - first) / most), WHOLE_STEPS);
@@ -244,5 +244,5 @@ export function text(words, x, y, place, attributes) {
 // The smallest "nice" value >= value: one of `steps` times a power of 10.
 export function niceCeiling(value, steps = STEPS) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
-  return power * steps.find((step) => step * power >= value * 0.999999);  // `value` may be rounded up
+  return power * steps.find((step) => step * power >= value * 0.999999);  // tolerates rounding errors of `value`
 }

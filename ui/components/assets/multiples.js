@@ -1,4 +1,4 @@
-// The same columns for each of several series, one below the other over one axis.
+// Column charts of several series, one below the other over one x axis.
 
 import { s, set } from "./dom.js";
 import { frame, niceCeiling, roundTicks, text } from "./minichart.js";

@@ -38,7 +38,7 @@ export function createNodes(panel) {
   };
 }
 
-// Which nodes are missing now; if none, the share of requests to nodes that were answered in time.
+// Which nodes are missing now; if none, the share of requests that nodes answered in time.
 function summary(nodes) {
   const missing = nodes.filter(({ state }) => state === "late" || state === "absent");
   if (missing.length) {
@@ -68,7 +68,7 @@ function cells(node, time, limit) {
   return [node.node, node.ssms, STATES[node.state] ?? node.state, ...times, ...counts, limit(node.even)];
 }
 
-// The rows for the panel's table form, in milliseconds; null without nodes.
+// The nodes for the panel's table form; null without nodes.
 export function nodesTable(value) {
   const nodes = entries(value.nodes).map(([, node]) => node);
   if (!nodes.length) return null;

@@ -1,5 +1,5 @@
-// The charts of a comparison, a line or bar for each configuration: how much faster, where the time goes, accepted
-// tokens per round, acceptance rate by position. Numbers, dashes and colours identify configurations.
+// Charts of a comparison: how much faster, where the time goes, accepted tokens per round, acceptance rate by position.
+// Numbers, dashes and colours identify configurations.
 
 import { h, s, entries } from "./dom.js";
 import { intervalBars, stackedBars } from "./hbars.js";
@@ -27,7 +27,7 @@ export function create(panel) {
 }
 
 // A chart with its key, its table form, and saving. drawing(value) returns the chart's value, or null if there is nothing to
-// draw. `ofRepeat`: it draws recorded runs of one repeat.
+// draw. `ofRepeat`: the chart draws recorded runs of one repeat.
 function createChart(panel, chart, { drawing, table, empty, ofRepeat = false }) {
   const none = h("p", { class: "ss-placeholder" }, empty);
   const key = h("div", { class: "ss-overlay-key" });

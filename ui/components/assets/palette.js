@@ -16,7 +16,7 @@ export function byKey(value) {
   return new Map(drafters(value).map((drafter) => [drafter.key, drafter]));
 }
 
-// Never colour alone: the badge always has the letter.
+// The letter identifies a drafter without colour.
 export function badge(drafter) {
   return h("span", { class: "ss-badge", "data-slot": drafter.slot % SLOTS, title: drafter.name }, drafter.letter);
 }
@@ -25,7 +25,7 @@ export function llmBadge() {
   return h("span", { class: "ss-badge ss-badge-llm", title: "the LLM" }, "L");
 }
 
-// The current rgb() of a CSS colour, for Plotly and for files.
+// The current rgb() of a CSS colour, for Plotly.
 export function rgbOf(element, css) {
   const probe = h("span", { style: `color:${css};display:none` });
   element.append(probe);

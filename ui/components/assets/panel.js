@@ -23,7 +23,7 @@ export function createPanel(shell, kind, title, select) {
     tools.append(button);
     return button;
   };
-  // Adds the buttons for the table form and for saving; called after the picture has added its own.
+  // Adds buttons for saving and, if there is one, the table form; called after the picture has added its own buttons.
   panel.finishTools = ({ tableForm = false } = {}) => {
     if (tableForm) addTableToggle(panel);
     for (const format of ["svg", "png"]) {
@@ -53,7 +53,7 @@ function addTableToggle(panel) {
   set(button, "aria-pressed", "false");
 }
 
-// One table or several, null for none: {caption, head: [...], rows: [[cell or DOM node, ...]]}. Cells that did not
+// One table or several, null for none: {caption, head: [...], rows: [[value or DOM node, ...]]}. Cells that did not
 // change are not touched.
 function fillTables(box, value) {
   const tables = [value].flat().filter(Boolean);

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 
 const beside = (name) => new URL(name, import.meta.url).href;
 
-// Links the styles that the page's head does not link at this address.
+// Links those of `styles` that the page does not link yet.
 export function ensureStyles(styles) {
   const present = new Set([...document.querySelectorAll("link[rel=stylesheet]")].map((link) => link.href));
   for (const href of styles.map(beside)) {

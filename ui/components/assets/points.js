@@ -76,7 +76,7 @@ export function create(panel) {
   };
 }
 
-// Requests the runs of the chosen point whenever its row has changed.
+// Requests the runs of the chosen point when the point or its row has changed.
 function pointRequest(panel) {
   let last = "";
   return (value, point) => {

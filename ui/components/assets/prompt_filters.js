@@ -17,7 +17,7 @@ export function createFilters(changed) {
   return {
     bar,
     group: () => group.value,
-    // Sets the choices; another table (`of`) begins with the settings that it has `chosen`.
+    // Sets the menus' choices; another table (`of`) begins with its `chosen` settings.
     offer(value, rows) {
       bar.hidden = rows.length < 2;
       if (value.of !== of) {

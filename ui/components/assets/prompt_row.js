@@ -6,7 +6,7 @@ import { percent, plural, prose } from "./text.js";
 
 const SHARE = GLOSSARY["draft_acceptance_rate"];
 
-// `key` is what a column sorts by; `number`: figures are right-aligned and sorted from the largest.
+// `key` is what a column sorts by; `number`: figures are right-aligned, and sorted from the largest at first.
 export const COLUMNS = described([
   { key: "prompt", label: "prompt", cell: promptCell, also: "A click opens its latest run." },
   { key: "settings", label: "settings", cell: settingsCell, also: "The preset, or what differs from the defaults." },
@@ -21,14 +21,14 @@ export const COLUMNS = described([
 ]);
 
 const MEANS = ["mean", "rate", "speed", "ratio"];
-// For columns of times: the field with the number of measurements whose median is shown.
+// The field with the number of measurements whose median a column shows.
 const SAMPLES = { speed: "runs", ratio: "samples" };
 
 export function lineOf(panel, columns, row) {
   return h("tr", {}, columns.map((column) => column.cell?.(row, panel) ?? h("td", { "data-number": true, title: column.tip?.(row) || null }, column.show(row))));
 }
 
-// The heading of a group's filtered rows: its name, and the means of the figures in MEANS.
+// The heading of a group's filtered rows: its name and, for several rows that are `alike`, the means of the figures in MEANS.
 export function groupLine(columns, name, rows, alike) {
   const means = alike && rows.length > 1;
   if (!means) return h("tr", { class: "ss-group" }, h("th", { scope: "rowgroup", colspan: columns.length }, prose(name)));

@@ -75,8 +75,8 @@ function parts(panel, rows, sort, by, sortBy) {
 
 const count = (rows, key) => new Set(rows.map((row) => row[key])).size;
 
-// A group has means if all its rows have the same settings. Groups are in the order of their first rows; unsorted, the
-// group without a domain is last.
+// A group has means only if all its rows have the same settings. Groups are in the order of their first rows; without sorting,
+// the group without a domain is last.
 function groupRows(rows, by, sort) {
   const nameOf = {
     domain: (row) => row.domain || NO_DOMAIN,

@@ -140,7 +140,7 @@ function makeChip() {
   return chip;
 }
 
-// Whether all SSMs that drafted proposed the token: then its weight says nothing.
+// Whether all SSMs that drafted proposed the token: then its mass says nothing.
 function allSsmsAgree(token, value) {
   const drafted = entries(value.weights).filter(([key]) => entries(value.rows?.[key]).length);
   return drafted.length > 1 && Math.abs(token.mass - drafted.reduce((sum, [, weight]) => sum + weight, 0)) < 1e-3;

@@ -5,7 +5,7 @@ import { fixed } from "./text.js";
 
 export { GLOSSARY };
 
-// A number with its sign; a dash for what was not measured.
+// A number with the quantity's `sign`; a dash for what was not measured.
 export function amount({ places, sign, scale }, value) {
   return value == null || !Number.isFinite(value) ? "–" : `${fixed(scale * value, places)}${sign}`;
 }

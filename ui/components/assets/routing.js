@@ -14,7 +14,7 @@ const MAX_STEP = 88;  // pixels of a round
 const NAMES_FROM = 440;  // pixels: in a narrower picture rows have letters alone
 const MAX_NAME = 40;  // characters
 const SHADES = [0.32, 0.48, 0.64, 0.82, 1];
-const ROUNDS_PER_LINE = 6;  // with more than one switch in so many rounds, switches have marks but no lines
+const ROUNDS_PER_LINE = 6;  // if switches are more frequent, they have marks but no lines
 // The bars of each part, which identify it without colour: [from, to], -1 the row's top, 1 its bottom.
 const SHAPES = { routed: [[-0.8, 0.8]], explored: [[-0.8, -0.16], [0.16, 0.8]], waiting: [[-0.16, 0.16]], chosen: [[-0.8, -0.6], [0.6, 0.8]] };
 const ROLES = {
@@ -129,7 +129,7 @@ function truncate(name, room, font) {
   return shown;
 }
 
-// One path for each shade and part of a row, however many rounds there are.
+// One path for each pair of part and shade in a row.
 function cells({ cells: all, color, name }, row, value, layout) {
   const paths = new Map();
   const gap = Math.min(1, layout.step * 0.12);
@@ -167,7 +167,7 @@ function scoreLabel({ cells: all }, row, value, layout) {
 
 const scoreText = (score) => fixed(score, score >= 100 ? 0 : score >= 10 ? 1 : 2);
 
-// A round in which other SSMs draft than in the previous round: a mark above its column and, with `hasLine`, a line at its left.
+// A round in which other SSMs draft than before: a mark above its column and, with `hasLine`, a line at its left.
 function switchMark(round, { x, top, bottom, font }, hasLine) {
   const [left, half, tip] = [x(round), 0.36 * font, top - 0.15 * font].map((px) => Number(px.toFixed(1)));
   const d = `M${left} ${tip}l${-half} ${-1.5 * half}h${2 * half}Z${hasLine ? `M${left} ${tip}V${bottom.toFixed(1)}` : ""}`;

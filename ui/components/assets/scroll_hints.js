@@ -3,11 +3,11 @@
 
 import { h, setText } from "./dom.js";
 
-const CUT = 4;  // pixels of a node that may be out of sight without a hint
+const CUT = 4;  // pixels of a node that may be out of sight at the left without a hint
 const HALF = 10;  // pixels: half the height of a node, at least
 const GUTTER = 20;  // pixels kept for a scrollbar at the right; without one the drawing is visible there
 
-// Large type may hide the word.
+// Style sheets may hide the word “more”.
 function showCount(pill, before, count, after) {
   if (!pill.firstChild) pill.append(h("span"), h("span", { class: "ss-more-word" }, " more"), h("span"));
   setText(pill.firstChild, `${before}${count}`);

@@ -69,7 +69,7 @@ export function placeFields({ rounds, known, sel, stage, node, pinned, mode, mov
   return { round: has ? sel + 1 : null, stage: has && stage !== "commit" ? stage || null : null, node: node ?? null, shown: partly ? count : null };
 }
 
-// The number of rounds for which there is room: a power of two during a run, so that columns seldom change their places.
+// The number of rounds for which there is room: a power of two while the run plays, so that columns seldom change their places.
 const roomFor = (count, moving) => (moving ? 2 ** Math.ceil(Math.log2(Math.max(count, LEAST_ROOM))) : Math.max(1, count));
 const LEAST_ROOM = 32;
 

@@ -1,7 +1,7 @@
-// A choice of one study that its pictures share without the server: the chosen point of a grid, the shown layer.
+// A choice within one study that its pictures share without the server: the chosen point of a grid, the shown layer.
 
 // sharedChoice(panel, event, changed): `changed` is called after each choice, whichever picture it was made in.
-// of(value) is the choice for a value's study, undefined before the first; choose(choice) reaches all pictures.
+// of(value) is the latest choice if it was made for the value's study, else undefined; choose(choice) reaches all pictures.
 export function sharedChoice(panel, event, changed) {
   const state = { study: null, choice: undefined };
   const listen = ({ detail }) => {

@@ -1,4 +1,4 @@
-// Scrolls the rows of a vote to the depth that decided it, where they are wider than their box.
+// Scrolls the rows of a vote to the depth that decided the vote.
 
 import { entries } from "./dom.js";
 
@@ -10,7 +10,8 @@ function splitDepth({ rows = {}, winner }) {
   return split?.[0] ?? 0;
 }
 
-// `heads`: the row of the columns' names, the drafters' column first. Within a round the visitor's own scrolling is kept.
+// `heads`: the row of the columns' names, the drafters' column first. The visitor's own scrolling is kept until the round or the
+// depth changes.
 export function createSplitScroll(scroll, heads) {
   let [shown, depth, isVisitors] = ["", 0, false];
   const place = () => {

@@ -1,4 +1,4 @@
-// The text, token by token. Stripes under a token: a lane for each drafter that proposed it. Shape: the kind of token.
+// The text, token by token. Stripes under a token: a lane for each drafter that proposed it. The shape shows the kind of token.
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { byKey, badge, llmBadge } from "./palette.js";
