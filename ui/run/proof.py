@@ -39,9 +39,9 @@ SHARE_OF_NOISE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`kind` is `identical`, `tie`, `bug` or `distribution`, or a further kind that
-    ui/run/same_text.py or ui/compare/study_text.py defines. `at`: the index of the first token that
-    differs; None if there is none or it is unknown."""
+    """`kind` is `identical`, `tie`, `bug` or `distribution`, or a kind that ui/run/same_text.py or
+    ui/compare/study_text.py defines. `at`: the index of the first token that differs; None if there
+    is none or it is unknown."""
 
     kind: str
     sentence: str

@@ -19,7 +19,7 @@ export function sizes(scale, compact, tight = false, flat = false, least = false
     : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10, space: 6, apart: 2 }, { font: 15.5, small: 13, badge: 15 }];
   const box = {
     ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { height: 23, row: 29, gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
-    // The line to further leaves of a row runs between two rows.
+    // The line to a leaf after the first of a row runs between two rows.
     ...(flat ? { row: least ? 33 : 37 } : {}),
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
