@@ -19,9 +19,9 @@ MARK = "~"
 
 
 def pack(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces each dict in `value` by `{"~": text}`. If the dict has more than CHUNK keys that are
-    all numbers, replaces it by `{"~0": text, "~1": text, ...}`, with at most CHUNK keys in each
-    text. Leaves other values unchanged."""
+    """Replaces each dict in `value` by `{"~": text}`. If a dict has more than CHUNK keys and all of
+    them are numbers, replaces it by `{"~0": text, "~1": text, ...}`, with at most CHUNK keys in
+    each text. Leaves other values unchanged."""
     return {key: _pack(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}
 
 

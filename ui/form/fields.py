@@ -110,7 +110,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """A short text that parses to exactly the same number."""
+    """A text that parses to exactly the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 

@@ -62,7 +62,7 @@ __all__ = [
     "validity",
 ]
 
-# One prompt for each of four domains; its greedy text of 128 tokens reads well.
+# One prompt for each of four domains.
 EXAMPLES = (
     (
         "Dialogue",
@@ -78,7 +78,7 @@ EXAMPLES = (
     ),
 )
 
-# Prompts for an LLM that answers questions, chosen by SmolLM2's answers.
+# Prompts for an LLM that answers questions.
 CHAT_EXAMPLES = (
     ("Dialogue", "Why is the sky blue? Answer in two sentences."),
     ("Story", "Tell me a short story about a little bear who lives in the forest."),

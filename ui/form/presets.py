@@ -50,8 +50,8 @@ def has_preset_values(
 def menu_name(
     chosen: str, menu: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> str:
-    """OWN unless the fields have the values of the preset `chosen`; else `chosen`. But another
-    preset in the menu stays, since its fields are still being sent."""
+    """OWN if the fields do not have the values of the preset `chosen`; else the preset in the menu,
+    or `chosen` if the menu shows OWN."""
     if not has_preset_values(chosen, own, names, shown):
         return OWN
     return chosen if menu == OWN else menu

@@ -88,7 +88,7 @@ def runs(
 ) -> Iterator[object]:
     """Plays the runs of `setups` one after another, until a run is not completed or the visitor
     opens another run. After the last run, repeats the runs of a `timed` lesson. Raises ConfigError
-    if the lesson cannot run."""
+    if a run is not possible or not allowed."""
     if reason := cannot_run(learn, lesson):
         raise ConfigError(reason)
     player = None
@@ -114,7 +114,7 @@ def runs(
 
 
 def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
-    """Measures the lesson's runs so far in turns; the first block has the runs just `played`."""
+    """Measures the lesson's runs so far in turns. The first block does not repeat `played` runs."""
     session, lesson, models = table.session, table.lesson, table.models
     rows = session.lecture.evidence(lesson.key).rows
     setups = [setup for setup in lesson.setups if setup.label in rows]

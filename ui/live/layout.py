@@ -25,7 +25,7 @@ DRAWER = "() => { document.documentElement.toggleAttribute('data-settings'); }"
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Components of the tab. `racing`: whether plain decoding follows each run."""
+    """Components of the tab. `racing`: whether plain decoding follows runs."""
 
     board: Board
     form: Form

@@ -54,7 +54,7 @@ def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
 
 
 def settled_script() -> str:
-    """JavaScript for every change: requests a check of the form."""
+    """JavaScript for a change of a control: requests a check of the form."""
     return _script("settled")
 
 
@@ -73,7 +73,7 @@ def _script(name: str) -> str:
 
 
 def wire_changes(form: Form, preset_chosen: Any) -> None:
-    """Runs the script `changed` when a control has changed, or a text box is left or submitted.
+    """Runs the script `changed` when a text box is left or submitted, or another control changes.
     `preset_chosen`: the event that fills in a preset's fields."""
     changed = _script("changed")
     for control in form.inputs:

@@ -308,9 +308,9 @@ def send_at_temperature(
     """Sends the values of `preset`'s fields at `temperature`, and returns them; None as in
     `fields_at_temperature`.
 
-    `preset`: the preset chosen last; `shown`: the fields' values in the browser. If fields of
-    another preset are still being sent, that preset's values are sent instead, because its fields
-    would overwrite a change of `shown` when they arrive.
+    `preset`: the preset chosen last; `shown`: the fields' values in the browser. If a preset's
+    fields are still being sent, that preset's values are sent instead, because its fields would
+    overwrite a change of `shown` when they arrive.
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):

@@ -160,8 +160,8 @@ def wire_models(
     streamed: dict[str, Any] = {**QUIET, "trigger_mode": "once", "concurrency_limit": None}
     load = _stream_handler(models, load_values)
     ended = models.load.click(load, models.form, state_outputs, **streamed)
-    # The stream does not fill the form: Gradio sends a stream's last values again at its end, which
-    # would replace what the visitor has written meanwhile.
+    # `load_offer` does not fill the form: Gradio sends a stream's last values again at its end.
+    # They would replace what the visitor has written meanwhile.
     filled = [models.llm, models.ssms]
     models.offers.select(_fill_offer, filled, filled, **EACH)
     picked = models.offers.select(

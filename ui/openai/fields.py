@@ -58,8 +58,8 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request, and the fields of the body that only its answer needs. `usage`: whether a stream
-    ends with the usage; `continuous_usage`: whether every chunk has the usage so far."""
+    """A request, and what only its answer needs. `usage`: whether a stream ends with the usage;
+    `continuous_usage`: whether every chunk has the usage so far."""
 
     request: Request
     model: str

@@ -28,8 +28,8 @@ IN_STUDY = "plain decoding of the same prompt in this study"
 
 @dataclass(frozen=True, slots=True)
 class PromptLine:
-    """A row with further facts. `row.configuration`: the name of the row's settings; `text`: the
-    prompt; `detail`: further settings, in words. `against`: the plain runs that the speed-up is
+    """A row of the table. `row.configuration`: the name of the row's settings; `text`: the prompt;
+    `detail`: other settings, in words. `against`: the plain runs that the speed-up is
     relative to, in words; empty without a speed-up. `plain`: the number of these runs, for rows of
     past runs. `latest`: the id of the run that a click opens."""
 
@@ -168,7 +168,7 @@ def prompts_table_value(
 ) -> dict[str, Any]:
     """The value of the table of a study or of past runs; `of` identifies the study or the search.
     `drafters`: in the order of their colours; `chosen`: the settings whose rows are shown at first,
-    empty for all; `words`: further sentences."""
+    empty for all; `words`: notes on the figures."""
     shown = [line for line in lines if chosen in ("", line.row.configuration)]
     return {
         "of": of,

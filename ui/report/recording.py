@@ -7,7 +7,7 @@ Most of the data is in three parts:
 
 - `base`: for each stop, a delta of all values that do not depend on the selection;
 - `rounds`: for each round, the values if the round is selected: the values at the first recorded
-  stage, then a delta for each further recorded stage;
+  stage, then a delta for each later recorded stage;
 - `nodes`: for each node of each round, the inspector's values if the node is selected, as a delta
   for each recorded stage.
 

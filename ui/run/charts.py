@@ -43,7 +43,7 @@ SHOWN_MS = 0.05
 """Shorter parts of a round are left out of the sentence about the round (`took_words`)."""
 LEAST_SAVED_MS = 0.005
 """A shorter time saved by drafting ahead is shown as 0.00 ms."""
-RECENT_ROUNDS = 32  # about the reach of the length policies' averages
+RECENT_ROUNDS = 32
 # The most rounds in a chart before the run is complete.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40  # rounds of the timeline: each has many bars
@@ -62,8 +62,8 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
     `histogram`: the number of rounds by accepted tokens. `per_position`: acceptance rates.
 
     `before`, `before_rates`: accepted tokens and rates of the previous run. `decisions`: the
-    scheduler's decisions, by round. `sel`: the selected round. `run`: the run's id. Further keys:
-    `choice_value`."""
+    scheduler's decisions, by round. `sel`: the selected round. `run`: the run's id. Other keys:
+    see `choice_value`."""
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     return {

@@ -28,12 +28,12 @@ DISPUTE_TOP_K = 50
 BLOCKS = 3
 """The most blocks. A block measures plain decoding and the run once each."""
 MOST_S = 30.0
-"""A further block is run if all blocks together are predicted to take at most this many seconds."""
+"""Another block is run if all blocks with it are predicted to take at most this many seconds."""
 
 
 def fits(number: int, began: float) -> bool:
-    """Whether `number` blocks (at least 2) are predicted to take at most MOST_S together. Each
-    further block is predicted to take as long as the mean of the earlier blocks. `began`: when
+    """Whether `number` blocks (at least 2) are predicted to take at most MOST_S together. The
+    last is predicted to take as long as the mean of the earlier blocks. `began`: when
     measuring began, by `time.monotonic`."""
     return (time.monotonic() - began) * number / (number - 1) <= MOST_S
 
@@ -81,7 +81,7 @@ def _run_blocks(
         if session.baseline is not None:
             session.baseline = replace(session.baseline, same_text=same_text)
             keep_baseline(hub.store, view.run_id, session.baseline)
-    # Draw the answer now: the further blocks take seconds.
+    # Draw the answer now: the other blocks take seconds.
     yield
     for number in range(2, blocks + 1):
         if session.baseline is None or not fits(number, began):

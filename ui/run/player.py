@@ -69,7 +69,7 @@ class Player:
     # -- moving --
 
     def advance(self, now: float) -> None:
-        """Advance by the time since the last call; `now`: seconds of a monotonic clock."""
+        """Advance at the present pace; `now`: seconds of a monotonic clock."""
         with self._lock:
             seconds = 0.0 if self._clock is None else max(0.0, now - self._clock)
             self._clock = now
@@ -348,7 +348,7 @@ class Player:
     def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail:
         """The part of the round that is shown, at most its first `stages` stages."""
         first = 1 + EVENTS_A_ROUND * number
-        # A round that is not in the View is reduced again from its events.
+        # A whole round may be in the View. Otherwise the round is reduced again from its events.
         if stages == EVENTS_A_ROUND:
             for latest in (self._view.current, self._view.last):
                 if latest and latest.round == number:

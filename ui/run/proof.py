@@ -1,8 +1,8 @@
-"""Is the text what the LLM alone writes? Answers from two recorded runs.
+"""Is the text what the LLM alone writes?
 
 Laws 1 and 2 (tests/laws) say when the token ids must be equal. If they differ, the margin between
-the two tokens decides. Up to the bound of `_rounding_bound` the difference is a rounding tie, above
-it a bug."""
+the two tokens at the first difference decides. Up to the bound of `_rounding_bound` the difference
+is a rounding tie, above it a bug."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ SHARE_OF_NOISE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`kind` is `identical`, `tie`, `bug` or `distribution`, or a further kind that
-    ui/run/same_text.py or ui/compare/study_text.py defines. `at`: the index of the first token that
-    differs; None if there is none or it is unknown."""
+    """`kind` is `identical`, `tie`, `bug` or `distribution`, or a kind that ui/run/same_text.py or
+    ui/compare/study_text.py defines. `at`: the index of the first token that differs; None if there
+    is none or it is unknown."""
 
     kind: str
     sentence: str

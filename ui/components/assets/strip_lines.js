@@ -1,5 +1,5 @@
-// The text's lines, none of which is cut: on a board whole lines fill the panel's height, and it scrolls by whole lines.
-// Stripes may stick out of their line by `under` pixels.
+// On a board the text's panel shows whole lines and scrolls by whole lines. `under`: pixels for stripes that stick out of
+// their line.
 const PADDING = 2;  // above the first line
 const [LEAST, MOST] = [2, 16];  // pixels free between two lines
 const OUTLINE = 3;  // of a selected round
@@ -21,7 +21,7 @@ export function wholeLines(scroll, body, legend) {
   text.style.setProperty("--ss-lead", `${Math.max(LEAST, Math.min(MOST, Math.floor(room / lines - closest)))}px`);
   const { line, under } = linesOf(scroll);
   scroll.style.maxHeight = `${lines * line + around}px`;
-  // Padding of the text, not of the box, so that the fade at the box's lower edge stays within the scrolled content.
+  // The text has the padding, not the box, so that the fade at the box's lower edge stays within the scrolled content.
   text.style.paddingBottom = `${under + around - 2 * PADDING}px`;
   scrollTo(scroll, scroll.scrollTop);
 }

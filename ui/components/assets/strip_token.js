@@ -1,4 +1,4 @@
-// One token of the text: its shape says what kind of token it is, its stripes which drafters proposed it.
+// One token of the text: its shape shows the token's kind, and its stripes show the drafters that proposed it.
 
 import { h } from "./dom.js";
 import { TOKEN_KINDS } from "./glossary.js";
@@ -12,7 +12,7 @@ export function updateToken(node, token, state) {
   node.ssSignature = signature;
   node.ssText = token.t ?? "";
   node.className = `ss-tok ss-k-${token.k in TOKEN_KINDS ? token.k : "plain"}`;
-  // A token that fits into every line is not broken, but a line may end before its leading blank.
+  // A token of at most WHOLE characters is not broken, but a line may end before its leading blank.
   node.classList.toggle("ss-whole", node.ssText.length <= WHOLE);
   node.classList.toggle("ss-blank-led", /^[^\S\r\n]/.test(node.ssText));
   const lanes = String(token.by ?? "").split(",").filter(Boolean).map((key) => state.drafters.get(key)).filter(Boolean);
@@ -27,7 +27,7 @@ function stripes(node, lanes, all) {
   node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
   node.style.backgroundPosition = lanes
     .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
-  // One drafter: its tint. Several: a neutral tint, since the stripes distinguish them.
+  // A single drafter gives its tint. Otherwise the tint is neutral.
   node.style.setProperty("--ss-tint", lanes.length === 1 ? lanes[0].color : "var(--ss-muted)");
 }
 

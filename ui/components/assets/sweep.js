@@ -1,4 +1,4 @@
-// A line over one axis: a dot for each value, its spread, plain decoding's level.
+// A chart over one axis: a dot for each value, spreads, plain decoding's level.
 
 import { h, s, entries, set } from "./dom.js";
 import { format, glyphOf, spoken, tipOf } from "./grid_words.js";
@@ -90,7 +90,7 @@ function parts(state, size) {
   ];
 }
 
-// From the lowest to the highest drawn value, with some room; not from 0, where differences would be too small to see.
+// The scale: from the lowest to the highest drawn value, with some room.
 function heights(cells, base, { top, bottom }) {
   const values = [...cells.flatMap(({ value, low, high }) => [value, low ?? value, high ?? value]), base].filter((one) => one != null);
   const [least, most] = [Math.min(...values), Math.max(...values)];
@@ -99,7 +99,7 @@ function heights(cells, base, { top, bottom }) {
   return { from, to, at: (number) => bottom - ((number - from) / (to - from)) * (bottom - top) };
 }
 
-// A few round numbers, with as many digits as their steps need.
+// Lines and labels at a few round numbers.
 function grid(y, { unit }, { left, right, font }) {
   const rough = (y.to - y.from) / TICKS;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -164,7 +164,7 @@ function dots(state, measured, x, y, { font }) {
   });
 }
 
-// Points that cannot run, or were not measured yet, have a sign at their place on the axis.
+// Points without a value have a sign above the axis.
 function absent(cells, x, { bottom, font }) {
   return cells.filter(([, cell]) => cell.value == null)
     .map(([place, cell]) => s("g", {}, s("title", {}, prose(cell.refused || "not measured yet")), label(cell.refused ? "✕" : "…", x(place), bottom - 0.8 * font, font, "middle")));

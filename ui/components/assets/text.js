@@ -1,4 +1,4 @@
-// How a token's text is shown: white space and controls as glyphs, long tokens shortened.
+// How texts and numbers are shown: white space and controls as glyphs, long tokens shortened.
 
 import { h, s } from "./dom.js";
 
@@ -10,7 +10,7 @@ const NAMED = {
   "\u2068": "⟨FSI⟩", "\u2069": "⟨PDI⟩", "\ufeff": "⟨BOM⟩",
 };
 
-// Not replaced in running text: white space, and the joiners, which belong into words of many scripts.
+// These characters stay as they are in running text. Joiners belong into words of many scripts.
 const SPACES = new Set([" ", "\n", "\t", "\u00a0", "\u200c", "\u200d"]);
 
 function glyph(char) {
@@ -22,7 +22,7 @@ function glyph(char) {
   return null;
 }
 
-// The text as runs {text, glyph}: visible text has glyph null, a replaced character its glyph.
+// The text as runs {text, glyph}: kept text has glyph null, a replaced character its glyph.
 // `only` picks the characters to replace (all that have a glyph, if left out).
 export function runs(text, only = () => true) {
   const out = [];
@@ -73,7 +73,7 @@ export function rounded(value, digits) {
   const shown = value.toFixed(digits);
   const exact = value.toFixed(digits + FURTHER);
   if (!exact.endsWith(MIDDLE)) return shown;
-  // toFixed rounded the middle away from zero: right unless the last digit below the middle is even.
+  // toFixed rounded the middle away from zero: right unless the truncated number ends in an even digit.
   const down = exact.slice(0, -FURTHER).replace(/\.$/, "");
   return "02468".includes(down.at(-1)) ? down : shown;
 }
@@ -82,7 +82,7 @@ export function percent(value, digits = 0) {
   return value == null ? nothing : `${rounded(100 * value, digits)} %`;
 }
 
-// Probabilities: three digits, and never a "0.000" or "1.000" for what is neither.
+// Probabilities with three decimals, except 0 and 1; never "0.000" or "1.000".
 export function prob(value) {
   if (value == null) return nothing;
   if (value > 0 && value < 0.0005) return "<0.001";
@@ -104,7 +104,7 @@ export function roundName(round) {
   return `Round ${Number(round) + 1}`;
 }
 
-// A sentence that may contain a token's text: control and direction characters become glyphs.
+// A sentence that may contain a token's text, with glyphs for the characters of `isControl`.
 export function prose(text) {
   return runs(text ?? "", isControl).map((run) => run.glyph ?? run.text).join("");
 }

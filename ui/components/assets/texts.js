@@ -1,4 +1,4 @@
-// The texts of a comparison side by side, each marked from its first token that differs from plain decoding's.
+// The texts of a comparison side by side, marked from the first token that differs from plain decoding's.
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";

@@ -93,13 +93,13 @@ function sentence(value) {
   return `${moves}${overlapText(value)}The run: ${timeText(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${note}`;
 }
 
-// Whether drafters and LLM worked at once; empty with drafting ahead, whose sums below state it.
+// Whether drafters and LLM worked at once; empty with drafts made ahead, and without drafts.
 function overlapText({ overlap, ahead, share }) {
   if (ahead?.hits !== undefined || !share?.draft) return "";
   return overlap >= 0.005 ? `For ${percent(overlap)} of the LLM's time a drafter worked too. ` : "Drafting and LLM passes took turns, nothing overlapped. ";
 }
 
-// Whether another request was certainly decoded beside this one: early drafts are made during that request's passes.
+// Whether another request was certainly decoded beside this one.
 const besideOthers = ({ ahead }) => ahead?.guessed === false && ahead.hits > 0;
 
 const stageSum = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);

@@ -26,7 +26,7 @@ function shareText(bar) {
 
 export const shares = (bars) => bars.some(({ own }) => own != null);
 
-// One mark for a drafter's work in a round, as hits are counted: on the longest of its bars.
+// The longest bar of each outcome of a drafter in a round has the outcome's mark.
 export function marksOf(bars) {
   const longest = new Map();
   for (const bar of bars.filter(({ a }) => MARKS[a])) {
@@ -38,7 +38,7 @@ export function marksOf(bars) {
   return bars.map((bar) => (barsWithMark.has(bar) ? MARKS[bar.a] : ""));
 }
 
-// Drafting ahead is an outline, dotted for a hit and crossed for a miss.
+// Bars that `ahead` picks are outlines, dotted for a hit and crossed for a miss.
 export function markerOf(bars, { value, look, many, ahead, colors }) {
   const colorOf = (bar) => colors.get(String(bar.lane)) ?? look.muted;
   const chosen = (bar) => bar.round === value.sel;

@@ -1,4 +1,4 @@
-// One tooltip for the whole page: shown by pointer or by focus, gone with Escape.
+// One tooltip for the whole page.
 
 import { h } from "./dom.js";
 
@@ -64,7 +64,7 @@ export function attach(root, selector, content, clear = () => []) {
   root.addEventListener("focusout", hide);
 }
 
-// A tip's usual content: a title, a line or two, and rows of name and value.
+// A tip's usual content: a title, lines, and rows of a name and a value.
 export function card(title, lines, rows = []) {
   return h(
     "div", { class: "ss-card" },

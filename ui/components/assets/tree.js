@@ -45,7 +45,7 @@ export function create(panel) {
     caches: { rails: new Map(), edges: new Map(), headings: new Map(), ors: new Map(), nodes: new Map() }, scene: null, least: 0, sized: 0,
     scrollHints, numbers, places: new Map(),
   };
-  // At full speed the sentence below changes its height with every round: then a change of height alone is ignored.
+  // At full speed the sentence may change its height with every round, so a change of height alone is ignored.
   const resized = ({ wider }) => {
     if (!view.value || !(wider || view.value.rest)) return;
     view.sized += 1;
@@ -66,7 +66,7 @@ export function create(panel) {
   };
 }
 
-// The stages of the shown round; a press shows the round as it was then.
+// The stages of the shown round; a press on a stage shows the round at that stage.
 function stageBar(choose) {
   const steps = STAGES.map(([name, label, meaning], i) => h(
     "button", { type: "button", class: "ss-stage", "data-stage": name, title: meaning, onclick: () => choose(name) },
@@ -96,8 +96,8 @@ function draw(value, view) {
     return;
   }
   view.scale ??= scaleOf(viewport);
-  // A run at full speed is one scene. A round at rest has a scene for each stage, so that its size does not depend on what was
-  // drawn before.
+  // At full speed all rounds of a run share a scene. At rest each stage of a round has its own, so that a drawing's size does
+  // not depend on earlier drawings.
   const scene = `${value.run} ${value.rest ? `${value.round} ${value.stage}` : ""} ${view.scale} ${view.sized}`;
   const { size, measured, drawn: layout } = laidOut(value, view, scene);
   view.places = layout.places;
@@ -118,7 +118,7 @@ function draw(value, view) {
   view.shown = { run: value.run, round: value.round, stage: value.stage, at: performance.now(), places: layout.places };
 }
 
-// The meaning of the numbers in the nodes, if there are any.
+// Says what the numbers in the nodes mean, if they are shown.
 function sayNumbers({ stage }, { numbers }, shown) {
   const [words, meaning] = NUMBERS[stage === "draft" ? "draft" : "verify"];
   numbers.hidden = !shown;
@@ -126,7 +126,7 @@ function sayNumbers({ stage }, { numbers }, shown) {
   set(numbers, "title", meaning);
 }
 
-// The box around the accepted path, from the root to the LLM's own token: left, upper, right and lower end.
+// The box around the root, the accepted path and the LLM's own token: left, upper, right and lower end.
 function pathOf(list, { places }, { height }) {
   const path = list.filter((item) => item.kind === "root" || STRONG.has(item.kind)).map(({ key }) => places.get(key));
   const [above, below] = [-1, 1].map((side) => path.map(({ y }) => y + side * (height / 2 + RING)));
@@ -203,7 +203,7 @@ function listen(view) {
     event.preventDefault();
     event.stopPropagation();
   });
-  // The stages and the token's own continuations stay in sight.
+  // The tip leaves the stages and the node's children in sight, if possible.
   const clear = ({ dataset: { key } }) => [view.stages.node, ...view.list.filter((item) => item.parent === key).map((item) => caches.nodes.get(item.key)).filter(Boolean)];
   attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value), clear);
 }
@@ -219,7 +219,7 @@ function neighbour(list, key, arrow) {
   return (siblings[siblings.indexOf(item) + step] ?? list[list.indexOf(item) + step])?.key;
 }
 
-// value.words has the combine rule's names for its numbers and for dropped nodes.
+// value.words has the combine rule's words for a node's mass and for dropped nodes.
 function nodeCard(item, value) {
   if (!item) return null;
   const terms = value.words ?? {};

@@ -2,8 +2,8 @@
 
 const BETWEEN = 0.5;  // rows between the two bands
 
-// A layout in two bands of levels; null if a band would be wider than `across`. The places of the lower band have `fold`, the y
-// along which their edges arrive.
+// A layout in two bands of levels, each at most `across` wide; null if there is none. The places of the lower band have `fold`,
+// the y along which edges from the upper band arrive.
 export function folded({ places, levels }, { across, row, pad, gap }) {
   const ends = [...new Set([...places.values()].map(({ right }) => right))].sort((a, b) => a - b);
   const bandsAt = (end) => [[...places].filter(([, { right }]) => right <= end), [...places].filter(([, { right }]) => right > end)];
@@ -25,7 +25,7 @@ export function folded({ places, levels }, { across, row, pad, gap }) {
   };
 }
 
-// The band without empty rows, which only the other band uses.
+// The band without the rows that only the other band uses.
 function closed(band, row) {
   const rows = [...new Set(band.map(([, { y }]) => y))].sort((a, b) => a - b);
   const at = new Map();

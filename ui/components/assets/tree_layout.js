@@ -4,8 +4,8 @@
 // items: [{key, parent: key or null, width, lead, flat}] with parents first; `lead` leaves that many rows free above
 // the item. Adjacent siblings that are `flat` and have no children are side by side in one row, `beside` apart; a row ends
 // at `across`. Returns {places: Map key -> {x, y, width, right, head, after}, width, height, levels}: `y` is the middle of the
-// item's row, `right` the end of its column, `head` the key of the first item in its row of siblings, `after` the distance
-// from the item before it there, 0 for the first.
+// item's row, `right` the end of its column, `head` the key of the first item in its row of siblings, null without such a row,
+// `after` the distance from the item before it there, 0 for the first.
 export function layout(items, { row, gap, pad, column = 0, beside = 0, across = Infinity }) {
   const tree = new Map(items.map((item) => [item.key, { item, children: [], depth: 0, line: 0, head: null, after: 0, inRow: false }]));
   const roots = [];
@@ -31,7 +31,7 @@ export function layout(items, { row, gap, pad, column = 0, beside = 0, across = 
   return { places, width: width + pad, height: 2 * pad + Math.max(1, lines) * row, levels: columns.length };
 }
 
-// Gives every node under `node` its line, depth first; returns the next free line.
+// Gives `node` and every node under it a line, depth first; returns the next free line.
 function descend(node, line, room) {
   const from = line + (node.item.lead ?? 0);
   let next = from;
@@ -90,9 +90,8 @@ function columnEdges(tree, { gap, pad, column }) {
   });
 }
 
-// From a parent's right edge along its row, then a smooth bend into the child. A sibling that is not the first of its row is
-// reached from above, since a line through the siblings would mean that each follows the one before. That line runs halfway
-// between two rows: along the boxes it would look like their border.
+// A sibling that is not the first of its row is reached from above, since a line through the siblings would mean that each
+// follows the one before. Its edge runs halfway between two rows: along the boxes it would look like their border.
 export function edgePath(parent, child, { gap, height, row }, head = child) {
   const x1 = parent.x + parent.width;
   const bend = gap / 2;

@@ -8,8 +8,8 @@ import { spoken } from "./tree_model.js";
 const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
-// Sizes in pixels. Roomy nodes have a second line with their drafters and the token's probability. `legible`: the least
-// scale of a fitted drawing: the type of tokens is then 12 pixels (10 with `least`), in large type at least 18 (14).
+// Sizes in pixels. Unless `compact`, nodes have a second line with their drafters and the token's probability. `legible`: the
+// scale at which the type of tokens is about 12 pixels (10 with `least`), in large type at least 18 (14).
 // `tight`: no least width of columns and little room between them; `flat`: leaves side by side; `least`: the smallest
 // paddings; `merged`: one badge for all drafters where they agree.
 export function sizes(scale, compact, tight = false, flat = false, least = false, merged = false) {
@@ -19,7 +19,7 @@ export function sizes(scale, compact, tight = false, flat = false, least = false
     : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10, space: 6, apart: 2 }, { font: 15.5, small: 13, badge: 15 }];
   const box = {
     ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { height: 23, row: 29, gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
-    // The line to further leaves of a row runs between two rows.
+    // The line to a leaf after the first of a row runs between two rows.
     ...(flat ? { row: least ? 33 : 37 } : {}),
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
@@ -106,7 +106,7 @@ export function updateNode(node, item, place, size) {
 }
 
 // Letters and digits stay legible under a horizontal line, but it would make a dash of a full stop and hide a dash: a text
-// without letters and digits is struck diagonally.
+// without letters or digits is struck diagonally.
 function strikeOf(text, left, middle, font) {
   const width = textWidth(plain(text, LETTERS_SHOWN), `600 ${font}px ${families.mono}`);
   if (/[\p{L}\p{N}]/u.test(text)) return `M${left - 4} ${middle + 0.08 * font}h${width + 8}`;

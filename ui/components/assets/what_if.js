@@ -13,7 +13,7 @@ const ON_A_GPU = "On a GPU a wide pass costs about as much as a narrow one. Not 
   + "prompts: 1.05x (0.96 to 1.45) with the bundled LLM (12 prompts), 2.03x (0.92 to 3.46) with one of 7 billion parameters (8 prompts); both "
   + "ranges contain 1.";
 const ROOM = { left: 40, right: 14, top: 26, bottom: 30 };
-// `key`: the slider's name in the formula; `low`, `high`: its ends, with `power` exponents of 2; `show`: the number as text.
+// `key`: the slider's name in `factors`; `low`, `high`: its ends (exponents of 2 with `power`); `show`: the number as text.
 const SLIDERS = [
   { key: "acceptance", words: "accepted, given its parent", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
   { key: "ratio", words: "step / this run's LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
@@ -126,7 +126,7 @@ function adviceOf(view, prediction) {
   const advice = !best ? `drafts${bound} do not beat plain decoding${bound ? "; deeper ones (hollow dots) need more max_tree_nodes" : ""}`
     : `${speedWords(prediction, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`
       + (at(best) && holdsOne ? ": it may as well be slower than plain decoding" : "");
-  // Deeper drafts are mentioned if they are faster in all but a few resamples.
+  // Deeper drafts are mentioned only if they are faster in all but a few resamples.
   const gain = deepest > most && takes[deepest] ? range((one) => one[deepest] / Math.max(1, one[best])) : null;
   const deeper = gain && gain[0] > 1
     ? ` Drafts ${deepest} deep take max_tree_nodes ${takes[deepest]}: ${speedWords(prediction, deepest)}.` : "";
@@ -164,7 +164,7 @@ function render(view) {
     : `Measured in ${plural(value.blocks, "repeat")}: ${amount(SPEED_UP, value.speedup)}${spreadOf(value)}; a round cost `
       + `${fixed(value.tokens / value.speedup, 1)} plain tokens and wrote ${fixed(value.tokens, 1)}.`;
   const llm = factors(inputs).size;
-  // If the slider has another size, the sentence is about that size only.
+  // If the slider's size is not 1, the sentence is about that size only.
   const asIs = Math.abs(Math.log2(llm)) < 0.05;
   const bigger = predictionOf(view, BIGGER);
   const ofBigger = bigger.best ? speedWords(bigger, bigger.best) : "drafts do not beat plain decoding";

@@ -11,8 +11,8 @@ const SHOWN_AT = 0.7;  // of the panel's width and height
 const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
 const ALONG = 0.86;  // the least scale to which the path may shrink the drawing: large type stays larger than ordinary type
 
-// `resized` is called when the panel's size has changed (`wider`: its width), since another form of the drawing may fit;
-// `seen` is called with the visible part in the drawing's own pixels: left, right, lower and upper end.
+// `resized` is called after a change of the panel's size (`wider`: of its width) with which another form of the drawing may
+// fit; `seen` is called with the visible part in the drawing's own pixels: left, right, lower and upper end.
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, path: [0, 0, 0, 0], whole: false,
@@ -46,7 +46,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const [top, bottom] = high ? [state.at[1], state.at[1] + room.height].map((y) => y / scale()) : [-Infinity, Infinity];
     seen(from, over ? from + room.width / scale() : Infinity, bottom, top);
   };
-  // The scroll position is taken from events: reading it would make the browser lay out the page.
+  // The scroll position is kept: reading it makes the browser lay out the page.
   const follow = () => {
     state.at = [viewport.scrollLeft, viewport.scrollTop];
     look();
@@ -75,8 +75,8 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const isThere = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
     if (!isThere) viewport.scrollTo(...(state.at = state.put));
   };
-  // Scrolls so that the end of the path, in the drawing's own pixels, is at SHOWN_AT of the panel, with room for what is
-  // drafted after it; but not past the path's beginning if the whole path fits.
+  // Scrolls the end of the path to SHOWN_AT of the panel, with room for what is drafted after it; but not past the path's
+  // beginning if the whole path fits.
   const show = ([left, top, right, bottom]) => scrollTo(...[[left, right, room.width], [top, bottom, room.height]].map(([from, to, length]) => {
     const after = Math.max(0, to * scale() - SHOWN_AT * length);
     return (to - from) * scale() <= length + 1 ? Math.min(after, from * scale()) : after;
@@ -95,16 +95,16 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     dragged: () => state.moved,
     // Whether a drawing of this size is legible without scrolling; true where the panel is closed.
     holds: ({ width, height }, legible) => !room.width || (width * legible <= room.width - 2 && height * legible <= room.height - 2),
-    // The scale at which a drawing of this size fits; 1 where the panel is closed.
+    // The scale, at most GROWN, at which a drawing of this size fits; 1 where the panel is closed.
     scaleOf: ({ width, height }) => (room.width ? Math.min(GROWN, (room.width - 2) / width, (room.height - 2) / height) : 1),
-    // The panel's width in the drawing's own pixels at its least legible scale; Infinity where the panel is closed.
+    // The panel's width in the drawing's own pixels at the scale `legible`; Infinity where the panel is closed.
     across: (legible) => (room.width ? (room.width - 2) / legible : Infinity),
     // The width that a drawing of this size would leave empty, in its own pixels; 0 where the panel is closed.
     spare: ({ width, height }, legible) => (
       room.width ? (room.width - 2) / Math.min(GROWN, Math.max(legible, (room.height - 2) / height)) - width : 0
     ),
-    // Within a scene the fitted scale only shrinks, so that trees of changing size do not pulsate. A drawing that does not
-    // fit shows its `path` (left, upper, right and lower end), unless the visitor has zoomed, or scrolled in this run.
+    // Within a scene new trees only shrink the fitted scale, unless Fit was pressed, so that they do not pulsate. A drawing that
+    // does not fit shows its `path` (left, upper, right and lower end), unless the visitor has zoomed, or scrolled in this run.
     resize({ width, height }, legible, { scene, run, path }) {
       const fresh = scene !== state.scene;
       const moves = fresh || path.some((px, i) => px !== state.path[i]);
@@ -134,7 +134,7 @@ function isScrolled(state, room, scale) {
   return expected.some((px, i) => Math.abs(px - at[i]) > 2);
 }
 
-// The scale that fits the drawing into the panel, but at least legible, and at most GROWN; a little smaller if that brings the
+// The scale that fits the drawing into the panel, at most GROWN and at least `legible`, or a little less if that brings the
 // whole path into sight. After Fit the whole drawing is in sight, if the scale LEAST suffices.
 function fitScale({ width, height, legible, whole, path: [left, top, right, bottom] }, room) {
   const both = Math.min((room.width - 2) / width, (room.height - 2) / height);

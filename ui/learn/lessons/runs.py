@@ -1,4 +1,4 @@
-"""The prompts, drafters and speculation settings of the lessons' runs."""
+"""Prompts, drafters and speculation settings of lessons' runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def chain(length: int, width: int = 1, pipeline: str = "off") -> SpeculationConf
 
 
 def pass_of(tokens: int) -> SpeculationConfig:
-    """A configuration with `tokens` tokens in each LLM pass: the root and its children."""
+    """A configuration for LLM passes over `tokens` tokens: the root and its children."""
     guesses = tokens - 1
     return SpeculationConfig(expansion=(guesses,), speculation_length=1, max_tree_nodes=guesses)
 

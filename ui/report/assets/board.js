@@ -3,8 +3,8 @@
 import { mount } from "./main.js";
 import { mount as mountNotice } from "./notice.js";
 
-// Returns show(values, notice). `select` is called with the data of a click in a picture: what to select, {round, node} or
-// {round, token}, also with {stage}; or what the player is to do, {do}.
+// Returns show(values, notice). `select` is called with the data of an event of a picture: what to select (some of
+// round, node, token and stage), or what the player is to do ({do}).
 export async function createBoard(select) {
   const hosts = new Map();
   for (const element of document.querySelectorAll(".rp-picture")) {

@@ -9,7 +9,7 @@ const STAGES = ["draft", "combine", "verify", "commit"];
 export function recordingOf(recording) {
   const base = basesOf(recording.base);
   const last = recording.stops.length - 1;
-  // The stop at which `rounds` rounds are complete; the last stop, perhaps within a round, if there are fewer.
+  // The first stop at which at least `rounds` rounds are complete; the last stop, perhaps within a round, if there are fewer.
   const end = (rounds) => recording.ends[Math.max(0, rounds)] ?? last;
   // A long run has no stops within its rounds.
   const staged = (recording.ends[1] ?? STAGES.length) === STAGES.length;
