@@ -1,4 +1,4 @@
-"""Model folders: opened in float32, and identified by a hash."""
+"""Opens model folders in float32, and identifies them by a hash; `autocast`."""
 
 from __future__ import annotations
 

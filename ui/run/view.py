@@ -58,8 +58,8 @@ RoundEvent = Drafted | Combined | Verified | RoundCompleted
 class TokenView:
     """One new token: `text` is its contribution to the output, `token` its text decoded alone.
     `kind` is `accepted`, `recovered`, `bonus` or `plain`. `probability`: the LLM's probability of
-    the token. `scores`: for each drafter of the token (`Combined.drafters_of`), its index in the run
-    and its score."""
+    the token. `scores`: for each drafter of the token (`Combined.drafters_of`), its index in the
+    run and its score."""
 
     token_id: int
     text: str

@@ -76,9 +76,9 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
 
 
 def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict[str, Any]:
-    """Resamples of the rounds with drafts, each with the speed-up of one block. Relative to the run: `d`, `p`,
-    `o` and `l` are the factors of the times of a drafting step, of the LLM's pass, of the rest and
-    of a plain pass; `a` is the difference in acceptance."""
+    """Resamples of the rounds with drafts, each with the speed-up of one block. Relative to the
+    run: `d`, `p`, `o` and `l` are the factors of the times of a drafting step, of the LLM's pass,
+    of the rest and of a plain pass; `a` is the difference in acceptance."""
     drafted = [round_ for round_ in rounds if round_.depth and round_.spans]
     if len(drafted) < 2:
         return {}
