@@ -62,9 +62,8 @@ def granted_words(detail: Detail | None) -> str:
 
 
 def schedule_words(rounds: Sequence[RoundView]) -> str:
-    """How a whole run shared the LLM: the schedules, the highest number of other requests, how
-    many passes were shared, and how many drafted nodes were verified. Empty if no round had a
-    scheduler."""
+    """How a whole run shared the LLM: the schedules, the most other requests, the shared passes,
+    the verified nodes. Empty if no round had a scheduler."""
     parts = [round_.scheduled for round_ in rounds if round_.scheduled is not None]
     if not parts:
         return ""
