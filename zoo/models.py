@@ -1,4 +1,4 @@
-"""Opens model folders in float32, and identifies them by a hash; `autocast`."""
+"""Opens models in float32 and identifies them; chooses the precision of matrix products."""
 
 from __future__ import annotations
 
