@@ -385,7 +385,7 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
 
 def _is_split(detail: Detail) -> bool:
     """Whether two drafters' first choices differ after the root or an accepted node, where the LLM
-    chose between them. After a vote: whether it dropped drafted tokens."""
+    chose between them. After a vote: whether drafted tokens were dropped."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None:
         return False
