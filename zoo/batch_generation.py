@@ -1,5 +1,5 @@
 """Generates a chat LLM's texts in large batches, with the TOP largest probabilities of each
-token."""
+distribution."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ __all__ = ["DataOrder"]
 
 
 class DataOrder:
-    """Draws batches of windows. `shifts`: whether windows begin at other positions in each
-    epoch."""
+    """Draws batches of windows. `shifts`: whether each epoch draws a new shift of the windows."""
 
     def __init__(
         self, tokens: Mapping[str, np.ndarray], mixture: Mixture, seed: int, *, shifts: bool = True

@@ -1,5 +1,5 @@
 """The weights that a training run starts from: a folder's weights, perhaps with more layers; or
-random weights, perhaps with embeddings projected from a wider model."""
+random weights, perhaps with embeddings projected from another model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class InitialWeights:
     """`folder`: the folder of weights to start from; None: random weights. `embeddings`: the folder
-    of a wider model, whose projected embeddings replace the random embeddings; None: the embeddings
+    of another model, whose projected embeddings replace the random embeddings; None: the embeddings
     stay random. `field`: the argument that gave `folder`, for errors."""
 
     folder: Path | None = None

@@ -1,4 +1,4 @@
-"""Model folders: opened in float32, and identified by a hash."""
+"""Opens models in float32 and identifies them; chooses the precision of matrix products."""
 
 from __future__ import annotations
 

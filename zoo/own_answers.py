@@ -153,8 +153,8 @@ def own_answers(
     say: Callable[[str], None],
     checkpoint: FamilyCheckpoint | None = None,
 ) -> TrainingTokens:
-    """Generates at least one batch of answers, and more until the deadline by the generator's
-    clock. Raises ConfigError if no question of the first batch is short enough.
+    """At least one batch of answers, and more until the deadline by the generator's clock. Raises
+    ConfigError if no question of the first batch is short enough.
 
     Batches that the `checkpoint` has are loaded; then the deadline is now plus the time that was
     left when the last stored batch was written.

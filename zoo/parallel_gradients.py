@@ -34,8 +34,8 @@ class ParallelGradients:
         self, total_of: Callable[[Tensor], Total], windows: Tensor, parameters: Sequence[Tensor]
     ) -> Tensor:
         """Sets `grad` of the `parameters` to the gradient of the mean loss over all positions of
-        `windows` (batch, n); returns that mean. Parts are summed in a fixed order, so that rounding
-        is the same in every run."""
+        `windows` (batch, n); returns that mean. Parts are summed in a fixed order, whichever thread
+        finishes first."""
 
         def part_gradients(part: Tensor) -> tuple[Total, Gradients]:
             total = total_of(part)

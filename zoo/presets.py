@@ -45,7 +45,7 @@ class Schedule:
     weight_decay: float = 0.1
     max_gradient_norm: float = 1.0
     checkpoint_seconds: float = 30.0
-    evaluations: int = 5  # short held-out measurements during training
+    evaluations: int = 5  # held-out measurements during training
 
 
 @dataclass(frozen=True, slots=True)

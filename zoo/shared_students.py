@@ -56,7 +56,7 @@ class StudentShape:
 
 @dataclass(frozen=True, slots=True)
 class StudentBatch:
-    """The number of windows in a training step, and of tokens in each window."""
+    """The most windows of a training step, and the tokens of each window."""
 
     windows: int = 24
     length: int = 1024

@@ -1,4 +1,4 @@
-"""`python -m zoo train`: trains each model of a preset for its share of a time budget, resumable.
+"""`python -m zoo train`: trains or resumes a preset's models, each for its share of a time budget.
 
 The budget counts the seconds of training and of evaluations during it, summed over resumed runs.
 """

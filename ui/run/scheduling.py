@@ -1,5 +1,4 @@
-"""In words: what a scheduler granted a request, and why; the rounds in which the scheduler's
-decision changed."""
+"""A scheduler's decisions about a run, in words."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> st
     """Why this many of a request's nodes were verified. `part`: the schedule's record; `verified`:
     the number of verified nodes, for a request without a record; `budget`: the request's own
     `max_tree_nodes`, or None."""
-    # Without a scheduler every drafted node within the budget is verified.
+    # Without a record the verified nodes count as drafted.
     drafted = part.num_drafted if part else verified
     if not drafted:
         is_forbidden = part is not None and part.length_limit == 0
@@ -63,8 +62,8 @@ def granted_words(detail: Detail | None) -> str:
 
 
 def schedule_words(rounds: Sequence[RoundView]) -> str:
-    """How a whole run shared the LLM: the schedule, the highest number of other requests, and how
-    many passes were shared and drafted nodes verified. Empty if no round had a scheduler."""
+    """How a whole run shared the LLM: the schedules, the most other requests, the shared passes,
+    the verified nodes. Empty if no round had a scheduler."""
     parts = [round_.scheduled for round_ in rounds if round_.scheduled is not None]
     if not parts:
         return ""

@@ -17,8 +17,8 @@ def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
     """`run`: the run's id. `rounds`: see `columns_value`. `sel` and `stage`: the visitor's place;
     `node`: the selected node; `pinned`: whether the visitor has selected the round. `known`: the
     number of complete rounds so far. `mode`, `rate`: the mode of `pace` and its rounds per second;
-    `moving`: whether the run plays. `untouched`: whether this is the opening run and the visitor
-    has neither paused it nor selected a round."""
+    `moving`: whether the run plays. `untouched`: whether this is the opening run, not in
+    step mode and with no selected round."""
     opening = frame.run_id == OPENING
     return {
         "run": frame.run_id,

@@ -112,8 +112,8 @@ def slower_because(
 
 
 def pool_stats(runs: Sequence[RunStats]) -> RunStats:
-    """Several runs' figures as those of one run: the sums of the fields in SUMMED, the speed, the
-    overlap and the acceptance rate. Other fields have their defaults."""
+    """Several runs' figures as those of one run: the speed, the overlap, the acceptance rate, and
+    the sums of the fields in SUMMED. Other fields have their defaults."""
     total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
     seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
     hidden = sum(one.overlap_ratio * one.verify_ms for one in runs)
@@ -262,7 +262,7 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
     depth = _possible_depth(fields, length)
     auto_hint = "" if by_user else f" ({fields['length']} adapts below it)"
     if depth <= 1:
-        # Drafts have one token already; with fewer nodes some drafter gets none.
+        # Drafts have at most one level already.
         return [*ways, "a lower max_tree_nodes"] if length > 1 < _nodes(fields) else ways
     if depth < length:
         lower = f"a {name} {'of 1' if depth == 2 else f'below {depth}'}"

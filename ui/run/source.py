@@ -89,7 +89,7 @@ class Source(Protocol):
         ...
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
-        """Events first <= seq < end; fewer if some are lost."""
+        """The available events first <= seq < end."""
         ...
 
     def wait(self, count: int, timeout: float) -> None:
@@ -128,8 +128,7 @@ class LiveSource:
         begun: Callable[[str], None] | None = None,
     ) -> None:
         """Without a store all events stay in memory. `owner`: the key of the visitor who made the
-        request. `begun` is called with the run's id once its start is recorded; it must not
-        block."""
+        request. `begun` is called with the run's id when the run starts; it must not block."""
         self._store, self.owner, self._begun = store, owner, begun
         self._run: RunLike | None = None
         self.run_id = self.prompt = ""
@@ -222,7 +221,7 @@ class MemorySource:
 
 
 class StoredSource(MemorySource):
-    """A past run, read from the store when it is opened."""
+    """A past run, read from the store by the constructor."""
 
     def __init__(self, store: StoreLike, run_id: str) -> None:
         """Raises StoreError for an unknown run."""

@@ -1,5 +1,5 @@
-"""How the temperature affects acceptance: the accepted shares of runs that differ in temperature
-and seed."""
+"""How the temperature affects acceptance: the accepted shares of a request at several
+temperatures."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TRY, OTHER = 0.8, 1.5
 @dataclass(slots=True)
 class AcceptanceByTemperature:
     """The accepted share of the drafts' depth, from the latest run at each temperature. A run with
-    another prompt, models, settings or sampling, apart from temperature and seed, replaces all
-    earlier runs."""
+    another prompt, models, settings or sampling (temperature and seed aside) replaces all earlier
+    runs."""
 
     _key: object = None
     _rates: dict[float, float] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class AcceptanceByTemperature:
         self._rates[asked.sampling.temperature] = rate
 
     def words(self) -> str:
-        """What temperature means, and the accepted shares at the MOST temperatures that were run
+        """What temperature means, and the accepted shares at up to MOST temperatures, those run
         last."""
         latest = dict(list(self._rates.items())[-MOST:])
         if not latest:

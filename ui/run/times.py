@@ -1,4 +1,4 @@
-"""A round's milliseconds: the time that a length policy predicts, and the times of the stages."""
+"""A round's measured milliseconds, in all and by stage."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NOT_OF_THE_ROUND = ("prefill", "ahead")
 class RoundTime:
     """`ms`: the time of the round's own stages and its part of the gaps between stages, minus
     `hidden_ms`; `RoundCompleted.predicted_ms` predicts it. `hidden_ms`: the round's drafting during
-    the LLM's passes for other requests. `whole_ms`: from the start of the first stage to the end of
-    the last stage."""
+    the LLM's passes for other requests. `whole_ms`: from the start of the first own stage to
+    the end of the last own stage."""
 
     ms: float = 0.0
     hidden_ms: float = 0.0

@@ -154,8 +154,8 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def picture_words(view: View, tree: Combined) -> PictureWords:
-    """The combine rule's words for this tree. If the schedule or the length policy dropped nodes
-    under a rule that drops none, the words for dropped nodes are replaced."""
+    """The combine rule's words for this tree. Under a rule that drops no node, the words for
+    dropped nodes may be replaced by words about the schedule or the length policy."""
     rule, most = combine_rule(tree.rule), view.speculation.get("max_tree_nodes")
     below = isinstance(most, int) and len(tree.token_ids) < most
     if not rule.keeps_all:

@@ -121,7 +121,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
-            # The tail is shown after the last token: its value is not cached.
+            # The last token's value is not cached, since it has the tail.
             str(first + i): _token(token, view.tail)
             if first + i == last
             else _cached_token(token, cache)
@@ -211,7 +211,7 @@ def figures_value(
 
 
 def _has_simpler(view: View) -> bool:
-    """Whether several drafters draft to a length that the user set."""
+    """Whether several drafters draft up to a length that the user set."""
     policy = length_policy(view.speculation.get("length", ""))
     return len(view.drafters) > 1 and policy.set_by_user
 
@@ -278,9 +278,9 @@ def tree_value(frame: Frame) -> Value:
     `run`, `round`: the run's id and the round's number. `drafters`: see `drafters_value`. `root`:
     the last committed token. `nodes`: see `tree_nodes`; `drafts`: see `drafts_apart`; `dropped`:
     see `dropped_values`. `own`: the LLM's own token. `node`: the selected node. `committed`: the
-    number of tokens that the round committed. `why`: why the accepted path ended, and the vote, in
-    words. `words`: the combine rule's words. `rest`: whether the run is complete or is not played
-    at full speed."""
+    number of tokens that the round committed. `why`: the rejection and the vote, in words. `words`:
+    the combine rule's words. `rest`: whether the run is complete or is not played at full
+    speed."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,

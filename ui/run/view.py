@@ -58,8 +58,8 @@ RoundEvent = Drafted | Combined | Verified | RoundCompleted
 class TokenView:
     """One new token: `text` is its contribution to the output, `token` its text decoded alone.
     `kind` is `accepted`, `recovered`, `bonus` or `plain`. `probability`: the LLM's probability of
-    the token. `scores`: for each drafter that proposed the token, its index in the run and its
-    score."""
+    the token. `scores`: for each drafter of the token (`Combined.drafters_of`), its index in the
+    run and its score."""
 
     token_id: int
     text: str
@@ -385,7 +385,7 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
 
 def _is_split(detail: Detail) -> bool:
     """Whether two drafters' first choices differ after the root or an accepted node, where the LLM
-    chose between them. After a vote: whether it dropped drafted tokens."""
+    chose between them. After a vote: whether drafted tokens were dropped."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None:
         return False

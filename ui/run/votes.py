@@ -1,5 +1,5 @@
-"""What each drafter proposed, and how a vote or pool weighed it: the picture's value and
-sentence."""
+"""What each drafter proposed, and how a vote or pool weighed it: the picture's value, and
+sentences."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def _higher_share(drafted: Sequence[tuple[str, tuple[int, int]]]) -> str:
 
 def vote_in_short(detail: Detail | None) -> str:
     """Which drafter won the selected round's vote, where the drafts split, and how many tokens of
-    the others were dropped; empty for rules without a vote over sequences."""
+    the others were dropped; empty without a vote over sequences."""
     tree = detail.combined if detail else None
     if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
         return ""

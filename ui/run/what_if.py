@@ -29,7 +29,7 @@ DIGITS = 4
 
 
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
-    """The measured run, from which the sliders start; {} before drafts were measured.
+    """The measured run, from which the sliders start; {} without measured drafts.
 
     `run`: the run's id. `acceptance`: a drafted token's chance of being accepted; `step_ms`,
     `pass_ms`, `plain_ms`, `other_ms`: times of a drafting step, an LLM pass, a plain pass and the
@@ -76,9 +76,9 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
 
 
 def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict[str, Any]:
-    """Resamples of the rounds, each with the speed-up of one block. Relative to the run: `d`, `p`,
-    `o` and `l` are the factors of the times of a drafting step, of the LLM's pass, of the rest and
-    of a plain pass; `a` is the difference in acceptance."""
+    """Resamples of the rounds with drafts, each with the speed-up of one block. Relative to the
+    run: `d`, `p`, `o` and `l` are the factors of the times of a drafting step, of the LLM's pass,
+    of the rest and of a plain pass; `a` is the difference in acceptance."""
     drafted = [round_ for round_ in rounds if round_.depth and round_.spans]
     if len(drafted) < 2:
         return {}

@@ -312,8 +312,8 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
 def run_to_end(
     hub: Hub, session: TabSession, request: Request, owner: str, log: bool = True
 ) -> Iterator[LiveSource]:
-    """Runs a second request for a session; yields the run at most once a frame, the last time when
-    it has ended. Closing the generator stops the run. `log`: see `Hub.start`."""
+    """Runs a second request for a session; yields the run at most once in FRAME_S seconds, the last
+    time when it has ended. Closing the generator stops the run. `log`: see `Hub.start`."""
     source = hub.start(request, owner, log=log)
     session.side = source
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["Access", "is_loopback", "new_key"]
 
-# Headers that a proxy adds. With a proxy on this machine, every visitor seems to come from it.
+# Headers that a proxy adds. With a proxy here, every visitor seems to come from this machine.
 FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
 
 

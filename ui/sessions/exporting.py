@@ -1,4 +1,4 @@
-"""A past run as a file, in one of several formats."""
+"""A logged run as a file, in one of several formats."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ class CallerRights:
 
 @dataclass(frozen=True, slots=True)
 class RunFilters:
-    """Further filters of the list; the defaults have no effect. `since`: a name in SINCE; `noted`:
-    runs with a note; `alone`: runs that belong to no study."""
+    """Filters of the list besides text and status; the defaults have no effect. `since`: a name in
+    SINCE; `noted`: runs with a note; `alone`: runs that belong to no study."""
 
     llm: str = ""
     drafter: str = ""

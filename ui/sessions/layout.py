@@ -58,7 +58,7 @@ class Filters:
 
     @property
     def restarting_filters(self) -> list[Any]:
-        """Filters whose change shows the first page of the list."""
+        """Inputs whose change shows the first page of the list."""
         return [*(one for one in self.inputs if one is not self.page)]
 
 

@@ -1,4 +1,4 @@
-"""The opened run's facts and note, and the setting of how many runs keep their full trees."""
+"""The opened run's facts and note, and the log's retention and place."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Two past runs side by side: the same pictures of each under one playback bar, tables of both, and
-whether they wrote the same text. Layout and plain functions."""
+whether they wrote the same text."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ UNMARK_PLAYING = "() => { delete document.documentElement.dataset.pairPlays; }"
 
 
 def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
-    """A click on the bar or in a picture moves both halves."""
+    """Connects the bar and the pictures of both halves."""
     bar, outputs = two_runs.bar, two_runs.bar_outputs
 
     def scrub(request: gr.Request, number: float | None) -> list[Any]:

@@ -1,5 +1,4 @@
-"""Fills Live's form with a request from a past run, a comparison, a grid or a lesson; does not run
-it."""
+"""Fills Live's form with a request; does not run it."""
 
 from __future__ import annotations
 

@@ -43,9 +43,8 @@ SHELL = '<div class="sp-shell"></div>'
 
 
 def header(value: dict[str, Any]) -> gr.HTML:
-    """Chips of the loaded models, the engine's state, the place in the queue, and a button that
-    offers to load a model. Triggers `select` when the button is clicked, and `tick` for an
-    update."""
+    """The header; triggers `select` when the button that offers a model is clicked, and `tick` for
+    an update."""
     return part("header.js", "header", value)
 
 

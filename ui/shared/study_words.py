@@ -1,4 +1,4 @@
-"""A study's state in words and numbers for the page."""
+"""A study in words and numbers for the page."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Rows for plain decoding at each temperature, then for each point, then for the refused
-    points. `refused`: all points that cannot run, if known."""
+    points. `refused`: all refused points, if known."""
     rows = []
     for temperature, row in tuned.plains.items():
         figures = {**_fields(tuned, {TEMPERATURE: temperature}), **_figures(row, None, tuned.over)}

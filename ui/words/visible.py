@@ -1,5 +1,5 @@
-"""Makes text of a visitor or a model safe for a line of the page: signs replace control characters,
-and the invisible or direction-changing characters of SIGNS."""
+"""Makes text of a visitor or a model safe for a line of the page: signs replace certain control,
+invisible and direction-changing characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Chips of the loaded models, the engine's state, the switch of large type. Hover and focus show a chip's description.
+// The header: chips, the state, buttons. Hover and focus show a chip's description.
 function chip(model) {
   const created = node("span", "sp-chip sp-told");
   created.tabIndex = 0;
@@ -88,7 +88,7 @@ function drawModels(models) {
   fit();
 }
 // While the chips do not fit, each step below hides or cuts more of them (page.css). Last, drafters are hidden, those
-// that drafted nothing first: no picture has their letters.
+// that drafted nothing first.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
   chips.classList.remove("sp-tight", "sp-tighter", "sp-brief", "sp-stacked", "sp-compact", "sp-lettered");

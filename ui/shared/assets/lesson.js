@@ -1,4 +1,4 @@
-// A lesson: a button for each lesson, its text, what to look at.
+// The lessons' buttons, and the open lesson's text.
 const inOrder = (all) => Object.entries(all || {}).sort(([a], [b]) => a - b).map(([, one]) => one);
 function step(number, { t, s, done }, at) {
   const open = () => trigger("select", { lesson: number, press: performance.now() });

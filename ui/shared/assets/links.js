@@ -18,7 +18,7 @@ function address(name, whole = false) {
   const place = state.places[name];
   const shown = place?.run && (whole || !place.untouched) ? { run: place.run, ...place.fields } : {};
   const lesson = name === "learn" && state.lesson;
-  const own = name === (shown.run ? "sessions" : "live") ? null : name || null;  // a link with a run opens Sessions, one without opens Live
+  const own = name === (shown.run ? "sessions" : "live") ? null : name || null;  // the default: Sessions with a run, else Live
   for (const [field, value] of Object.entries({ ...(lesson ? { lesson } : { tab: own }), ...shown, ...panes(name) })) {
     if (value != null) url.searchParams.set(field, value);
   }

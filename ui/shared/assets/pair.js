@@ -1,4 +1,4 @@
-// Two runs in tables: figures with their ratio, settings that differ.
+// Two runs in tables: figures, and settings that differ.
 function row(entry, keys) {
   return node("tr", "", heading("row", entry.name), ...keys.map((key) => node("td", "sp-pair-" + key, entry[key])));
 }

@@ -1,4 +1,4 @@
-// All live requests as a table, and how busy each model is. Rows are updated in place: nothing flickers under the
+// Requests as a table, and how busy each model is. Rows are updated in place: nothing flickers under the
 // pointer.
 const HEADS = ["request", "tokens written", "may draft", "verified ■ of drafted", "accepted", "now"];
 function setText(part, text) {

@@ -1,4 +1,4 @@
-// Past runs as a table; a click on a row opens its run.
+// Logged runs as a table; a click on a row opens its run.
 const USUAL = "temperature 0";
 const MARKS_PX = 4;
 const GLYPHS = { completed: "✔", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
@@ -52,7 +52,7 @@ function row(run, { selected, mean }) {
   }
   return created;
 }
-// Gradio overwrites `disabled` when it updates a button's properties.
+// Called at each draw, since Gradio overwrites `disabled` when it updates a button.
 function offerPages({ page = 1, pages = 1 }) {
   for (const [name, isLast] of [["previous", page <= 1], ["next", page >= pages]]) {
     const turn = document.querySelector(`#sessions-${name}`);

@@ -1,4 +1,4 @@
-// Past studies as a table: opens one, deletes one after a second click, turns the page.
+// Studies as a table: opens one, deletes one after a second click, turns the page.
 const GLYPHS = { running: "▸", waiting: "…", stopping: "…", stopped: "■", completed: "✔", failed: "✕", interrupted: "⚡" };
 let unconfirmed = "";  // the study whose deletion is to be confirmed
 function deletion({ study, title, live }) {
