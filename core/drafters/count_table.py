@@ -34,7 +34,7 @@ LONGEST_CONTEXT = 3
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2
-# _WAYS: rows per bucket. _FADING: when `_make_room` picks a used row, the bucket's other rows lose
+# _WAYS: rows per bucket. _FADING: when `_clear` empties a used row, the bucket's other rows lose
 # 1 / 2**_FADING of their weights.
 _WAYS, _FADING = 4, 4
 # ONCE: weight of one occurrence. A row's weights are halved when one of them exceeds _HEAVIEST.
@@ -81,10 +81,9 @@ def _weight(table: np.ndarray, row: int) -> int:
 
 
 @jit
-def _make_room(table: np.ndarray, code: int) -> int:
+def _row_to_overwrite(table: np.ndarray, code: int) -> int:
     """The row that a new context may overwrite: an empty row of its bucket, else the lightest row
-    of positive weight, else the first row. Without an empty row, the bucket's other rows lose
-    weight: rows that are no longer counted are overwritten eventually."""
+    of positive weight, else the first row."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     best, least = first, 0
     for row in range(first, first + _WAYS):
@@ -94,13 +93,22 @@ def _make_room(table: np.ndarray, code: int) -> int:
         # A row of weight 0 may have just been made for a shorter context at the same position.
         if weight > 0 and (least == 0 or weight < least):
             best, least = row, weight
-    for row in range(first, first + _WAYS):
-        for place in range(CANDIDATES):
-            entry = table[row, _WEIGHT + place]
-            if row != best and entry:
-                faded = (entry >> 2) - (entry >> 2 >> _FADING)
-                table[row, _WEIGHT + place] = faded << 2 | entry & 3
     return int(best)
+
+
+@jit
+def _clear(table: np.ndarray, row: int) -> None:
+    """Empties a row. If the row was in use, the other rows of its bucket lose weight: rows that are
+    no longer counted are overwritten eventually."""
+    first = row // _WAYS * _WAYS
+    if table[row, _LENGTH] > 0:
+        for other in range(first, first + _WAYS):
+            for place in range(CANDIDATES):
+                entry = table[other, _WEIGHT + place]
+                if entry:
+                    faded = (entry >> 2) - (entry >> 2 >> _FADING)
+                    table[other, _WEIGHT + place] = faded << 2 | entry & 3
+    table[row] = 0
 
 
 @jit
@@ -162,8 +170,8 @@ def count_tokens(
             code = _hash_of(tokens, at, length)
             row = _find(table, code, length)
             if row < 0:
-                row = _make_room(table, code)
-                table[row] = 0
+                row = _row_to_overwrite(table, code)
+                _clear(table, row)
                 table[row, _HASH], table[row, _LENGTH] = code, length
             if shorter >= 0:
                 _inherit(table, row, shorter)
@@ -192,9 +200,12 @@ def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
     for at in range(rows.shape[0]):
         code, length = rows[at, _HASH], rows[at, _LENGTH]
         row = _find(table, code, length)
-        if row < 0:
-            row = _make_room(table, code)
+        is_new = row < 0
+        if is_new:
+            row = _row_to_overwrite(table, code)
         if table[row, _LENGTH] == 0 or _weight(table, row) <= _weight(rows, at):
+            if is_new:
+                _clear(table, row)
             for place in range(_ROW):
                 table[row, place] = rows[at, place]
 

@@ -19,7 +19,15 @@ from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, path_of
 
-__all__ = ["Growth", "absorb_all", "best_nodes", "new_growth", "restrict", "same_tree"]
+__all__ = [
+    "Growth",
+    "absorb_all",
+    "absorb_penalized",
+    "best_nodes",
+    "new_growth",
+    "restrict",
+    "same_tree",
+]
 
 
 class Growth(ABC):
@@ -75,22 +83,27 @@ class Growth(ABC):
         """Adds children by the frontier's logits (n, V) and sets the next frontier."""
         absorb_all([self], [logits])
 
+    def penalized(self, logits: torch.Tensor) -> torch.Tensor:
+        """The frontier's logits (n, V) with the request's repetition penalty."""
+        sequence = self.request.sequence
+        if not sequence.sampling.penalizes:
+            return logits
+        token_ids, parents = self.out.token_ids, self.out.parents
+        paths = [
+            (*self.prefix, *(token_ids[above] for above in path_of(parents, node)))
+            for node in self.frontier
+        ]
+        penalty = sequence.sampling.repetition_penalty
+        return penalize_repetition(logits, penalty, sequence.tokens, paths)
+
     def proposer_input(self, logits: torch.Tensor) -> Frontier:
-        """The proposer's input for the frontier's logits (n, V), with the repetition penalty
-        applied. All nodes of the frontier have the same depth."""
+        """The proposer's input for the frontier's `penalized` logits (n, V). All nodes of the
+        frontier have the same depth."""
         sequence, root = self.request.sequence, self.request.root_position
         # Keys are for draws. They include the drafter: `mss` and `traversal` need drafters to draw
         # independently.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
-        if sequence.sampling.penalizes:
-            token_ids, parents = self.out.token_ids, self.out.parents
-            paths = [
-                (*self.prefix, *(token_ids[above] for above in path_of(parents, node)))
-                for node in self.frontier
-            ]
-            penalty = sequence.sampling.repetition_penalty
-            logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
 
     def adopt(self, request: DraftRequest) -> bool:
@@ -246,6 +259,12 @@ def _best_first_width(request: DraftRequest) -> int:
 
 def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> None:
     """`absorb` for several growths. Growths with the same proposer choose children in one call."""
+    pairs = zip(growths, logits, strict=True)
+    absorb_penalized(growths, [growth.penalized(rows) for growth, rows in pairs])
+
+
+def absorb_penalized(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> None:
+    """`absorb_all` for `penalized` logits."""
     by_proposer: dict[Proposer, list[int]] = {}
     for i, growth in enumerate(growths):
         by_proposer.setdefault(growth.propose, []).append(i)

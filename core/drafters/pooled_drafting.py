@@ -13,7 +13,7 @@ import torch
 
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
-from core.drafters.growth import Growth, new_growth
+from core.drafters.growth import Growth, absorb_penalized, new_growth
 from core.drafters.lockstep import Steps, run_all
 from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
@@ -47,10 +47,10 @@ class _PooledSsm:
     rows: list[torch.Tensor] = field(default_factory=list)
     timings: list[Timed] = field(default_factory=list)
 
-    def next_logits(self, growth: Growth | None) -> Steps[torch.Tensor]:
-        """Logits (n, V) after the growth's frontier; without a growth, after the root, by catching
-        up."""
-        if growth is None:
+    def next_logits(self, growth: Growth) -> Steps[torch.Tensor]:
+        """Logits (n, V) after the growth's frontier; before its first level, after the root, by
+        catching up."""
+        if not growth.passes:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:
             state = self.drafter.state(self.request)
@@ -90,9 +90,8 @@ def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Dr
     # The pooled logits are calibrated already.
     growth = new_growth(members[0].request, Calibration())
     try:
-        growth.absorb(_pooled_logits(members, None))
         while growth.frontier:
-            growth.absorb(_pooled_logits(members, growth))
+            absorb_penalized([growth], [_pooled_logits(members, growth)])
     except DrafterError:
         for member in members:
             member.drafter.drop_pending(member.request)
@@ -114,14 +113,15 @@ def fitting_requests(
     return [(replace(one, shape=one.shape[:shortest]), weight) for one, weight in fitting]
 
 
-def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Tensor:
-    """Pooled logits (n, V): sum of w_i log softmax(logits_i / temperature_i)."""
+def _pooled_logits(members: list[_PooledSsm], growth: Growth) -> torch.Tensor:
+    """Pooled logits (n, V): sum of w_i log softmax(logits_i / temperature_i), where the repetition
+    penalty is applied to each logits_i."""
     works = run_all({m.drafter.name: (m.drafter.model, m.next_logits(growth)) for m in members})
-    stage = "catch_up" if growth is None else "draft"
+    stage = "draft" if growth.passes else "catch_up"
     parts = []
     for member in members:
         name = member.drafter.name
-        rows = works[name].take_result(name)
+        rows = growth.penalized(works[name].take_result(name))
         member.timings.append(works[name].timing(name, stage))
         member.rows.append(rows)
         temperature = member.drafter.calibration(member.request.sequence).temperature

@@ -19,9 +19,9 @@ class Draft:
 
     `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` from
     which the children of `parent` were chosen. `logits` (rows, V) float32, unprocessed except for
-    the request's repetition penalty, which pooled drafts lack. `utilities` (rows, V): the scores
-    are their calibrated softmax; None if the utilities are the `logits`. `q` (rows, V) float64;
-    None if the proposals are deterministic.
+    the request's repetition penalty. `utilities` (rows, V): the scores are their calibrated
+    softmax; None if the utilities are the `logits`. `q` (rows, V) float64; None if the proposals
+    are deterministic.
 
     `passes`: model passes in this round, the root's pass included even if it ran ahead.
     `passes_ahead`: passes during the last verification. `next_temperature`: the calibration

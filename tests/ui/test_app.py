@@ -13,15 +13,18 @@ import gradio as gr
 import pytest
 
 import app
+from core.errors import ConfigError
 from core.models.loading.arguments import ssms_of
 from storage import RunStore
 from tests.logs import log_at
 from tests.ui.boards import context
+from ui.server import page as served_page
 from ui.server.arguments import parse, server_name
 from ui.server.page import (
     POLL_PROGRESS_S,
     POLL_WORK_S,
     build_page,
+    launch,
     request_once,
     who_can_reach,
 )
@@ -75,6 +78,69 @@ def test_bad_arguments_end_with_one_line_and_code_2(
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and words in error
     assert "nopassword" not in error, "a password is not repeated"
+
+
+@pytest.mark.parametrize("value", ["x", "", "0", "65536"])
+def test_a_wrong_port_variable_is_refused_by_its_name(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_SERVER_PORT", value)
+    with pytest.raises(ConfigError) as caught:
+        parse([])
+    words = str(caught.value).replace("'", "")
+    assert words == f"GRADIO_SERVER_PORT is {value}: it must be a whole number from 1 to 65535"
+
+
+@pytest.mark.parametrize("argv", [[], ["--port", "7999"], ["--host", "127.0.0.1"]])
+@pytest.mark.parametrize("name", ["192.0.2.1", "::1", "a..b"])
+def test_a_wrong_host_variable_is_refused_by_its_name(
+    name: str, argv: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradio probes ports at this IPv4 address, with `--host` too."""
+    monkeypatch.setenv("GRADIO_SERVER_NAME", name)
+    with pytest.raises(ConfigError, match=f"^GRADIO_SERVER_NAME is '{name}': it must be an IPv4"):
+        launch(None, parse(argv), 0.0)
+
+
+def test_a_wrong_host_argument_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_SERVER_NAME", "127.0.0.1")
+    with pytest.raises(ConfigError, match=r"^--host is '192\.0\.2\.1': it must be an address of"):
+        launch(None, parse(["--host", "192.0.2.1"]), 0.0)
+
+
+class WithoutPort:
+    """A page that finds no free port. `host`: the address at which it was to listen."""
+
+    host = ""
+
+    def launch(self, **options: Any) -> None:
+        self.host = options["server_name"]
+        raise OSError("Cannot find empty port")
+
+
+@pytest.mark.parametrize(
+    ("argv", "variable", "words"),
+    [
+        (["--port", "7999"], "7998", "--port is 7999: it must be a free port"),
+        ([], "7998", "GRADIO_SERVER_PORT is '7998': it must be a free port"),
+        ([], None, "--port is None: it must be a free port"),
+    ],
+)
+def test_a_port_that_is_taken_is_reported_by_its_setting(
+    argv: list[str], variable: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_SERVER_NAME", "")
+    if variable is None:
+        monkeypatch.delenv("GRADIO_SERVER_PORT", raising=False)
+    else:
+        monkeypatch.setenv("GRADIO_SERVER_PORT", variable)
+    blocks = WithoutPort()
+    monkeypatch.setattr(served_page, "build_page", lambda _: blocks)
+    monkeypatch.setattr(served_page, "record_opening", lambda _: None)
+    with pytest.raises(ConfigError) as caught:
+        launch(None, parse([*argv, "--no-openai"]), 0.0)
+    assert words in str(caught.value)
+    assert blocks.host == "127.0.0.1", "loopback, as `server_name` says"
 
 
 def test_a_server_that_disconnects_is_taken_for_open() -> None:

@@ -184,6 +184,28 @@ def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
     assert old.closed and len(old.requests) == 4
 
 
+def settings_of(engine: Any) -> tuple[str, float, float]:
+    return engine.schedule, engine.stream_mbps, engine.wire_ms
+
+
+def test_a_temporary_setting_ends_on_swapped_out_models_too() -> None:
+    old = FakeWorker(script_of(40), slowdown=10.0)
+    model_host = ModelHost(old, Loader(lambda: other_worker("small")))
+    running = Hub(model_host, FakeStore()).start(request())
+    with (
+        model_host.temporary_schedule("shared"),
+        model_host.temporary_slowing(stream_mbps=10.0, wire_ms=5.0),
+    ):
+        model_host.begin(OTHER)
+        wait_for_load(model_host)
+        assert settings_of(old.engine) == ("shared", 10.0, 5.0)
+    for engine in (old.engine, model_host.worker.engine):
+        assert settings_of(engine) == ("each", 0.0, 0.0)
+    assert not running.is_done, "it still uses the old models"
+    running.cancel()
+    wait_settled(model_host)
+
+
 def test_a_stopped_run_and_one_whose_tap_fails_release_their_models() -> None:
     old = FakeWorker(script_of(400), slowdown=5.0)
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))

@@ -17,6 +17,7 @@ from tests.ui.api.sites import wait
 from tests.ui.fakes import FakeStore, FakeWorker, request, script_of
 from ui.run.frame import Frame
 from ui.run.player import Pace, Player
+from ui.run.source import last_event
 from ui.server.session import Hub, TabSession, TabSessions, guard, guard_once, play, run_to_end
 
 WAIT_S = 5.0
@@ -137,6 +138,18 @@ def test_another_run_ends_the_generator_of_the_first_and_stops_its_engine() -> N
     assert isinstance(events_of(server_hub, frame.run_id)[-1], RunCancelled)
     assert desk.player is not None and not desk.player.source.is_done
     desk.cancel()
+
+
+def test_the_next_run_stops_every_background_run() -> None:
+    hub = hub_of(rounds=300)
+    background = [hub.start(request(), log=False, background=True) for _ in range(2)]
+    ordinary = hub.start(request())
+    for source in background:
+        source.wait_done(WAIT_S)
+        assert isinstance(last_event(source), RunCancelled)
+    hub.start(request()).cancel()
+    assert not ordinary.is_done, "only background runs are stopped"
+    ordinary.cancel()
 
 
 def test_each_session_has_its_place_in_the_queue() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import suppress
 
 from core.config import PRESETS
 from core.config.arguments import Parser
@@ -38,6 +39,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args = p.parse_args(argv)
     if args.port is not None:
         integer("--port", args.port, 1, 65535)
+    _check_port_variable()
     if args.auth is not None:
         args.auth = _login(args.auth)
     choice("--schedule", args.schedule, tuple(SCHEDULES))
@@ -51,6 +53,15 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     check_nodes(args.nodes)
     args.llm_ranks = ranks_of(args.llm_ranks, args.offload)
     return args
+
+
+def _check_port_variable() -> None:
+    """Gradio reads GRADIO_SERVER_PORT when it is imported, with --port too."""
+    value: str | int | None = os.environ.get("GRADIO_SERVER_PORT")
+    if value is not None:
+        with suppress(ValueError):
+            value = int(value)
+        integer("GRADIO_SERVER_PORT", value, 1, 65535)
 
 
 def _login(value: str) -> tuple[str, str]:

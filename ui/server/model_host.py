@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from core.config import Request
 from core.config.mechanisms import MODEL_FREE
@@ -49,9 +50,8 @@ class ModelHost:
         self._num_begun = 0
         # The numbers of temporary schedules and slowings in use, and the schedule that is set when
         # the last temporary schedule ends.
-        self._num_temporary = 0
-        self._num_slowings = 0
-        self._chosen_schedule = ""
+        self._num_in_use = {"schedule": 0, "slowing": 0}
+        self._chosen_schedule = self.schedule
         # A lock that also wakes `wait`. Reentrant, since its holders call `_set_swap`.
         self._changed = threading.Condition()
         self._closed = False
@@ -125,22 +125,16 @@ class ModelHost:
 
     @contextmanager
     def temporary_schedule(self, name: str) -> Iterator[None]:
-        """Sets a schedule. When the last of overlapping temporary schedules ends, the schedule
-        before them is set again, or the one that `schedule` was set to meanwhile. Raises
-        ConfigError for an unknown name."""
-        with self._changed:
-            before = self.schedule
-            self._served.worker.engine.schedule = name
-            if not self._num_temporary:
-                self._chosen_schedule = before
-            self._num_temporary += 1
-        try:
-            yield
-        finally:
+        """Sets a schedule. When the last of overlapping temporary schedules ends, the value that
+        `schedule` was set to is restored. Raises ConfigError for an unknown name."""
+
+        def restore(engine: Any) -> None:
+            engine.schedule = self._chosen_schedule
+
+        with self._until_last_ends("schedule", restore):
             with self._changed:
-                self._num_temporary -= 1
-                if not self._num_temporary:
-                    self._served.worker.engine.schedule = self._chosen_schedule
+                self._served.worker.engine.schedule = name
+            yield
 
     @property
     def can_stream(self) -> bool:
@@ -151,9 +145,11 @@ class ModelHost:
     def temporary_slowing(self, stream_mbps: float, wire_ms: float) -> Iterator[None]:
         """Sets `Engine.stream_mbps` and `Engine.wire_ms`, each unless 0. Both become 0 when the
         last of overlapping slowings ends."""
-        with self._changed:
-            self._num_slowings += 1
-        try:
+
+        def restore(engine: Any) -> None:
+            engine.stream_mbps = engine.wire_ms = 0.0
+
+        with self._until_last_ends("slowing", restore):
             with self._changed:
                 engine = self._served.worker.engine
                 if stream_mbps:
@@ -161,12 +157,21 @@ class ModelHost:
                 if wire_ms:
                     engine.wire_ms = wire_ms
             yield
+
+    @contextmanager
+    def _until_last_ends(self, kind: str, restore: Callable[[Any], None]) -> Iterator[None]:
+        """Calls `restore` with every engine, those of swapped-out models too, when the last of
+        overlapping uses of this kind ends."""
+        with self._changed:
+            self._num_in_use[kind] += 1
+        try:
+            yield
         finally:
             with self._changed:
-                self._num_slowings -= 1
-                if not self._num_slowings:
-                    engine = self._served.worker.engine
-                    engine.stream_mbps = engine.wire_ms = 0.0
+                self._num_in_use[kind] -= 1
+                if not self._num_in_use[kind]:
+                    for served in (self._served, *self._leaving):
+                        restore(served.worker.engine)
 
     def names(self) -> tuple[str, ...]:
         """The models' names, the LLM's first."""

@@ -165,16 +165,17 @@ def page_options(routes: Iterable[Route] = ()) -> dict[str, Any]:
     }
 
 
-def check_host(host: str) -> None:
-    """Raises ConfigError for a name or address that is not this machine's."""
+def check_host(field: str, host: str, family: int, allowed: str) -> None:
+    """Raises ConfigError, which says that `field` must be `allowed`, for a name or address that is
+    not this machine's or not of this `family`."""
     try:
-        address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        address = socket.getaddrinfo(host, 0, family, socket.SOCK_STREAM)[0]
         with socket.socket(address[0], address[1]) as probe:
             # Port 0 means any free port: the address is tested.
             probe.bind(address[4])
-    except OSError as error:
-        allowed = "an address of this machine, as 127.0.0.1 or 0.0.0.0"
-        raise ConfigError.must_be("--host", host, allowed) from error
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name with an empty label
+        allowed = f"{allowed} of this machine, as 127.0.0.1 or 0.0.0.0"
+        raise ConfigError.must_be(field, host, allowed) from error
 
 
 def request_once(url: str) -> None:
@@ -220,14 +221,17 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
 
     If `args.host` is None, GRADIO_SERVER_NAME applies. Raises ConfigError if the port is taken or
     the host is not this machine's."""
+    if name := os.environ.get("GRADIO_SERVER_NAME"):
+        # Gradio looks for a free port with an IPv4 socket at this address, with --host too.
+        check_host("GRADIO_SERVER_NAME", name, socket.AF_INET, "an IPv4 address")
     if args.host is not None:
-        check_host(args.host)
+        check_host("--host", args.host, socket.AF_UNSPEC, "an address")
     blocks = build_page(context)
     record_opening(context)
     routes = openai_routes(context, args.auth) if args.openai else []
     try:
         _, url, _ = blocks.launch(
-            server_name=args.host,
+            server_name=server_name(args.host),
             server_port=args.port,
             auth=args.auth,
             # `Blocks.launch` returns once the server listens; `block_thread` waits for its end.
@@ -236,7 +240,10 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
             **page_options(routes),
         )
     except OSError as error:
-        raise ConfigError.must_be("--port", args.port, "a free port of this machine") from error
+        variable = os.environ.get("GRADIO_SERVER_PORT")
+        field = "--port" if args.port or not variable else "GRADIO_SERVER_PORT"
+        allowed = "a free port of this machine"
+        raise ConfigError.must_be(field, args.port or variable, allowed) from error
     request_once(url)
     seconds = time.perf_counter() - started
     print(

@@ -70,10 +70,10 @@ class Hub:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
         self.store = store
         self.metrics = ServerMetrics()
-        # Weak: this set keeps no ended run in memory.
+        # Weak: these sets keep no ended run in memory.
         self._live: WeakSet[LiveSource] = WeakSet()
+        self._background: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
-        self._background: LiveSource | None = None
 
     @property
     def worker(self) -> WorkerLike:
@@ -91,8 +91,8 @@ class Hub:
         """Queues a request. Raises what `ModelHost.submit` raises.
 
         `baseline`: what the run is compared with from its first round on; stored with the run.
-        Without `log` the run is not recorded. A `background` run is stopped by the next run, unless
-        that is one too."""
+        Without `log` the run is not recorded. `background` runs are stopped by the next run that is
+        not one."""
         store_baseline = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store if log else None, owner, store_baseline)
         source.prompt = request.prompt
@@ -105,9 +105,12 @@ class Hub:
         source.attach(self.model_host.submit(request, take))
         with self._lock:
             self._live.add(source)
-            earlier, self._background = self._background, source if background else None
-        if earlier is not None and not background:
-            earlier.cancel()
+            if background:
+                self._background.add(source)
+                return source
+            earlier, self._background = self._background, WeakSet()
+        for one in earlier:
+            one.cancel()
         return source
 
     @property

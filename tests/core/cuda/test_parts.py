@@ -38,6 +38,15 @@ def test_copies_of_a_layout_share_one_root() -> None:
     assert tables.lineage[9 + 1].tolist() == [6, 9] and tables.lineage[6 + 1].tolist() == [6, 6]
 
 
+@pytest.mark.parametrize("shape", [(1,), (3,), (1, 1), (2, 2), (1, 3, 2), (2, 1, 2)])
+def test_above_the_deepest_level_every_node_of_a_lineage_is_fed(shape: tuple[int, ...]) -> None:
+    """`RoundPass` has utilities of the root and of the fed nodes only."""
+    layout = TreeLayout(shape)
+    above = layout.tensors(CPU).lineage[:, : len(shape) - 1]
+    assert above.shape == (len(layout) + 1, len(shape) - 1)
+    assert bool((above < layout.num_fed).all())
+
+
 def test_equal_nodes_of_copies_are_found() -> None:
     layout = TreeLayout((2, 1), copies=2)  # nodes 0, 1, children 2, 3; copies 4 to 7
     tables = layout.tensors(CPU)

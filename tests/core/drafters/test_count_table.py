@@ -151,3 +151,25 @@ def test_rows_can_be_inserted_into_a_table_of_another_size() -> None:
     small = new_table(64)
     insert_rows(small, rows)
     assert own_weights(small).sum() > 0
+
+
+def test_a_row_that_is_left_out_changes_no_other_row() -> None:
+    table = new_table(4)
+    for token in range(4):
+        count_tokens(table, np.array([token, 9]), 1, np.array([[5]]), np.array([[10 * ONCE]]))
+    before = table.copy()
+    light = table_of([6, 9])
+    insert_rows(table, light[light[:, -1] > 0])
+    assert np.array_equal(table, before)
+
+
+def test_a_row_that_is_inserted_fades_the_other_rows_of_its_bucket() -> None:
+    table = new_table(4)
+    for token in range(4):
+        weight = np.array([[(token + 1) * 16 * ONCE]])
+        count_tokens(table, np.array([token, 9]), 1, np.array([[5]]), weight)
+    heavy = new_table(4)
+    count_tokens(heavy, np.array([6, 9]), 1, np.array([[7]]), np.array([[16 * ONCE]]))
+    insert_rows(table, heavy[:1])
+    assert np.array_equal(table[0], heavy[0])
+    assert own_weights(table).tolist() == [16, 30, 45, 60]

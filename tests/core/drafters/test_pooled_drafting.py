@@ -12,9 +12,9 @@ from core.drafters.pooled_drafting import PooledRequest, draft_pooled
 from core.drafters.ssm import SsmDrafter
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
-from core.trees.sampling import process_logits
+from core.trees.sampling import penalize_repetition, process_logits
 from core.trees.tree import ROOT
-from tests.fakes import TableModel, random_table, sequence_of
+from tests.fakes import Table, TableModel, random_table, sequence_of
 from tests.laws.trees import paths
 
 VOCAB = 6
@@ -22,20 +22,31 @@ PROMPT = (0, 3, 1)
 WEIGHTS = (1.5, 0.9, 0.6)
 
 
+def scaled_table(seed: int) -> Table:
+    """Not normalized: there are logits above and below 0, which a repetition penalty changes
+    differently."""
+    table = random_table(VOCAB, seed)
+    return lambda context: [10 * share for share in table(context)]
+
+
 def ssms(contexts: Sequence[int] = (64, 64, 64)) -> dict[str, SsmDrafter]:
     return {
         f"ssm-{i}": SsmDrafter(
-            f"ssm-{i}", TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i), context), VOCAB
+            f"ssm-{i}", TableModel(f"ssm-{i}", VOCAB, scaled_table(i), context), VOCAB
         )
         for i, context in enumerate(contexts)
     }
 
 
 def pooled_request(
-    drafters: dict[str, SsmDrafter], kind: str, shape: tuple[int, ...], temperature: float = 0.0
+    drafters: dict[str, SsmDrafter],
+    kind: str,
+    shape: tuple[int, ...],
+    temperature: float = 0.0,
+    penalty: float = 1.0,
 ) -> PooledRequest:
     config = SpeculationConfig(combine="log_pool", expansion=shape)
-    sampling = SamplingParams(50, temperature=temperature, seed=3)
+    sampling = SamplingParams(50, temperature=temperature, seed=3, repetition_penalty=penalty)
     sequence = sequence_of(PROMPT, config, sampling, SeededNoise(3, VOCAB))
     for drafter in drafters.values():
         drafter.open(sequence)
@@ -48,11 +59,21 @@ def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
     return result
 
 
-def pooled_scores(drafters: dict[str, SsmDrafter], context: tuple[int, ...]) -> torch.Tensor:
+def penalized_logits(
+    drafters: dict[str, SsmDrafter], name: str, context: tuple[int, ...], penalty: float = 1.0
+) -> torch.Tensor:
+    """One SSM's logits after a context, with the repetition penalty."""
+    logits = model(drafters, name).logits(context)
+    return penalize_repetition(logits[None], penalty, context, [()])[0]
+
+
+def pooled_scores(
+    drafters: dict[str, SsmDrafter], context: tuple[int, ...], penalty: float = 1.0
+) -> torch.Tensor:
     """softmax(sum of w_i log score_i); w_i: the weights, scaled to sum to 1."""
     total = sum(WEIGHTS[: len(drafters)])
     parts = [
-        weight / total * model(drafters, name).logits(context).log_softmax(-1)
+        weight / total * penalized_logits(drafters, name, context, penalty).log_softmax(-1)
         for name, weight in zip(drafters, WEIGHTS, strict=False)
     ]
     return torch.stack(parts).sum(dim=0).softmax(-1)
@@ -62,11 +83,15 @@ def shape_of(draft: Draft) -> tuple[list[int], list[int]]:
     return draft.token_ids, draft.parents
 
 
+@pytest.mark.parametrize("penalty", [1.0, 3.0])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_children_are_the_tokens_with_the_best_pooled_scores(temperature: float) -> None:
+def test_children_are_the_tokens_with_the_best_pooled_scores(
+    temperature: float, penalty: float
+) -> None:
+    """With a repetition penalty, the scores of penalized logits."""
     drafters = ssms()
     kind = "coupled" if temperature else "topk"
-    pool = pooled_request(drafters, kind, (2, 3), temperature)
+    pool = pooled_request(drafters, kind, (2, 3), temperature, penalty)
     drafts = draft_pooled(drafters, pool)
     sequence = pool.requests[0].sequence
     draft = drafts[0]
@@ -75,22 +100,24 @@ def test_children_are_the_tokens_with_the_best_pooled_scores(temperature: float)
         children = [draft.token_ids[i] for i in range(8) if draft.parents[i] == node]
         if len(path) == 2:
             continue
-        scores = pooled_scores(drafters, (*PROMPT, *path)).log()
+        scores = pooled_scores(drafters, (*PROMPT, *path), penalty).log()
         if temperature:
             warped = process_logits(scores[None].float(), sequence.sampling)[0].double()
             scores = warped + sequence.noise.gumbel(sequence.root_position + 1 + len(path))
         assert children == scores.topk(len(children)).indices.tolist()
 
 
-def test_all_members_have_the_same_tree_each_with_its_own_scores() -> None:
+@pytest.mark.parametrize("penalty", [1.0, 3.0])
+def test_all_members_have_the_same_tree_each_with_its_own_scores(penalty: float) -> None:
     drafters = ssms()
-    drafts = draft_pooled(drafters, pooled_request(drafters, "topk", (2, 2)))
+    drafts = draft_pooled(drafters, pooled_request(drafters, "topk", (2, 2), penalty=penalty))
     assert len({str(shape_of(draft)) for draft in drafts}) == 1
     for name, draft in zip(drafters, drafts, strict=True):
         node_paths = paths(draft.token_ids, draft.parents)
         expected = [
-            float(model(drafters, name).logits((*PROMPT, *path[:-1])).softmax(-1)[path[-1]])
-            for path in node_paths
+            float(penalized_logits(drafters, name, context, penalty).softmax(-1)[token_id])
+            for *above, token_id in node_paths
+            for context in [(*PROMPT, *above)]
         ]
         assert draft.scores == pytest.approx(expected, rel=1e-4)
 

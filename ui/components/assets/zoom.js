@@ -55,7 +55,8 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   // Zooms around a point of the viewport, which stays where it is.
   const zoomTo = (next, x = room.width / 2, y = room.height / 2) => {
     const before = scale();
-    state.own = Math.min(MOST, Math.max(LEAST, next));
+    // After Fit the scale may be below LEAST.
+    state.own = Math.min(MOST, Math.max(Math.min(LEAST, state.fitted), next));
     const factor = scale() / before;
     const left = (viewport.scrollLeft + x) * factor - x;
     const top = (viewport.scrollTop + y) * factor - y;
@@ -135,11 +136,13 @@ function isScrolled(state, room, scale) {
 }
 
 // The scale that fits the drawing into the panel, at most GROWN and at least `legible`, or a little less if that brings the
-// whole path into sight. After Fit the whole drawing is in sight, if the scale LEAST suffices.
+// whole path into sight. After Fit the whole drawing is in sight.
 function fitScale({ width, height, legible, whole, path: [left, top, right, bottom] }, room) {
   const both = Math.min((room.width - 2) / width, (room.height - 2) / height);
   const along = [room.width / (right - left), room.height / (bottom - top)].filter((scale) => scale >= ALONG);
-  return both > 1 ? Math.min(GROWN, both) : Math.max(whole ? LEAST : Math.min(legible, ...along), both);
+  if (both > 1) return Math.min(GROWN, both);
+  // Not positive in a panel without room.
+  return whole && both > 0 ? both : Math.max(Math.min(legible, ...along), both);
 }
 
 // Dragging with the mouse scrolls; a press that moved is not a click on a node.
