@@ -163,7 +163,7 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
         with page.expect_response(lambda response: "/run/predict" in response.url):
             pass
     assert page.evaluate("() => [reruns, stirring.size]") == [2, 1]
-    page.unroute("**/run/predict**")
+    page.unroute_all(behavior="wait")
     choose(page, "preset", "sequence")  # now the other fields arrive
     still(page, 3)
     until(page, lambda: len(requests(context)) == 4)

@@ -24,6 +24,7 @@ __all__ = [
     "before_of",
     "build_rerun",
     "here_script",
+    "preset_chosen_script",
     "settled_script",
     "wire_changes",
 ]
@@ -72,9 +73,12 @@ def _script(name: str) -> str:
     return (SHARED_ASSETS / f"{name}.js").read_text(encoding="utf-8")
 
 
-def wire_changes(form: Form, preset_chosen: Any) -> None:
+def wire_changes(form: Form) -> None:
     """Runs the script `changed` when a text box is left or submitted, or another control changes.
-    `preset_chosen`: the event that fills in a preset's fields."""
+
+    Call it before other handlers of these events are added: Gradio runs the handlers of one event
+    in turn, each after the answer of the handler before.
+    """
     changed = _script("changed")
     for control in form.inputs:
         if isinstance(control, gr.Textbox):
@@ -83,7 +87,11 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
             triggers = (control.change,)  # type: ignore[attr-defined]
         for trigger in triggers:
             trigger(None, None, None, js=changed)
-    preset_chosen.then(None, None, None, js=PRESET_CHOSEN % changed)
+
+
+def preset_chosen_script() -> str:
+    """JavaScript for a preset that a visitor has chosen, whose fields have arrived."""
+    return PRESET_CHOSEN % _script("changed")
 
 
 def before_of(session: TabSession) -> Before | None:

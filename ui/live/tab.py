@@ -30,6 +30,7 @@ from ui.live.rerun import (
     AWAITED,
     after_settled_script,
     here_script,
+    preset_chosen_script,
     settled_script,
     wire_changes,
 )
@@ -127,17 +128,20 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     )
     temperature: Any = form.sampling["temperature"]
     settled, arrived = settled_script(), here_script()
+    wire_changes(form)
     for control in (*form.sampling.values(), live.presets.name, *fields):
         if control is not temperature:
             # Not `input`, which a text box does not fire for pasted text. The handler does nothing,
-            # but without it Gradio drops text that is typed while an accordion opens.
-            control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
-    form.prompt.change(_no_op, None, None, js=settled, **quick)
+            # but without it Gradio drops text that is typed while an accordion opens. Not LATEST:
+            # after a deferred event Gradio runs every handler of the event again.
+            control.change(_no_op, None, None, js=settled, **EACH)  # type: ignore[attr-defined]
+    form.prompt.change(_no_op, None, None, js=settled, **EACH)
     preset_inputs = [form.preset, temperature, own, *fields]
     preset_event = form.preset.input(
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
     )
     preset_event.then(None, None, None, js=arrived)
+    preset_event.then(None, None, None, js=preset_chosen_script())
     for trigger in (live.board.pictures["lengths"].submit, live.board.pictures["figures"].apply):
         offer_event = trigger(
             _offer_handler(live),
@@ -163,7 +167,6 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         **quick,
     )
     temperature_event.then(None, None, None, js=arrived)
-    wire_changes(form, preset_event)
 
 
 def _press_handler(
