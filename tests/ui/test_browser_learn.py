@@ -95,6 +95,8 @@ def learn_tab(page: Any, number: int = 1) -> Any:
     """Open Learn, then lesson `number` by its button; return the page."""
     turn_to(sites.wait_ready(page), "Learn")
     on_lesson(page, 1)
+    # The page's load opens lesson 1 a second time: its answer would close another lesson.
+    page.locator("#learn-previous:disabled").wait_for()
     return step_to(page, number)
 
 

@@ -364,6 +364,7 @@ def test_links_open_what_is_seen_history_goes_through_runs_and_a_wrong_one_is_sa
     first = sites.desk_of(stage.context).frame().run_id
     form, chips = page.evaluate(FORM), page.evaluate(CHIPS)
     page.locator("#live-strip [data-r='4'] .ss-tok").last.click()  # the LLM's own token: no node
+    at(page, 5, "commit")
     page.locator("#live-tree [data-stage=verify]").click()
     at(page, 5, "verify")
     expected = {"__theme": "light", "tab": "live", "run": first, "round": "5", "stage": "verify"}

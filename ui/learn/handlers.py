@@ -134,17 +134,19 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
 
 def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") -> Values:
     """The table of runs, and a notice about the lesson and its runs."""
-    evidence = session.lecture.evidence(lesson.key)
+    with session.drawing:
+        evidence = session.lecture.evidence(lesson.key)
+        measuring = lesson.timed and session.measuring
+        labels = [setup.label for setup in lesson.setups]
+        table = runs_table_value(
+            evidence, lesson.columns, labels, timed=lesson.timed, measuring=measuring
+        )
+        stamped = session.stamps.on("rows", table)
     needed = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     first = Line("warn", reason) if reason else Line("info", needed)
-    measuring = lesson.timed and session.measuring
     hidden = Line("info", _hidden_words(session.lecture.others(lesson.key)))
-    labels = [setup.label for setup in lesson.setups]
     lines = [first, Line("info", "" if measuring else lesson.outcome(evidence)), hidden]
-    table = runs_table_value(
-        evidence, lesson.columns, labels, timed=lesson.timed, measuring=measuring
-    )
-    return [table, notice_value(lines)]
+    return [stamped, notice_value(lines)]
 
 
 def show_run(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:

@@ -25,7 +25,8 @@ function plannedRow(label, columns, timed) {
 // Each frame of a running example sends the same table: rebuilding it would remove a button under the pointer.
 let drawn = "";
 function draw() {
-  const signature = JSON.stringify(props.value || {});
+  if (!takeNewest()) return;
+  const signature = JSON.stringify(shown);
   if (signature === drawn) return;
   drawn = signature;
   const focused = root.contains(document.activeElement) ? document.activeElement.dataset.label : undefined;
@@ -33,7 +34,7 @@ function draw() {
   [...root.querySelectorAll(".sp-again")].find((one) => one.dataset.label === focused)?.focus();
 }
 function build() {
-  const { head = {}, note = "", rows = {}, coming = {}, timed = {} } = props.value || {};
+  const { head = {}, note = "", rows = {}, coming = {}, timed = {} } = shown;
   const all = Object.values(rows);
   const later = Object.values(coming);
   if (!all.length && !later.length) {
