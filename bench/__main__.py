@@ -20,7 +20,7 @@ from bench.machine import code_digest, load_average, machine, versions
 from bench.prompts import take_round_robin
 from bench.results import Results, write_file
 from bench.settings import DTYPES, Settings
-from bench.suites import SUITES, check_used
+from bench.suites import ONLY, SUITES, check_used
 from core.config.arguments import Parser, integer_argument
 from core.config.checks import choice
 from core.errors import SpecScopeError
@@ -53,7 +53,7 @@ def parser() -> Parser:
         help="processes of `laws` and `acceptance`",
     )
     p.add_argument(
-        "--grown", type=Path, help="folder for `cpu-grown`'s models; `overhead` measures them too"
+        "--grown", type=Path, help=f"folder of grown models, for {', '.join(ONLY['grown'])}"
     )
     p.add_argument(
         "--family", type=Path, help="models of `acceptance`: a folder with llm and ssm-*"

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     check_encrypted("listen", host, args.key_file)
     keys = read_keys(args.key_file, "key_file")
     stop = threading.Event()
-    # `closing` below then ends the connections: engines need not miss heartbeats first.
+    # After SIGTERM `closing` below ends the connections: engines notice at once.
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     from core.models.loading.progress import StageLines

@@ -33,7 +33,7 @@ FEW = 6
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A figure with its interval over `groups` groups. `ends`: whether the interval is the range of
-    the groups' figures."""
+    the figures of a few groups."""
 
     value: float
     low: float

@@ -104,7 +104,7 @@ def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
     """Whether prompt and continuation together are Python: one of VERDICTS.
 
     If the token limit `cut` the text, its last line is removed, then more lines while the text is
-    merely incomplete. At least half of the continuation's lines, rounded down, are kept.
+    merely incomplete. At least half of the continuation's other lines, rounded down, are kept.
     """
     num_prompt_lines = prompt.count("\n")
     lines = (prompt + continuation).split("\n")
@@ -119,7 +119,7 @@ def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
             if error.msg != "incomplete input" or not cut:
                 return DOES_NOT
             lines.pop()
-        except (ValueError, RecursionError, MemoryError):  # null bytes; nested too deeply
+        except (ValueError, RecursionError, MemoryError):  # a lone surrogate; nested too deeply
             return DOES_NOT
         else:
             return PARSES

@@ -31,7 +31,7 @@ REWORDED = tuple(
             r"\1 is \2: it must be one of \3",
         ),
         # An error of `argument_of` names its field already.
-        (r"^argument \S+: (\w+ is .+)", r"\1"),
+        (r"^argument \S+: ([\w-]+ is .+)", r"\1"),
     )
 )
 """Patterns of argparse's messages, each with its replacement."""

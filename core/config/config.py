@@ -143,11 +143,11 @@ class SpeculationConfig:
 
     `drafters`: names of drafters, `all` or `first` (`core.drafters.resolve_drafters`); empty: plain
     decoding. `expansion`: the number of children per node at each step of a draft.
-    `max_tree_nodes`: the node budget, which is a number, `auto`, or `uncut` for none. `weights`:
-    the drafters' weights by Minions' rewards (`paper`, with `eta` and `weight_bounds`) or by the
-    probabilities of committed tokens (`full_information`). `carry_over`: whether the weights and
-    the calibration outlive the run. `record_top_k`: how many of the likeliest tokens are recorded
-    per node.
+    `max_tree_nodes`: the node budget, which is a number, `auto` (chosen by the measured times of
+    passes), or `uncut` for none. `weights`: the drafters' weights by Minions' rewards (`paper`,
+    with `eta` and `weight_bounds`) or by the probabilities of committed tokens
+    (`full_information`). `carry_over`: whether the weights and the calibration outlive the run.
+    `record_top_k`: how many of the likeliest tokens are recorded per node.
     """
 
     drafters: tuple[str, ...] = ("all",)

@@ -110,7 +110,7 @@ class _FusedRequest:
 def draft_fused(
     ssms: Mapping[str, SsmDrafter], pools: Sequence[PooledRequest]
 ) -> list[list[Draft] | DrafterError]:
-    """One draft per request and SSM: of the kept nodes, the trunk's and those that the SSM
+    """One draft per request and SSM: the kept nodes that are in the trunk or that the SSM
     proposed. `ssms`: by name.
 
     If an SSM fails, every request that it drafts for gets a DrafterError instead of drafts, and

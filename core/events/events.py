@@ -150,8 +150,8 @@ class Verified:
     `accepted`, `rejected` or `not_reached`. `own_*`: the LLM's own token after the path.
     `own_kind`: `recovered` after a rejection, `bonus` after an accepted leaf, `plain` after an
     empty tree, `none` if the path ends with EOS. `llm_probabilities`: the LLM's probability of each
-    node's token after its parent, in the processed distribution; at temperature 0, in the plain
-    softmax. `own_probability`: the same for the own token."""
+    node's token after its parent, in the processed distribution; at temperature 0, in the softmax
+    of the penalized logits. `own_probability`: the same for the own token."""
 
     run_id: str
     seq: int

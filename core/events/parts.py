@@ -217,8 +217,8 @@ class Trial:
 class TopK:
     """The most probable tokens after `node`. `source`: `llm` or a drafter.
 
-    The LLM's probabilities are processed; at temperature 0 they are the plain softmax. A drafter's
-    are its plain softmax, neither coupled nor calibrated.
+    The LLM's probabilities are processed; at temperature 0 they are the softmax of its penalized
+    logits. A drafter's are the softmax of its penalized logits, neither coupled nor calibrated.
     """
 
     node: int

@@ -146,7 +146,8 @@ def _stages(timings: Sequence[Timed], received_at: float) -> list[StageTimes]:
 
 
 def _top_rows(draft: Draft, count: int) -> list[TopRow]:
-    """The likeliest tokens after the root and each fed tree node, by the plain softmax."""
+    """The likeliest tokens after the root and each fed tree node, by the softmax of
+    `draft.logits`."""
     if not count or draft.logits is None or not draft.rows:
         return []
     # probs: (n, V), row i after tree_nodes[i].

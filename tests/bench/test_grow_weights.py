@@ -51,7 +51,7 @@ def random_texts(module: Any, count: int = 2, length: int = 40) -> list[list[int
 
 
 def small_module(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
-    """Random biases and norm weights change the logits."""
+    """Its biases and norm weights are random, so that they change the logits."""
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_grown_logits_are_those_of_the_small_model(
 
 @pytest.mark.parametrize(("family", "changes"), KINDS)
 def test_in_half_precision_powers_of_four_are_exact(family: str, changes: dict[str, Any]) -> None:
-    """bfloat16 sums are made in another order."""
+    """The tolerance: the grown model adds in another order than the small model."""
     small = small_module(family, torch.bfloat16, **changes)
     large = grow_module(small, plan_of(small, 4, layers=1))
     assert all(p.dtype == torch.bfloat16 for p in large.parameters())

@@ -192,11 +192,13 @@ def test_refusals_of_command_lines_have_the_same_form() -> None:
     parser.add_argument("--rate", type=float)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--seed", type=integer_argument("seed"))
+    parser.add_argument("--ssm-params", type=integer_argument("ssm-params"))
     for arguments, message in (
         (["--port", "x"], "--port is 'x': it must be a whole number"),
         (["--rate", "fast"], "--rate is 'fast': it must be a number"),
         (["--device", "tpu"], "--device is 'tpu': it must be one of 'cpu', 'cuda'"),
         (["--seed", "1.5"], "seed is '1.5': it must be a whole number"),
+        (["--ssm-params", "x"], "ssm-params is 'x': it must be a whole number"),
         (["--speed"], "unrecognized arguments: --speed"),
     ):
         with pytest.raises(ConfigError) as caught:

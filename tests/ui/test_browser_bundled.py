@@ -83,7 +83,7 @@ def count_completed(context: Context) -> int:
 
 
 def round_of(page: Any, number: int) -> dict[str, Any]:
-    """Select a round by its text; return what the panels show of the round."""
+    """Click the text of a round; return what the panels show of the round."""
     decoded.select_round(page, number)
     return dict(page.evaluate(ROUND))
 
@@ -143,7 +143,6 @@ def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
     tree = run.combined[number]
     assert shown["winner"].split("\n")[-1] == tree.winner
     assert shown["vote"].startswith(f"{tree.winner} won")
-    # If all drafters agree on a token, the sentence gives no mass.
     if "agree on token" in shown["vote"]:
         assert tree.masses[0] == pytest.approx(sum(tree.weights.values()))
     else:

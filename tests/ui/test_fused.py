@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from core.drafters import fused_tree
-from core.events import Combined, Event, RoundCompleted
+from core.events import Combined, Event, ProposalRecord, RoundCompleted
 from storage import RunStore
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
 from ui.run.explain import explain
-from ui.run.trees import trunk_of
+from ui.run.trees import tree_nodes, trunk_of
 from ui.run.view import Detail, detail_of, reduce_all
 
 SSMS = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math")
@@ -181,3 +181,17 @@ def test_a_token_that_won_by_credit_is_not_called_the_surest() -> None:
     proposals = tuple(surer if n == leaf else p for n, p in enumerate(tree.proposals))
     sentence = sentence_of(replace(detail, combined=replace(tree, proposals=proposals)), node)
     assert "counted for most by its credit" in sentence and "another 0.97" in sentence
+
+
+def test_a_lookup_is_never_fed_a_token_and_its_score_is_no_ssms() -> None:
+    detail = next(d for d in details(routed_run()) if trunk_of(d))
+    tree, node = detail.combined, min(trunk_of(detail))
+    assert isinstance(tree, Combined)
+    lookup = ProposalRecord("ngram", score=0.99, q=1.0, rank=1)
+    proposals = tuple((*p, lookup) if n == node else p for n, p in enumerate(tree.proposals))
+    labels = {**dict(zip(SSMS, "ABCD", strict=True)), "ngram": "N"}
+    changed = replace(detail, combined=replace(tree, proposals=proposals))
+    sentence = explain(changed, node, labels, {}).sentence
+    assert "N (ngram) proposed it too" in sentence and "0.99" not in sentence
+    value = tree_nodes(changed, (*SSMS, "ngram"))[str(node)]["by"]["4"]
+    assert value["fed"] is False

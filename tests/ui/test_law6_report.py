@@ -78,7 +78,8 @@ MEASURED = RUNS[::2]
 
 
 def baseline_of_run(name: str) -> Baseline | None:
-    """The baseline of a run in MEASURED, else None. Rounding would change the baseline's speed."""
+    """The baseline of a run in MEASURED, else None. The baseline's speed has so many digits that
+    rounding it would be noticed."""
     if name not in MEASURED:
         return None
     rate = 10 ** (1 + RUNS.index(name) / 7) / 3

@@ -374,6 +374,17 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     assert helped_words(reduce_all(events[:1])) == ""
 
 
+def test_dropped_tokens_of_the_winner_are_not_called_the_others() -> None:
+    _, detail = view_at(run("vote"), 3)
+    tree = detail.combined
+    dropped = (*(one for one in tree.dropped if one[0] != tree.winner), (tree.winner, 5))
+    cut = replace(detail, combined=replace(tree, dropped=dropped))
+    others = len(dropped) - 1
+    assert tree.winner and f" {others} token{'s' if others != 1 else ''} of the others" in (
+        vote_in_short(cut)
+    )
+
+
 def test_the_words_below_the_tree_name_the_winner_of_a_vote_and_the_dropped_tokens() -> None:
     events = run("vote")
     splits = ends = 0

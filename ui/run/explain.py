@@ -22,7 +22,7 @@ __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
 MAX_NAMED = 2  # with more proposers, a title has their letters without their names
-# `percent` and `probability` write `<` or `>` for values nearer than these to 0 or 1.
+# Values within SMALL of 0 or 1 are written with `<` or `>`; `percent` uses SMALLEST near 0.
 SMALLEST, SMALL = 0.0001, 0.0005
 OWN = "the LLM's own token"
 OWN_TITLES = {

@@ -10,15 +10,15 @@ from core.config.mechanisms import NGRAM, SUFFIX, TABLE, is_model_free
 from core.events import Combined, DraftRecord, ProposalRecord
 from core.plurals import number_of
 from ui.run.listed import join_names
-from ui.run.trees import places, trunk_of
+from ui.run.trees import places, trunk_of, was_fed
 from ui.run.view import Detail
 
 __all__ = ["fused_provenance", "lookup_reasons", "own_proposals"]
 
 
 def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
-    """A fused node's proposals of rank 0. An SSM with a higher rank was fed the node's token."""
-    return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
+    """A fused node's proposals without those of SSMs that were fed its token."""
+    return [one for one in tree.proposals[node] if not was_fed(one.drafter, one.rank)]
 
 
 def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
@@ -45,7 +45,7 @@ def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
         reason = f"counted for most by its credit (it was {score:.2f} sure, another {highest:.2f})"
     same = [names.get(p.drafter, p.drafter) for p in own if p.drafter != origin]
     also = f"; {join_names(same)} proposed it too" if same else ""
-    fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
+    fed = [p.drafter for p in tree.proposals[node] if was_fed(p.drafter, p.rank)]
     rest = f"; {join_names([names.get(n, n) for n in fed])} was fed it" if fed else ""
     return f"On the trunk: {owner} {reason}{also}{rest}."
 
@@ -56,8 +56,9 @@ def _scores_after_parent(tree: Combined, node: int) -> list[float]:
     return [
         proposal.score
         for one, parent in enumerate(tree.parents)
-        if parent == above and not is_model_free(tree.origins[one])
+        if parent == above
         for proposal in own_proposals(tree, one)
+        if not is_model_free(proposal.drafter)
     ]
 
 

@@ -63,8 +63,8 @@ class MeanRound:
 
     @property
     def rest_in_tokens(self) -> str:
-        """`rest` in the unit of `tokens`, rounded so that the printed parts add up to the printed
-        whole."""
+        """`rest` in the unit of `tokens`: the printed whole less the other printed parts, at least
+        0."""
         whole, *parts = (float(self.tokens(ms)) for ms in (self.ms, self.draft, self.verify))
         return f"{max(0.0, whole - sum(parts)):.1f}"
 

@@ -20,6 +20,7 @@ __all__ = [
     "places",
     "tree_nodes",
     "trunk_of",
+    "was_fed",
 ]
 
 
@@ -67,6 +68,11 @@ def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]
     }
 
 
+def was_fed(drafter: str, rank: int) -> bool:
+    """Whether a drafter of a fused tree was fed a token instead of proposing it."""
+    return rank > 0 and not is_model_free(drafter)
+
+
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
     """A node's proposals by drafter. `n`: how often the drafter drew the token; the other figures
     are of its first draw."""
@@ -79,7 +85,7 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
         by[key] = {
             "score": rounded_probability(proposal.score),
             "q": rounded_probability(proposal.q),
-            "rank": proposal.rank,
+            "fed": was_fed(proposal.drafter, proposal.rank),
             "n": 1,
         }
     return by

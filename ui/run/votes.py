@@ -18,7 +18,7 @@ from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.listed import join_names
 from ui.run.probabilities import rounded_probability
-from ui.run.trees import places
+from ui.run.trees import places, was_fed
 from ui.run.view import Detail, RoundView, View
 from ui.run.vote_reasons import (
     deciding_split,
@@ -143,8 +143,9 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             and verdict.outcomes[nodes[j]] == "accepted",
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
-            # In fused drafts, a rank above 0 marks a token of the trunk that this SSM was fed.
-            "fed": tree is not None and bool(tree.origins) and draft.ranks[j] > 0,
+            "fed": tree is not None
+            and bool(tree.origins)
+            and was_fed(draft.drafter, draft.ranks[j]),
             "mass": round(node_weights[j], 4) if j in node_weights else None,
         }
         for j in range(len(draft.token_ids))
@@ -234,7 +235,7 @@ def vote_in_short(detail: Detail | None) -> str:
     if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
         return ""
     drafts = detail.drafted.drafts if detail.drafted else ()
-    dropped = len(tree.dropped)
+    dropped = sum(drafter != tree.winner for drafter, _ in tree.dropped)
     lost = f"{number_of(dropped, 'token')} of the others {_was(dropped)}"
     split = deciding_split(tree, drafts)
     # The first split: a later split weighs fewer drafters.

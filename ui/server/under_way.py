@@ -16,9 +16,9 @@ from ui.run.source import LiveSource, Source, StoredSource
 
 __all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
-# The pause after a read of a run's log: at least READ_INTERVAL_S seconds, and at least PAUSE_FACTOR
-# times the duration of the read. SETTLE_S: the fewest seconds between a LogSource's calls of
-# `settle`, which checks the process of every running run.
+# The pause after a successful read of a run's log: at least READ_INTERVAL_S seconds, and at least
+# PAUSE_FACTOR times the duration of the read. SETTLE_S: the fewest seconds between a LogSource's
+# calls of `settle`, which checks the process of every running run.
 READ_INTERVAL_S = 1.0
 PAUSE_FACTOR = 4
 SETTLE_S = 10.0

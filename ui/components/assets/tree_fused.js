@@ -24,5 +24,5 @@ export function drawRails(view, list, places, size) {
 export function partOf({ values }, { key }) {
   if (values?.origin === undefined) return "";
   if (values.origin === key) return ", its token";
-  return values.by?.[key]?.rank > 0 ? ", was fed it" : ", proposed it too";
+  return values.by?.[key]?.fed ? ", was fed it" : ", proposed it too";
 }

@@ -41,13 +41,13 @@ class Measured:
     Medians over the rounds after the first WARM_UP_PASSES, if there are any: `pass_tokens`: tokens
     in a pass of the LLM, including the root; `pass_ms`: milliseconds of a pass; `exchange_ms`:
     milliseconds that rank 0 spends in the exchanges of a pass. Means over all rounds: `round_ms`:
-    milliseconds of a round; `num_drafted`: drafted nodes; `num_verified`: nodes that the LLM
-    verified. `max_accepted`, `max_written`: the most drafted tokens accepted, and the most tokens
-    written, in one round. `weights`, `scores`: the weight and the routing score of each SSM at the
-    end. `num_ahead`: drafts made ahead, of which `num_hits` were used. `exchanges`: how often the
-    ranks of a divided LLM exchange data in a pass; 0 for one process.
+    milliseconds of a round; `num_drafted`: nodes before a schedule drops some; `num_verified`:
+    nodes that the LLM verified. `max_accepted`, `max_written`: the most drafted tokens accepted,
+    and the most tokens written, in one round. `weights`, `scores`: each drafter's weight and each
+    SSM's routing score at the end. `num_ahead`: drafts made ahead, of which `num_hits` were used.
+    `exchanges`: how often the ranks of a divided LLM exchange data in a pass; 0 for one process.
 
-    `repeats`: the same run in each block, measured in turns with the lesson's other runs. The table
+    `repeats`: the same run, measured several times in turns with the lesson's other runs. The table
     shows the medians of the repeats' times. Without repeats it shows the run's own times.
     """
 
@@ -179,7 +179,7 @@ def runs_table_value(
     timed: bool = False,
     measuring: bool = False,
 ) -> dict[str, Any]:
-    """The table of a lesson's runs as dicts of plain text. `columns`: names in GLOSSARY. `planned`:
+    """The table of a lesson's runs as plain values. `columns`: names in GLOSSARY. `planned`:
     labels of all runs; runs that were not made yet get empty rows (`coming`), so that the table
     keeps its height.
 
