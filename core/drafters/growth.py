@@ -83,7 +83,7 @@ class Growth(ABC):
         """Adds children by the frontier's logits (n, V) and sets the next frontier."""
         absorb_all([self], [logits])
 
-    def penalized(self, logits: torch.Tensor) -> torch.Tensor:
+    def penalize(self, logits: torch.Tensor) -> torch.Tensor:
         """The frontier's logits (n, V) with the request's repetition penalty."""
         sequence = self.request.sequence
         if not sequence.sampling.penalizes:
@@ -97,7 +97,7 @@ class Growth(ABC):
         return penalize_repetition(logits, penalty, sequence.tokens, paths)
 
     def proposer_input(self, logits: torch.Tensor) -> Frontier:
-        """The proposer's input for the frontier's `penalized` logits (n, V). All nodes of the
+        """The proposer's input for the frontier's logits (n, V) after `penalize`. All nodes of the
         frontier have the same depth."""
         sequence, root = self.request.sequence, self.request.root_position
         # Keys are for draws. They include the drafter: `mss` and `traversal` need drafters to draw
@@ -260,11 +260,11 @@ def _best_first_width(request: DraftRequest) -> int:
 def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> None:
     """`absorb` for several growths. Growths with the same proposer choose children in one call."""
     pairs = zip(growths, logits, strict=True)
-    absorb_penalized(growths, [growth.penalized(rows) for growth, rows in pairs])
+    absorb_penalized(growths, [growth.penalize(rows) for growth, rows in pairs])
 
 
 def absorb_penalized(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> None:
-    """`absorb_all` for `penalized` logits."""
+    """`absorb_all` for logits after `penalize`."""
     by_proposer: dict[Proposer, list[int]] = {}
     for i, growth in enumerate(growths):
         by_proposer.setdefault(growth.propose, []).append(i)

@@ -121,7 +121,7 @@ def _pooled_logits(members: list[_PooledSsm], growth: Growth) -> torch.Tensor:
     parts = []
     for member in members:
         name = member.drafter.name
-        rows = growth.penalized(works[name].take_result(name))
+        rows = growth.penalize(works[name].take_result(name))
         member.timings.append(works[name].timing(name, stage))
         member.rows.append(rows)
         temperature = member.drafter.calibration(member.request.sequence).temperature

@@ -89,6 +89,8 @@ def test_a_wrong_port_variable_is_refused_by_its_name(
         parse([])
     words = str(caught.value).replace("'", "")
     assert words == f"GRADIO_SERVER_PORT is {value}: it must be a whole number from 1 to 65535"
+    if value.isdigit():
+        assert parse(["--port", "7999"]).port == 7999, "Gradio does not use the variable"
 
 
 @pytest.mark.parametrize("argv", [[], ["--port", "7999"], ["--host", "127.0.0.1"]])
@@ -119,21 +121,19 @@ class WithoutPort:
 
 
 @pytest.mark.parametrize(
-    ("argv", "variable", "words"),
+    ("argv", "words"),
     [
-        (["--port", "7999"], "7998", "--port is 7999: it must be a free port"),
-        ([], "7998", "GRADIO_SERVER_PORT is '7998': it must be a free port"),
-        ([], None, "--port is None: it must be a free port"),
+        (["--port", "7999"], "--port is 7999: it must be a free port"),
+        ([], "--port is None: none of the ports 7998 to 8000 is free"),
     ],
 )
 def test_a_port_that_is_taken_is_reported_by_its_setting(
-    argv: list[str], variable: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+    argv: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_SERVER_NAME", "")
-    if variable is None:
-        monkeypatch.delenv("GRADIO_SERVER_PORT", raising=False)
-    else:
-        monkeypatch.setenv("GRADIO_SERVER_PORT", variable)
+    # Gradio reads its variables when it is imported.
+    monkeypatch.setattr("gradio.http_server.INITIAL_PORT_VALUE", 7998)
+    monkeypatch.setattr("gradio.http_server.TRY_NUM_PORTS", 3)
     blocks = WithoutPort()
     monkeypatch.setattr(served_page, "build_page", lambda _: blocks)
     monkeypatch.setattr(served_page, "record_opening", lambda _: None)
@@ -195,6 +195,23 @@ def test_no_event_shows_progress(page: gr.Blocks) -> None:
     hidden = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
     hidden |= {"show_progress": "hidden"}  # not enough alone: `show_progress_on` must be [] too
     assert with_progress([{**hidden, "show_progress_on": None}]) == [[(7, "click")]]
+
+
+def handlers_after(page: gr.Blocks, control: str, event: str) -> list[dict[str, Any]]:
+    """The handlers of a control's event, in the order in which the browser runs them."""
+    config = page.get_config_file()
+    ids = [one["id"] for one in config["components"] if one["props"].get("elem_id") == control]
+    return [one for one in config["dependencies"] if one["targets"] == [(ids[0], event)]]
+
+
+@pytest.mark.parametrize("control", ["sampling-top_p", "sampling-temperature", "field-combine"])
+def test_the_script_of_a_change_waits_for_no_answer(page: gr.Blocks, control: str) -> None:
+    first, *others = handlers_after(page, control, "change")
+    assert "#live-rerun" in first["js"] and not first["backend_fn"]
+    assert [one["backend_fn"] for one in others] == [True]
+    if control != "sampling-temperature":
+        # After a deferred event Gradio would run the script again.
+        assert others[0]["trigger_mode"] == "multiple"
 
 
 def handlers_of_old_presses(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:

@@ -176,6 +176,17 @@ def test_a_run_of_the_table_can_be_shown_and_opened_in_live(learn: Learn, store:
     assert "deleted in Sessions" in notice_of(show_run(learn, desk, 3, "width 3"), 0)
 
 
+def test_an_older_table_of_runs_has_a_lower_number(learn: Learn) -> None:
+    desk = TabSession()
+    tables = [values[-2] for values in run_example(learn, desk, 3, "me", FULL_SPEED)]
+    tables.append(last_frame(try_lesson(learn, desk, 3, "me", FULL_SPEED))[-2])
+    tables.append(show_run(learn, desk, 3, "width 3")[-2])
+    assert {table["lesson"] for table in tables} == {"tree"}
+    for one, following in pairwise(tables):
+        newer = {**one, "n": 0} != {**following, "n": 0}
+        assert following["n"] > one["n"] if newer else following["n"] == one["n"]
+
+
 def test_a_run_in_progress_keeps_the_board(learn: Learn) -> None:
     desk = TabSession()
     last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))

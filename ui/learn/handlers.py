@@ -52,7 +52,8 @@ def open_lesson(
 ) -> Values:
     """Opens lesson `number` with its displayed run; returns values of `learn.lesson_outputs`."""
     lesson = lesson_of(number)
-    session.lecture.at = at = LESSONS.index(lesson) + 1
+    with session.drawing:
+        session.lecture.at = at = LESSONS.index(lesson) + 1
     follow(learn, session)
     names = learn.board.context.drafter_names
     reason = cannot_run(learn, lesson)
@@ -141,7 +142,7 @@ def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") ->
         table = runs_table_value(
             evidence, lesson.columns, labels, timed=lesson.timed, measuring=measuring
         )
-        stamped = session.stamps.on("rows", table)
+        stamped = session.stamps.on("rows", {"lesson": lesson.key, **table})
     needed = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     first = Line("warn", reason) if reason else Line("info", needed)
     hidden = Line("info", _hidden_words(session.lecture.others(lesson.key)))
@@ -228,9 +229,10 @@ def _stream(
 ) -> Iterator[Values]:
     said = None
     for frame in learn.board.stream(session, work):
-        # The visitor may have opened another lesson meanwhile.
-        shown = lesson_of(session.lecture.at) if session.lecture.at else lesson
-        table, notice = _runs_and_question(session, shown)
+        # Under the lock `open_lesson` cannot open another lesson between these lines.
+        with session.drawing:
+            shown = lesson_of(session.lecture.at) if session.lecture.at else lesson
+            table, notice = _runs_and_question(session, shown)
         # A notice that is sent again would replace the verdict on an answer given meanwhile.
         yield [*frame, table, gr.skip() if notice == said else notice]
         said = notice

@@ -132,10 +132,12 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     for control in (*form.sampling.values(), live.presets.name, *fields):
         if control is not temperature:
             # Not `input`, which a text box does not fire for pasted text. The handler does nothing,
-            # but without it Gradio drops text that is typed while an accordion opens. Not LATEST:
-            # after a deferred event Gradio runs every handler of the event again.
-            control.change(_no_op, None, None, js=settled, **EACH)  # type: ignore[attr-defined]
-    form.prompt.change(_no_op, None, None, js=settled, **EACH)
+            # but without it Gradio drops text that is typed while an accordion opens.
+            # Not LATEST with the script `changed`: after a deferred event Gradio runs every handler
+            # of the event again.
+            mode = LATEST if isinstance(control, gr.Textbox) else EACH
+            control.change(_no_op, None, None, js=settled, **mode)  # type: ignore[attr-defined]
+    form.prompt.change(_no_op, None, None, js=settled, **LATEST)
     preset_inputs = [form.preset, temperature, own, *fields]
     preset_event = form.preset.input(
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick

@@ -39,7 +39,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args = p.parse_args(argv)
     if args.port is not None:
         integer("--port", args.port, 1, 65535)
-    _check_port_variable()
+    _check_port_variable(args.port is None)
     if args.auth is not None:
         args.auth = _login(args.auth)
     choice("--schedule", args.schedule, tuple(SCHEDULES))
@@ -55,12 +55,15 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def _check_port_variable() -> None:
-    """Gradio reads GRADIO_SERVER_PORT when it is imported, with --port too."""
+def _check_port_variable(is_used: bool) -> None:
+    """Raises ConfigError for a wrong GRADIO_SERVER_PORT. Gradio reads it as a number when it is
+    imported, with --port too. `is_used`: whether it is the port."""
     value: str | int | None = os.environ.get("GRADIO_SERVER_PORT")
-    if value is not None:
-        with suppress(ValueError):
-            value = int(value)
+    if value is None:
+        return
+    with suppress(ValueError):
+        value = int(value)
+    if is_used or isinstance(value, str):
         integer("GRADIO_SERVER_PORT", value, 1, 65535)
 
 

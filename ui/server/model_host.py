@@ -120,7 +120,8 @@ class ModelHost:
     @schedule.setter
     def schedule(self, name: str) -> None:
         with self._changed:
-            self._served.worker.engine.schedule = name
+            for served in (self._served, *self._leaving):
+                served.worker.engine.schedule = name
             self._chosen_schedule = name
 
     @contextmanager

@@ -13,6 +13,7 @@ from http.client import HTTPException
 from typing import Any
 
 import gradio as gr
+from gradio import http_server
 from starlette.routing import Route
 
 from core.errors import ConfigError
@@ -240,10 +241,12 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
             **page_options(routes),
         )
     except OSError as error:
-        variable = os.environ.get("GRADIO_SERVER_PORT")
-        field = "--port" if args.port or not variable else "GRADIO_SERVER_PORT"
-        allowed = "a free port of this machine"
-        raise ConfigError.must_be(field, args.port or variable, allowed) from error
+        if args.port:
+            free = "a free port of this machine"
+            raise ConfigError.must_be("--port", args.port, free) from error
+        first, count = http_server.INITIAL_PORT_VALUE, http_server.TRY_NUM_PORTS
+        tried = f"{first} to {first + count - 1}"
+        raise ConfigError.of("--port", None, f"none of the ports {tried} is free") from error
     request_once(url)
     seconds = time.perf_counter() - started
     print(

@@ -15,7 +15,7 @@ RATE = 0.3
 # An Average covers about this many of the last values.
 HORIZON = 32.0
 TINY_MS = 1e-6
-"""Stands for 0 in divisions and logarithms."""
+"""Replaces 0 in divisions and logarithms."""
 
 
 class Meter:

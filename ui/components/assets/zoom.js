@@ -56,7 +56,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   const zoomTo = (next, x = room.width / 2, y = room.height / 2) => {
     const before = scale();
     // After Fit the scale may be below LEAST.
-    state.own = Math.min(MOST, Math.max(Math.min(LEAST, state.fitted), next));
+    state.own = Math.min(MOST, Math.max(Math.min(LEAST, state.fitted, before), next));
     const factor = scale() / before;
     const left = (viewport.scrollLeft + x) * factor - x;
     const top = (viewport.scrollTop + y) * factor - y;
