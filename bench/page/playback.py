@@ -47,7 +47,7 @@ def playback(events: Sequence[Event]) -> Script:
 
 
 def with_request(event: Event, request: Request) -> Event:
-    """RunStarted of `request`."""
+    """Returns the RunStarted with `request`'s fields."""
     assert isinstance(event, RunStarted)
     config = replace(
         request,

@@ -194,7 +194,7 @@ class CpuContest:
         return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
     def _llama_note(self) -> dict[str, str]:
-        """As a field of the sample."""
+        """llama.cpp's note, as a field of the sample."""
         return {"llama_note": self._models.llama_note}
 
 
