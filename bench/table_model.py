@@ -137,8 +137,8 @@ def table_family(
 
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
-    """The events of a greedy run with `table_family(models)`, MAX_NODES nodes. RunStarted has
-    WARNING."""
+    """The events of a greedy run with `table_family(models)`, at most MAX_NODES nodes a tree.
+    RunStarted has WARNING."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)
     request = Request(f"SYNTHETIC {seed}", sampling, speculation)

@@ -67,7 +67,7 @@ class Group:
     over: str = "prompt"
 
     def __getitem__(self, field: str) -> Any:
-        """For fields that are the same in all rows."""
+        """A field that is the same in all rows."""
         return self.rows[0][field]
 
     def of(self, **fields: Any) -> Group:
@@ -102,8 +102,8 @@ class Group:
         )
 
     def tokens_per_pass_ratio(self, **base: Any) -> Estimate | None:
-        """Divided by `tokens_per_pass` of the base rows (see `ratio`). Unlike a median ratio, this
-        counts what a few prompts lose."""
+        """`tokens_per_pass` of the rows, divided by that of the base rows (see `ratio`). Unlike a
+        median ratio, this counts what a few prompts lose."""
         bases = {self._block(row): row for row in self.among or self.rows if _has(row, base)}
         return estimate(
             self._groups(
@@ -214,7 +214,7 @@ def claim_row(
     if estimate is None:
         return [claim, bound, NOTHING, NOTHING]
     holds = estimate.value > target if above else estimate.value >= target
-    # A claim that is missed by less must not read "by 0.00".
+    # A narrowly missed claim must not read "by 0.00".
     verdict = "reached" if holds else f"not reached, by {max(0.01, target - estimate.value):.2f}"
     return [claim, bound, ratio(estimate), verdict]
 

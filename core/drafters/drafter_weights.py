@@ -123,7 +123,7 @@ class MinionsWeights:
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        """Minions' rule uses wins only."""
+        """Ignores likelihoods: Minions' rule uses wins only."""
 
 
 class LikelihoodWeights:
@@ -179,7 +179,7 @@ class LikelihoodWeights:
     def _count(self, token: Token) -> None:
         log_probs = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
         average = sum(log_probs.values()) / len(log_probs) if log_probs else 0.0
-        # The fraction of this token's value that remains: a correction counts as much.
+        # The fraction of this token's value that remains; a correction is multiplied by it.
         share = FORGETTING ** (self._tokens - token.at)
         for name in self._logs:
             log = log_probs.get(name, average)

@@ -48,8 +48,8 @@ class _PooledSsm:
     timings: list[Timed] = field(default_factory=list)
 
     def next_logits(self, growth: Growth) -> Steps[torch.Tensor]:
-        """Logits (n, V) after the growth's frontier; before its first level, after the root, by
-        catching up."""
+        """Logits (n, V) after the growth's frontier. The first frontier is the root: the SSM
+        catches up."""
         if not growth.passes:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:
