@@ -141,7 +141,7 @@ class TransformersLlm:
         return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """A chat message is put into the chat template."""
+        """The prompt's token ids; a chat message is put into the chat template."""
         if not prompt.chat:
             return self.tokenize(prompt.text)
         message = [{"role": "user", "content": prompt.text}]

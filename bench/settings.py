@@ -45,7 +45,7 @@ class Settings:
         return plain
 
     def __str__(self) -> str:
-        """As options. Omits `--threads`, whose default depends on the machine, and
+        """The settings as options. Omits `--threads`, whose default depends on the machine, and
         `--processes`."""
         return (
             f"--prompts {self.prompts} --tokens {self.tokens} --repeats {self.repeats} "

@@ -92,6 +92,6 @@ def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: 
 
 
 def plan_of(tables: Sequence[FeatureTable], times: AccessTimes) -> TablePlan:
-    """The largest table comes first: its row takes longest to arrive."""
+    """A plan of these tables, the largest first: its row takes longest to arrive."""
     by_size = sorted(tables, key=lambda table: table.bytes, reverse=True)
     return TablePlan(tuple(by_size), times.token_ns(tables))

@@ -49,7 +49,7 @@ def per_pass(row: Row) -> float:
 
 
 def column(rows: Iterable[Row], value: Value) -> list[float]:
-    """Rows without the field `value` are left out."""
+    """The values of the rows; rows without the field `value` are left out."""
     if isinstance(value, str):
         return [row[value] for row in rows if row.get(value) is not None]
     return [value(row) for row in rows]
@@ -75,7 +75,7 @@ class Group:
         return Group(rows, self.among or self.rows, self.block, self.over)
 
     def median(self, value: Value = speed) -> Estimate | None:
-        """None without rows."""
+        """The median; None without rows."""
         return estimate(
             self._groups((row[self.over], x) for row, x in self._row_values(value)), middle
         )

@@ -103,7 +103,7 @@ class Tab:
         """Clears what the page stored; returns its problems."""
         problems = self.watch.problems
         self.watch = Watch("")
-        # An open page would store its values again.
+        # An open page would store its values after they are cleared.
         self.page.goto("about:blank")
         for origin in self._origins:
             request = {"origin": origin, "storageTypes": "all"}

@@ -78,7 +78,7 @@ def nodes_of(prompts: Prompts) -> float:
 
 
 def prompts_by_row(results: Results, rows: Iterable[AcceptanceRow]) -> dict[AcceptanceRow, Prompts]:
-    """Rows without a sample are left out."""
+    """Each row's prompts; rows without a sample are left out."""
     samples = {row: next(results.where(**row.key), None) for row in rows}
     return {row: sample["prompts"] for row, sample in samples.items() if sample is not None}
 

@@ -81,7 +81,7 @@ class CpuContest:
         return self._suite.load_contestants(self._context, self._dtype)
 
     def blocks(self, temperature: float) -> Blocks:
-        """Without the blocks of the sweep."""
+        """The contest's blocks, without the sweep's."""
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:

@@ -56,7 +56,7 @@ class PipelineRow:
 
 
 def pipeline_rows() -> tuple[PipelineRow, ...]:
-    """Rows have at least two pipeline modes."""
+    """The rows with at least two pipeline modes."""
     return tuple(
         PipelineRow(live, work, temperature, _contestants(names, _speculation(work)))
         for live, names in USEFUL_MODES.items()

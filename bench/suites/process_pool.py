@@ -65,7 +65,7 @@ def map_processes(
 
 
 def _exit_with_parent() -> None:
-    """Ends this process when its parent ends, even if the parent is killed. A process that is left
+    """Ends this process when its parent ends, even if the parent is killed. A remaining process
     would take CPU time from the next measurement."""
     parent = parent_process()
     assert parent is not None

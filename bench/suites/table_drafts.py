@@ -117,6 +117,6 @@ class _Drafts:
 
 
 def _sequence(models: LoadedModels, first: int) -> TokenSequence:
-    """The prompt is the token `first`."""
+    """A sequence whose prompt is the token `first`."""
     config, sampling = SpeculationConfig(drafters=(TABLE,)), SamplingParams()
     return prepare(models, Request("table", sampling, config, prompt_token_ids=(first,)))

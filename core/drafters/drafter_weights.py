@@ -32,8 +32,7 @@ CORRECTED = 64
 @dataclass(slots=True)
 class Token:
     """One committed token, the `at`-th that the weights count. `log_probs`: by drafter (NaN: no
-    prediction); `counted_logs`: by drafter, the value that its weight contains for this token so
-    far."""
+    prediction); `counted_logs`: by drafter, the value that its weight contains for this token."""
 
     at: int
     log_probs: dict[str, float] = field(default_factory=dict)

@@ -31,7 +31,8 @@ class PooledRequest:
     weights: tuple[float, ...]
 
     def failed_requests(self, error: BaseException) -> Sequence[DraftRequest]:
-        """The requests of the SSM that the error names; all requests if there are none."""
+        """The requests of the SSM that the error names; all requests if it names none of the
+        SSMs."""
         name = error.name if isinstance(error, DrafterError) else None
         return [one for one in self.requests if one.name == name] or self.requests
 
