@@ -95,7 +95,7 @@ def _wait_until_served(url: str, child: subprocess.Popen[bytes], log: Path) -> N
 
 
 def resident_mb(pid: int) -> float | None:
-    """In MB (10^6 bytes); None if the system does not report it."""
+    """Resident memory in MB (10^6 bytes); None if the system does not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

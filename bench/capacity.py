@@ -1,9 +1,9 @@
 """How many clients an LLM serves if nodes (other machines) draft: a simulation with measured costs.
 
 Let t_d be the time to draft for a client's round and t_v the time to verify the draft. With nodes,
-the LLM's machine only verifies. It then serves at most 1 + t_d / t_v times as many clients at the
-same rate. arXiv 2606.25091 writes the bound as 1 + gamma t_d / t_v: its t_d is the time of one of
-gamma tokens.
+the LLM's machine only verifies. It then serves at most 1 + t_d / t_v times as many clients as
+without nodes, at the same rate. arXiv 2606.25091 writes the bound as 1 + gamma t_d / t_v: its t_d
+is the time to draft one of gamma tokens.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
 
 
 def _refuse_lost_drafter(event: Event) -> None:
-    """After the loss, rounds describe another configuration."""
+    """Raises EngineError if a drafter is lost: rounds then describe another configuration."""
     if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
         raise EngineError(notes[0])
 
@@ -71,8 +71,8 @@ def lost_drafter_notes(event: RoundCompleted) -> list[str]:
 def decode(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
 ) -> list[dict[str, Any]]:
-    """Every case's outcome (`Outcome.to_plain`), in order. `together`: concurrent requests of a
-    group. Raises EngineError if a drafter is lost."""
+    """Every case's outcome (`Outcome.to_plain`), in order. `together`: the number of concurrent
+    requests. Raises EngineError if a drafter is lost."""
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(cases), together):
         group = cases[start : start + together]
@@ -141,7 +141,7 @@ class TransformersLlm:
         return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """A chat message is put into the chat template."""
+        """The prompt's token ids; a chat message is put into the chat template."""
         if not prompt.chat:
             return self.tokenize(prompt.text)
         message = [{"role": "user", "content": prompt.text}]

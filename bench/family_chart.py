@@ -72,7 +72,8 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
 
 
 def _measured_rows(results: Results) -> tables.PromptsByRow:
-    """For the SSMs that the samples name. Raises ConfigError if no row was measured."""
+    """The measured rows of the SSMs that the samples name. Raises ConfigError if no row was
+    measured."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))

@@ -46,7 +46,7 @@ class Blocks:
         keep_row: Callable[[dict[str, Any]], Any] = dict,
         warm: Block | None = None,
     ) -> None:
-        """One sample per missing block. `more`: returns other fields of a sample. `keep_row`
+        """One sample per missing block. `more`: returns more fields of a sample. `keep_row`
         converts the contestants' figures before they are stored. `warm`: a block that every
         contestant runs first; its figures are not stored."""
         todo = self.missing_blocks

@@ -81,8 +81,8 @@ def closed_loop(
 ) -> tuple[float, list[ServedRequest]]:
     """Runs `clients` clients; each sends its next request when its previous request has ended.
     Returns the tokens per second while all clients are busy, and every request. The measurement
-    begins when `clients` requests have ended: the clients start in step. Needs at least 2 x
-    `clients` requests."""
+    begins when `clients` requests have ended, since all clients start at the same time. Needs at
+    least 2 x `clients` requests."""
     load = _Clients(engine, clients)
     start = 0.0
     try:
@@ -105,7 +105,7 @@ def closed_loop(
 
 
 def arrivals(count: int, per_second: float, seed: int) -> list[float]:
-    """In seconds; a Poisson process."""
+    """Arrival times in seconds; a Poisson process."""
     rng = random.Random(seed)
     times, now = [], 0.0
     for _ in range(count):

@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 
 def machine() -> dict[str, Any]:
-    """Memory is in GiB; None: unknown."""
+    """The machine's properties. Memory is in GiB; None: unknown."""
     return {
         "cores": cores(),
         "processor": _processor(),
@@ -34,7 +34,7 @@ def versions() -> dict[str, str]:
 
 
 def load_average() -> float | None:
-    """Over the last minute; None if unknown."""
+    """The load average over the last minute; None if unknown."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 

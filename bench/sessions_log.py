@@ -33,7 +33,7 @@ LLMS = ("synthetic-llm-a", "synthetic-llm-b")
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """`nodes`: of trees. `usual`: ids of runs of 16 to 24 rounds; `large`: ids of runs of 500
+    """`nodes`: tree nodes. `usual`: ids of runs of 16 to 24 rounds; `large`: ids of runs of 500
     rounds. Both omit runs that the suite may delete."""
 
     runs: int

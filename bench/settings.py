@@ -35,7 +35,7 @@ class Settings:
             raise ConfigError.of("dtype", self.dtypes, "at least one, each once")
 
     def with_changes(self, **changes: Any) -> Settings:
-        """None: not given."""
+        """None leaves a setting unchanged."""
         given_values = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(self, **given_values)
 
@@ -45,7 +45,7 @@ class Settings:
         return plain
 
     def __str__(self) -> str:
-        """As options. Omits `--threads`, whose default depends on the machine, and
+        """The settings as options. Omits `--threads`, whose default depends on the machine, and
         `--processes`."""
         return (
             f"--prompts {self.prompts} --tokens {self.tokens} --repeats {self.repeats} "

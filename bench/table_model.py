@@ -20,7 +20,7 @@ from core.trees.tree import ROOT
 
 TABLE_ROWS = 64
 CONTEXT = 1 << 14
-LIKELY = 40.0  # far above the noise, so that tokens without a text are never likely
+LIKELY = 40.0  # far above the noise: ids above the LLM's vocabulary are never likely
 AGREEMENT = 1.5  # how much an SSM's table differs from the LLM's
 MAX_NODES, TOP_K = 24, 5
 WARNING = "SYNTHETIC run: made by bench/table_model.py, no model ran."
@@ -137,8 +137,8 @@ def table_family(
 
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
-    """The events of a greedy run with `table_family(models)`, MAX_NODES nodes. RunStarted has
-    WARNING."""
+    """The events of a greedy run with `table_family(models)`, at most MAX_NODES nodes a tree.
+    RunStarted has WARNING."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)
     request = Request(f"SYNTHETIC {seed}", sampling, speculation)

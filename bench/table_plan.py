@@ -48,8 +48,8 @@ class AccessTimes:
 
 
 def _at(size: int, measured_ns: Mapping[int, float]) -> float:
-    """Interpolated linearly in the logarithm of the size; outside the measured sizes, the time at
-    the nearest one."""
+    """The time is interpolated linearly in the logarithm of the size; outside the measured sizes,
+    the time at the nearest one."""
     sizes = sorted(measured_ns)
     return float(np.interp(np.log(size), np.log(sizes), [measured_ns[each] for each in sizes]))
 
@@ -72,8 +72,8 @@ def join_tables(a: FeatureTable, b: FeatureTable) -> FeatureTable:
 
 
 def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: int) -> TablePlan:
-    """Of the plans below, that of least predicted time, then of least storage; no worse than
-    separate tables.
+    """The plan of least predicted time, then of least storage; separate tables if no plan is
+    better.
 
     The paper's rules: for each even k, the k smallest tables are joined in pairs: the smallest with
     the largest of them, the second smallest with the second largest, and so on. Plans of more than
@@ -92,6 +92,6 @@ def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: 
 
 
 def plan_of(tables: Sequence[FeatureTable], times: AccessTimes) -> TablePlan:
-    """The largest table comes first: its row takes longest to arrive."""
+    """A plan of these tables, the largest first: its row takes longest to arrive."""
     by_size = sorted(tables, key=lambda table: table.bytes, reverse=True)
     return TablePlan(tuple(by_size), times.token_ns(tables))

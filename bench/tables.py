@@ -49,7 +49,7 @@ def per_pass(row: Row) -> float:
 
 
 def column(rows: Iterable[Row], value: Value) -> list[float]:
-    """Rows without the field `value` are left out."""
+    """The values of the rows; rows without the field `value` are left out."""
     if isinstance(value, str):
         return [row[value] for row in rows if row.get(value) is not None]
     return [value(row) for row in rows]
@@ -67,7 +67,7 @@ class Group:
     over: str = "prompt"
 
     def __getitem__(self, field: str) -> Any:
-        """For fields that are the same in all rows."""
+        """A field that is the same in all rows."""
         return self.rows[0][field]
 
     def of(self, **fields: Any) -> Group:
@@ -75,7 +75,7 @@ class Group:
         return Group(rows, self.among or self.rows, self.block, self.over)
 
     def median(self, value: Value = speed) -> Estimate | None:
-        """None without rows."""
+        """The median; None without rows."""
         return estimate(
             self._groups((row[self.over], x) for row, x in self._row_values(value)), middle
         )
@@ -102,8 +102,8 @@ class Group:
         )
 
     def tokens_per_pass_ratio(self, **base: Any) -> Estimate | None:
-        """Divided by `tokens_per_pass` of the base rows (see `ratio`). Unlike a median ratio, this
-        counts what a few prompts lose."""
+        """`tokens_per_pass` of the rows, divided by that of the base rows (see `ratio`). Unlike a
+        median ratio, this counts what a few prompts lose."""
         bases = {self._block(row): row for row in self.among or self.rows if _has(row, base)}
         return estimate(
             self._groups(
@@ -214,7 +214,7 @@ def claim_row(
     if estimate is None:
         return [claim, bound, NOTHING, NOTHING]
     holds = estimate.value > target if above else estimate.value >= target
-    # A claim that is missed by less must not read "by 0.00".
+    # A narrowly missed claim must not read "by 0.00".
     verdict = "reached" if holds else f"not reached, by {max(0.01, target - estimate.value):.2f}"
     return [claim, bound, ratio(estimate), verdict]
 

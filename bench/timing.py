@@ -32,7 +32,7 @@ class PassClock:
         self._ms[role] += ms
 
     def take(self) -> dict[str, float]:
-        """By role; the counters restart at 0."""
+        """The milliseconds by role; the counters restart at 0."""
         times_ms, self._ms = self._ms, {"llm": 0.0, "ssm": 0.0}
         return times_ms
 

@@ -58,7 +58,7 @@ class GrowthRequest:
 
     @property
     def of_ssms(self) -> int:
-        """0: SSMs are not grown."""
+        """Each grown SSM's parameters; 0: SSMs are not grown."""
         return self.params // LEAST_SHARE if self.ssm_params is None else self.ssm_params
 
 

@@ -17,7 +17,8 @@ from core.errors import ConfigError, UnsupportedModelError
 from core.plurals import number_of
 
 # The largest allowed difference of logits: absolute for FULL_PRECISION dtypes, relative to the
-# largest absolute logit (at least 1) for 16-bit dtypes. The grown model adds in another order.
+# largest absolute logit (at least 1) for 16-bit dtypes. The grown model adds numbers in another
+# order than the small one.
 FULL_ALLOWED = 1e-3
 HALF_ALLOWED = 0.06
 FULL_PRECISION = (torch.float32, torch.float64)
@@ -148,7 +149,7 @@ part; all other weights are dense.
 
 
 def digest_of(folder: Path) -> str:
-    """Of the names and contents of weight files and config.json."""
+    """A digest of the names and contents of weight files and config.json."""
     digest = hashlib.sha256()
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin"), folder / "config.json"]
     for path in sorted(files):

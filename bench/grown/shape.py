@@ -39,7 +39,7 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """A tied head counts once."""
+        """The number of parameters; a tied head counts once."""
         embedding_and_head = self.vocabulary * self.hidden * (1 if self.tied else 2)
         last_norm = self.hidden
         return embedding_and_head + last_norm + self.layers * self._layer_parameters
@@ -105,7 +105,7 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
 
 
 def _best(small: ModelShape, params: int, factors: Iterable[int]) -> ModelShape | None:
-    """The shape least dissimilar to `small` that has more parameters and is within TOLERANCE of
+    """The shape most similar to `small`, with more parameters than `small` and within TOLERANCE of
     `params`."""
     fitting = [
         shape

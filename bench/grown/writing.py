@@ -124,8 +124,8 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
 
 
 def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
-    """Raises OutOfMemoryError without enough memory for the small model, `copies` large models, one
-    shard that is being read from its file, and OVERHEAD_BYTES."""
+    """Raises OutOfMemoryError if memory is too small for the small model, `copies` large models,
+    one shard that is being read from its file, and OVERHEAD_BYTES."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
     size = small + copies * large + min(large, SHARD_BYTES) + OVERHEAD_BYTES

@@ -103,7 +103,7 @@ class Tab:
         """Clears what the page stored; returns its problems."""
         problems = self.watch.problems
         self.watch = Watch("")
-        # An open page would store its values again.
+        # An open page would store its values after they are cleared.
         self.page.goto("about:blank")
         for origin in self._origins:
             request = {"origin": origin, "storageTypes": "all"}
@@ -148,7 +148,7 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
 
 
 def choose(page: Any, preset: str, tokens: int) -> None:
-    """The run ignores the end-of-text token."""
+    """Sets preset and tokens; the run ignores the end-of-text token."""
     page.locator("#preset input").click()
     option = re.compile(rf"^{re.escape(preset)}( \(|$)")  # a description in brackets may follow
     page.locator("#preset").get_by_role("option", name=option).click()

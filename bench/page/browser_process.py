@@ -1,5 +1,5 @@
-"""A Chromium and its driver in a process of their own: the driver would compete with the engine for
-the GIL."""
+"""A Chromium and its driver in a process of their own: otherwise the driver would compete with the
+engine for the GIL."""
 
 from __future__ import annotations
 

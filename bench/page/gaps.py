@@ -108,7 +108,7 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
     shown_at = page.evaluate("() => specscopeSeen")
     made_at = site.clock.tokens[site.clock.last()]
     delays = [shown - made for shown, made in zip(shown_at["tokens"], made_at, strict=False)]
-    # Later updates redraw the whole run at its end.
+    # Updates after the last token redraw the whole run.
     during = [moment for moment in shown_at["updates"] if moment <= made_at[-1]]
     seconds = (during[-1] - during[0]) / 1000 if len(during) > 1 else 0.0
     return {

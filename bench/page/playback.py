@@ -47,7 +47,7 @@ def playback(events: Sequence[Event]) -> Script:
 
 
 def with_request(event: Event, request: Request) -> Event:
-    """RunStarted of `request`."""
+    """Returns the RunStarted with `request`'s fields."""
     assert isinstance(event, RunStarted)
     config = replace(
         request,
@@ -108,7 +108,7 @@ class PlaybackRun:
         self._stop.set()
 
     def pause(self, seconds: float) -> None:
-        """`cancel` ends the sleep."""
+        """Sleeps; `cancel` ends the sleep."""
         self._stop.wait(seconds)
 
 
@@ -181,7 +181,7 @@ class PlaybackWorker:
         return self._playing
 
     def snapshot(self) -> Snapshot:
-        """Without the runs' rounds."""
+        """A Snapshot without the runs' rounds."""
         with self._lock:
             playing = [run for run in self.runs if run not in self._queued and not run.has_ended]
         live_runs = tuple(

@@ -80,7 +80,7 @@ class _ClockedWorker:
 
 @contextmanager
 def open_site(worker: Any) -> Iterator[Site]:
-    """Closes the worker at the end."""
+    """Yields a Site; closes the worker at the end."""
     clock = EventClock()
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
         clocked_worker = _ClockedWorker(worker, clock)

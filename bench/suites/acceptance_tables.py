@@ -1,7 +1,7 @@
 """The tables of the `acceptance` suite.
 
-Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts. Outside the column `looping`
-they leave out continuations that repeat themselves, which are easy to draft.
+Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts. Continuations that repeat
+themselves are easy to draft: only the column `looping` counts them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def nodes_of(prompts: Prompts) -> float:
 
 
 def prompts_by_row(results: Results, rows: Iterable[AcceptanceRow]) -> dict[AcceptanceRow, Prompts]:
-    """Rows without a sample are left out."""
+    """Each row's prompts; rows without a sample are left out."""
     samples = {row: next(results.where(**row.key), None) for row in rows}
     return {row: sample["prompts"] for row, sample in samples.items() if sample is not None}
 
@@ -215,7 +215,7 @@ def _comparisons(by_row: PromptsByRow) -> str:
 def _counterparts(
     by_row: PromptsByRow, kind: DecodingKind, other: DecodingKind
 ) -> list[tuple[AcceptanceRow, AcceptanceRow]]:
-    """Rows with the same part and name."""
+    """Pairs of rows with the same part and name."""
     base = {(row.part, row.name): row for row in by_row if row.kind == other}
     pairs = [(row, base.get((row.part, row.name))) for row in by_row if row.kind == kind]
     return [(row, same) for row, same in pairs if same is not None]

@@ -81,7 +81,7 @@ class CpuContest:
         return self._suite.load_contestants(self._context, self._dtype)
 
     def blocks(self, temperature: float) -> Blocks:
-        """Without the blocks of the sweep."""
+        """The contest's blocks, without the sweep's."""
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
@@ -194,7 +194,7 @@ class CpuContest:
         return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
     def _llama_note(self) -> dict[str, str]:
-        """As a field of the sample."""
+        """llama.cpp's note, as a field of the sample."""
         return {"llama_note": self._models.llama_note}
 
 

@@ -40,7 +40,7 @@ class Variant:
         return " ".join(filter(None, (self.family, self.ssm, self.schedule, str(self.count))))
 
     def options(self, transformers: TransformersLlm, modules: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of transformers' `generate`. A call copies the assistant model."""
+        """Arguments of transformers' `generate`. Each call copies the assistant model."""
         if self.family == LOOKUP:
             return {"prompt_lookup_num_tokens": self.count}
         return {
@@ -70,7 +70,7 @@ def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
     """The `count` fastest settings of each drafter (family and SSM), by the `figures` of one
-    prompt. A drafter with a setting without figures keeps all settings: its library may not have
+    prompt. If a setting has no figures, its drafter keeps all settings: the library may not have
     been installed then."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:

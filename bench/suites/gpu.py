@@ -125,7 +125,7 @@ class GpuContest(Suite):
 
 
 def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
-    """In bytes per second, reads plus writes: the median over COPIES copies."""
+    """Bytes per second, read plus written: the median over COPIES copies."""
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -142,7 +142,7 @@ def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
 
 
 def _table(results: Results, dtype: str, temperature: float) -> str:
-    """Empty without blocks."""
+    """The table; empty without blocks."""
     rows = long_rows(results.where(kind="block", dtype=dtype, temperature=temperature))
     traced = next(iter(results.where(kind="gaps", dtype=dtype, temperature=temperature)), {})
     columns: Mapping[str, Callable[[Group], object]] = {

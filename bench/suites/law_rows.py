@@ -86,7 +86,7 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """A few configurations are in two products."""
+    """All rows; a few configurations are in two products."""
     return (
         *_preset_rows(),
         *_ngram_rows(),
@@ -98,7 +98,7 @@ def law_rows() -> tuple[LawRow, ...]:
 
 
 def _preset_rows() -> Iterator[LawRow]:
-    """Each preset's own pipeline mode comes first."""
+    """Product 1. Each preset's own pipeline mode comes first."""
     for name, temperature, together in itertools.product(PRESETS, TEMPERATURES, CONCURRENCIES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         for pipeline in dict.fromkeys((preset.pipeline, *PIPELINES)):

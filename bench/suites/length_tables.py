@@ -42,7 +42,7 @@ OTHERS = tuple(
 POLICIES = (GOODPUT, *OTHERS)
 # Node budget of all contestants, large enough not to cut depth.
 NODES = 64
-# `trend` changes the length slowly.
+# The first length of `trend`, which changes it slowly.
 TREND_STARTS = 4
 
 

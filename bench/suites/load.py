@@ -207,7 +207,7 @@ def tables(results: Results) -> tuple[str, ...]:
 
 
 def _with_item(row: Row, item: str) -> Row:
-    """`load`, in the sample the load average, is replaced by the number of clients or the rate."""
+    """Replaces `load` (the load average) by the number of clients or the rate."""
     return {**row, "load": float(row[item])}
 
 

@@ -38,8 +38,8 @@ PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
-# Shares. MOST_ADDED: what loopback may add to a local round. MOST_ERROR: of a prediction.
-# LEAST_OF_BOUND: of the bound on clients.
+# Shares. MOST_ADDED: what loopback may add to a local round. MOST_ERROR: a prediction's largest
+# error. LEAST_OF_BOUND: the part of the bound on clients to reach.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # numbers that are simulated
 SERVED_CLIENTS = (4, 8)
@@ -105,7 +105,7 @@ def relay_name(ms: int) -> str:
 
 
 def engine_over(models: LoadedModels, addresses: Sequence[str]) -> Engine:
-    """All SSMs are on the nodes at these addresses."""
+    """An engine whose SSMs are all on the nodes at these addresses."""
     llm_alone = replace(models, ssms={})
     return Engine(llm_alone, nodes=connect_nodes(NodeSettings(tuple(addresses)), llm_alone))
 
@@ -183,7 +183,7 @@ def _serve_texts(
     context: Context, engine: Engine, block: Block, *, pipeline: str
 ) -> dict[str, Any]:
     """Decodes `block.item` texts at once. Returns their total tokens per second, and the
-    milliseconds of verifying and of drafting. A pass counts once."""
+    milliseconds of verifying and of drafting. A batched pass counts once."""
     speculation = replace(
         SpeculationConfig.preset(PRESET), max_tree_nodes=TREE_NODES, pipeline=pipeline
     )

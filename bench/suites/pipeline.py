@@ -27,7 +27,7 @@ from core.metrics import NOT_DRAFTING
 from lab.order import Block
 
 WARM_UP_TOKENS = 8
-NOTES = 4  # notes of each run that are kept
+NOTES = 4  # kept notes of each run
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class PipelineRow:
 
 
 def pipeline_rows() -> tuple[PipelineRow, ...]:
-    """Rows have at least two pipeline modes."""
+    """The rows with at least two pipeline modes."""
     return tuple(
         PipelineRow(live, work, temperature, _contestants(names, _speculation(work)))
         for live, names in USEFUL_MODES.items()
@@ -76,7 +76,7 @@ def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, S
     return {name: dataclasses.replace(work, pipeline=name) for name in pipelines}
 
 
-# Gain / bound; the gain if drafting is at least SHARE of a round; `auto` / serial.
+# Targets: gain / bound; the gain if drafting is at least SHARE of a round; `auto` / serial.
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
 SENTENCES = 12  # number of notes that are listed, the most frequent first
 

@@ -26,7 +26,7 @@ Measure = Callable[[Engine, Settings, Sequence[Prompt], Task], Result]
 def measure_rows(
     context: Context, measure: Measure[Task, Result], rows: Sequence[Task]
 ) -> Iterator[tuple[Task, Result]]:
-    """In the order in which rows are finished."""
+    """Yields rows and results in the order in which rows are finished."""
     settings = context.settings
     if settings.processes > 1:
         shared_arguments = (settings, context.prompts, context.family)
@@ -57,14 +57,15 @@ def _engine(settings: Settings, family: Path | None) -> Engine:
 def map_processes(
     processes: int, function: Callable[[Task], Any], tasks: Sequence[Task]
 ) -> Iterator[Any]:
-    """In the order in which tasks are finished. The processes end with the generator."""
+    """Yields results in the order in which tasks are finished. The processes end with the
+    generator."""
     # A fork would copy the locks that torch's threads hold, but not these threads.
     with get_context("spawn").Pool(processes, _exit_with_parent) as pool:
         yield from pool.imap_unordered(function, tasks)
 
 
 def _exit_with_parent() -> None:
-    """Ends this process when its parent ends, even if the parent is killed. A process that is left
+    """Ends this process when its parent ends, even if the parent is killed. A remaining process
     would take CPU time from the next measurement."""
     parent = parent_process()
     assert parent is not None

@@ -67,7 +67,7 @@ ORDERS = (
     ("math", "stories", "dialogue", "code"),
 )
 SEGMENT = 48
-# Tokens within which a good SSM must be found, in at least SHARE of the searches that count.
+# Tokens within which a good SSM must be found, in at least SHARE of the counted searches.
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
 # The largest allowed regrets on texts that change their domain.
@@ -84,7 +84,7 @@ TITLES = {
 
 
 def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
-    """All have the same node budget."""
+    """Contestants by name, all with the same node budget."""
     return {
         ALL: TREE,
         CREDIT: replace(TREE, routing="credit"),

@@ -55,7 +55,7 @@ class SearchCounts:
 
     @property
     def within(self) -> int:
-        """At once or within the limit."""
+        """Parts with a good SSM at once or within the limit."""
         return self.at_once + self.followed
 
 

@@ -140,7 +140,7 @@ def _list_call(name: str, **arguments: Any) -> StoreCall:
 
 
 def cases() -> tuple[StoreCall, ...]:
-    """In the order of measurement."""
+    """The timed calls, in the order of measurement."""
     drafters = [folder.name for folder in bundled_ssms()]
     days = {"since_utc": "2026-01-05", "until_utc": "2026-01-08"}
     all_filters = {"text": "SYNTHETIC", "status": "completed", "owner": "visitor-3"}

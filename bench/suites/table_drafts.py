@@ -78,14 +78,14 @@ def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
 
 
 def _first_level(draft: Draft) -> list[int]:
-    """The likeliest token first."""
+    """Tokens of depth 1, the likeliest first."""
     columns = zip(draft.ranks, draft.token_ids, draft.parents, strict=True)
     return [token for _, token in sorted((r, t) for r, t, parent in columns if parent == ROOT)]
 
 
 class _Drafts:
-    """A drafter that has counted `texts`, all as texts of one fold of the drafter. It drafts for a
-    prompt of another such fold, whose table has counted these texts."""
+    """A drafter that has counted `texts` as texts of one of its folds. The prompt is in another
+    fold, whose table has counted these texts."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
@@ -117,6 +117,6 @@ class _Drafts:
 
 
 def _sequence(models: LoadedModels, first: int) -> TokenSequence:
-    """The prompt is the token `first`."""
+    """A sequence whose prompt is the token `first`."""
     config, sampling = SpeculationConfig(drafters=(TABLE,)), SamplingParams()
     return prepare(models, Request("table", sampling, config, prompt_token_ids=(first,)))

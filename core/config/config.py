@@ -138,8 +138,8 @@ class SpeculationConfig:
     """How drafts are made, combined and verified.
 
     `draft`, `combine`, `routing`, `length`, `verify` and `pipeline` are names of records in
-    `core.config.mechanisms`. `routed_drafters`, `vote_nodes` and `confidence_threshold` have no
-    effect unless a chosen record lists the field in `fields`.
+    `core.config.mechanisms`. `routed_drafters`, `vote_nodes` and `confidence_threshold` have an
+    effect only if a chosen record lists the field in `fields`.
 
     `drafters`: names of drafters, `all` or `first` (`core.drafters.resolve_drafters`); empty: plain
     decoding. `expansion`: the number of children per node at each step of a draft.
@@ -252,7 +252,7 @@ class SpeculationConfig:
             random_kind = "sampled" if verify_rule(self.verify).reads_q else "coupled"
             draft = "topk" if greedy else random_kind
         if greedy and draft == "coupled":
-            draft = "topk"  # without noise coupled drafts are top-k drafts
+            draft = "topk"  # without noise, coupled drafts are top-k drafts
         if draft_kind(draft).by_score and combine_rule(self.combine).chains:
             # A sequence has one token per step: best first has no branches to choose from.
             draft = "topk" if greedy else "coupled"

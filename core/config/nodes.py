@@ -105,7 +105,7 @@ def node_settings(
     if ssms is not None and cluster is None:
         raise ConfigError.of("node_ssm", list(ssms), "only with --cluster ADDRESS")
     if cluster is not None:
-        # NodeSettings takes an empty name for no cluster.
+        # To NodeSettings an empty name means no cluster.
         if not cluster:
             raise ConfigError.of("cluster", cluster, CLUSTERS)
         return NodeSettings(tuple(addresses), key_file, cluster, tuple(ssms or ()))

@@ -69,7 +69,7 @@ class DraftRequests:
         by_ssm: Mapping[str, Sequence[DraftRequest]],
         vocab_size: int,
     ) -> DraftRequests | None:
-        """From requests by SSM; None if the SSMs do not run in a single pass, or draft for
+        """Made from requests by SSM; None if the SSMs do not run in a single pass, or draft for
         different sequences."""
         group = model_group_of([ssms[name].model for name in by_ssm])
         sequences = {

@@ -108,7 +108,8 @@ class KvView:
         slot `first`. `ancestors` (width, n): which of the first n offsets each node attends to.
         Each node also attends to all slots before `first`, which are committed."""
         offsets = torch.arange(places.start, places.stop, device=tokens.device)
-        # The token before slot `first` is at position first - 1; a node of depth d is d further.
+        # The token before slot `first` is at position first - 1; a node of depth d is d positions
+        # after it.
         positions = first[:, None] - 1 + depths
         # (rows, extent): negative for committed slots.
         offset = self._slots - first[:, None]

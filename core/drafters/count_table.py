@@ -41,7 +41,7 @@ _WAYS, _FADING = 4, 4
 ONCE, _HEAVIEST = 64, 1 << 24
 # Weight of the prior from shorter contexts, in occurrences.
 _PRIOR_TOKENS = 3
-# A polynomial hash modulo 2^31 - 1: a product fits int64, and the hash a row's int32.
+# A polynomial hash modulo 2^31 - 1: products fit int64, hashes fit a row's int32.
 _FACTOR, _PRIME = 1103515245, 2147483647
 # Nodes less probable than this are left out.
 _LEAST = 0.005

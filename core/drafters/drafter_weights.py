@@ -32,8 +32,7 @@ CORRECTED = 64
 @dataclass(slots=True)
 class Token:
     """One committed token, the `at`-th that the weights count. `log_probs`: by drafter (NaN: no
-    prediction); `counted_logs`: by drafter, the value that its weight contains for this token so
-    far."""
+    prediction); `counted_logs`: by drafter, the value that its weight contains for this token."""
 
     at: int
     log_probs: dict[str, float] = field(default_factory=dict)
@@ -123,7 +122,7 @@ class MinionsWeights:
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        """Minions' rule uses wins only."""
+        """Ignores likelihoods: Minions' rule uses wins only."""
 
 
 class LikelihoodWeights:
@@ -179,7 +178,7 @@ class LikelihoodWeights:
     def _count(self, token: Token) -> None:
         log_probs = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
         average = sum(log_probs.values()) / len(log_probs) if log_probs else 0.0
-        # The fraction of this token's value that remains: a correction counts as much.
+        # The fraction of this token's value that remains; a correction is multiplied by it.
         share = FORGETTING ** (self._tokens - token.at)
         for name in self._logs:
             log = log_probs.get(name, average)

@@ -113,7 +113,7 @@ class FusedSsm:
     def propose(self, proposals: Proposals) -> None:
         """Adds its best token after each tip to the tree."""
         assert self.frontier is not None
-        # A row in the concatenation of `logits`.
+        # `rows`: indices into the concatenation of `logits`.
         for tip in self.tips:
             self.rows[tip] = len(self.rows)
         self.logits.append(self.frontier.logits)

@@ -112,7 +112,7 @@ class Growth(ABC):
         if not same_tree(self.request, request, self.passes):
             return False
         self.request = request
-        # The request may allow another depth or budget.
+        # The new request may allow another depth or budget.
         self.frontier = self._next()
         return True
 

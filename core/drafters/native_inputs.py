@@ -99,7 +99,7 @@ def _is_packable(slot: DraftSlot) -> bool:
 
 
 def stop_limits(request: DraftRequest) -> StopLimits | None:
-    """The request's stop rule as numbers, unlimited without a rule; None for a rule without
+    """The request's stop rule as numbers: unlimited if it has no rule; None if the rule has no
     numbers."""
     return StopLimits() if request.stop is None else request.stop.limits(request.name)
 

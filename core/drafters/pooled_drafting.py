@@ -31,7 +31,8 @@ class PooledRequest:
     weights: tuple[float, ...]
 
     def failed_requests(self, error: BaseException) -> Sequence[DraftRequest]:
-        """The requests of the SSM that the error names; all requests if there are none."""
+        """The requests of the SSM that the error names; all requests if it names none of the
+        SSMs."""
         name = error.name if isinstance(error, DrafterError) else None
         return [one for one in self.requests if one.name == name] or self.requests
 
@@ -48,8 +49,8 @@ class _PooledSsm:
     timings: list[Timed] = field(default_factory=list)
 
     def next_logits(self, growth: Growth) -> Steps[torch.Tensor]:
-        """Logits (n, V) after the growth's frontier; before its first level, after the root, by
-        catching up."""
+        """Logits (n, V) after the growth's frontier. The first frontier is the root: the SSM
+        catches up."""
         if not growth.passes:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:

@@ -44,7 +44,7 @@ AUDITION = 24
 # likeliest token under the LLM's noise.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
-"""In place of a missing token."""
+"""Stands for a missing token."""
 
 
 class SsmDrafter:

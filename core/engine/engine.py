@@ -153,9 +153,9 @@ class Engine:
     @property
     def stream_mbps(self) -> float:
         """The rate, in 10^6 bytes a second, at which the LLM's layers are copied from host memory
-        in each pass; 0: they are not copied. Times that were measured before are kept. The setter
-        raises ConfigError for a value out of range, or above 0 for an LLM that is no HfModel.
-        It raises UnsupportedModelError for an HfModel that cannot stream."""
+        in each pass; 0: they are not copied. Times measured at other rates are kept. The setter
+        raises ConfigError for a value out of range, or above 0 for an LLM that is no HfModel. It
+        raises UnsupportedModelError for an HfModel that cannot stream."""
         return self._stream_mbps
 
     @stream_mbps.setter
@@ -170,7 +170,7 @@ class Engine:
     @property
     def wire_ms(self) -> float:
         """The round trip, in milliseconds, for which drafts of SSMs in this process wait. Device
-        rounds do not wait. Times that were measured before are kept."""
+        rounds do not wait. Times measured with other values are kept."""
         return self._drafting.wire_ms
 
     @wire_ms.setter
@@ -416,8 +416,8 @@ class Engine:
         return one in remote and remote[one] == remote.get(other)
 
     def _weights(self, config: SpeculationConfig) -> DrafterWeights:
-        """New weights; with `carry_over` the weights that runs with the same drafters and weight
-        settings share."""
+        """New weights; with `carry_over`, the weights shared by runs of the same drafters and
+        weight settings."""
         if not config.carry_over:
             return make_weights(config, config.drafters)
         key = (config.weights, config.eta, config.weight_bounds, *config.drafters)

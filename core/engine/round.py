@@ -81,7 +81,8 @@ class RoundSteps:
         self, states: Sequence[RoundState], overlapped_work: AbstractContextManager[None]
     ) -> Iterator[Event]:
         """The LLM's pass and the verdicts, while `overlapped_work` runs."""
-        # Its jobs end within this block: no drafter still runs when `commit` changes its state.
+        # The overlapped jobs end within this block: no drafter still runs when `commit` changes its
+        # state.
         with overlapped_work:
             self.forward_and_verify(states)
         for state in states:

@@ -165,7 +165,7 @@ class RoundEventBuilder:
         request, sequence = state.request, state.request.sequence
         # An audition or another grant of the schedule may still change the next round's choice.
         next_choice = request.effective_choice(request.choose())
-        # A stop string or the limit may have cut off accepted tokens.
+        # A stop string or the token limit may have cut off accepted tokens.
         num_accepted = min(len(state.verdict.path), len(result.token_ids))
         num_cut = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(

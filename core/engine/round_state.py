@@ -145,7 +145,7 @@ class ActiveRequest:
         return indices
 
     def num_ssms_for(self, choice: Choice) -> int:
-        """The number of SSMs that would draft with a choice without the scheduler's limit."""
+        """The number of SSMs that would draft with a choice if the scheduler set no limit."""
         if not choice.length:
             return 0
         indices = self._drafters_of(choice, self.router.route() if self.router else None)
@@ -173,7 +173,7 @@ class ActiveRequest:
         return within_grant(route, self.router.drafter_scores(), max(1, most))
 
     def budgets(self, full: int, indices: Sequence[int]) -> list[int]:
-        """The node budgets of drafters, see `node_shares`; `full` for each without a limit."""
+        """The node budgets of drafters, see `node_shares`; `full` for each if there is no limit."""
         if self.max_tree_nodes is None:
             return [full] * len(indices)
         names = [self.drafters[index].name for index in indices]

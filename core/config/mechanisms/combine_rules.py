@@ -38,7 +38,7 @@ class CombineRule:
     core.config.budget. `weighted`: the rule reads the drafters' weights. `chains`: drafts are
     sequences, and one sequence wins. `keeps_all`: the rule drops no drafted node and pools no SSMs.
     `ahead`: a round's drafts may begin before the previous round is verified. `fields`: fields of
-    SpeculationConfig that have no effect without a rule that lists them.
+    SpeculationConfig that matter only for the rules that list them.
     """
 
     name: str

@@ -16,8 +16,8 @@ class DraftKind:
 
     `drawn`: children are drawn at random from a distribution q. `coupled`: above temperature 0 the
     LLM's own noise is added to the SSM's log-probabilities. `by_score`: the likeliest paths come
-    first, without a fixed shape. `fused`: the SSMs draft one chain together, with branches.
-    `by_credit`: an SSM's score is multiplied by its weight.
+    first, without a fixed shape. `fused`: the SSMs draft one chain together; their other proposals
+    are branches. `by_credit`: an SSM's score is multiplied by its weight.
     """
 
     name: str
