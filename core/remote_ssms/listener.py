@@ -45,7 +45,7 @@ def _bind(socket: zmq.Socket[bytes], address: str) -> None:
 
 
 class _Waiting:
-    """See CancelSignal: set while a message waits at the socket."""
+    """`interrupted` of `NodeServer.handle`: set while a message waits at the socket."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._socket = socket
