@@ -1,4 +1,4 @@
-"""`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), repeated within a
+"""`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), but repeated within a
 text.
 
 An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens. An SSM's
