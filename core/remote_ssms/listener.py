@@ -21,7 +21,7 @@ from core.remote_ssms.zmq_transport import set_limits
 
 __all__ = ["NodeListener", "check_bindable"]
 
-# Limit on the answers that wait for an engine.
+# Limit on the answers queued for an engine.
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500

@@ -79,7 +79,7 @@ class PlainGuard:
             paid_after_rounds = math.ceil(self._opening_rounds / OPENING_SHARE)
             self._forbid(min(MAX_WAIT, max(self._base_wait_rounds, paid_after_rounds)))
             return True
-        if mean < -standard_error:  # drafting pays: a later loss comes from another load
+        if mean < -standard_error:  # drafting pays: a later loss comes from a changed load
             self._base_wait_rounds, self._opening_rounds = FIRST_WAIT, 0.0
         return False
 
