@@ -55,7 +55,7 @@ def observe_route(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
             share_ms=share_ms,
-            # A round without a draft request to a routed SSM is no evidence about routed SSMs.
+            # Only a round with a draft request to a routed SSM is evidence about routed SSMs.
             routed=route if any(one.name in route for one in state.draft_requests) else (),
             drafts=drafts,
             log_probs=state.log_probs,

@@ -71,10 +71,10 @@ class LiveRun:
     """A request that is being decoded. `num_tokens`: tokens generated so far. `max_tree_nodes`: the
     node budget, None without one.
 
-    `round`: the number of the request's latest round within its run; -1 if none of the worker's
-    recent rounds was of this request. `num_verified`, `num_accepted`: nodes in this round.
-    `llm_ms`, `draft_ms`: times in this round, with prefills. `num_waited`: the number of recent
-    rounds after this round.
+    `round`: the number of the request's latest round within its run; -1 if the request was in none
+    of the worker's recent rounds. `num_verified`, `num_accepted`: nodes in this round. `llm_ms`,
+    `draft_ms`: times in this round, with prefills. `num_waited`: the number of recent rounds after
+    this round.
     """
 
     run_id: str

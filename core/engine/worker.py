@@ -33,7 +33,7 @@ __all__ = ["Run", "Tap", "Worker"]
 
 IDLE_S = 10.0
 """The interval, in seconds, at which connections to drafter nodes are polled while no request is
-live. Otherwise the events of refused connections would accumulate."""
+live. Without polls the events of refused connections would accumulate."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
 raises is not called again; the run continues, with the error in `Run.tap_error`."""

@@ -109,7 +109,7 @@ class Combined:
     DraftRecord. `rule`: the combine rule. `weights`: the drafters' weights, by name. `masses`: the
     weight of each node; `dropped_masses`: the weight of each dropped token. All three are empty
     under rules without weights. `winner`: the drafter whose sequence won a vote, else empty.
-    `origins`: in a tree with fused drafts, the drafter whose proposal of each node counts; else
+    `origins`: for each node of a tree with fused drafts, the drafter whose proposal counts; else
     empty.
     """
 

@@ -39,7 +39,7 @@ class Span:
 
     `name`: the stage. `audition`: an SSM scores the text's last tokens; the run's first audition is
     a `prefill`. `ahead`: drafting for the next round. `load`: reading an offloaded LLM's layers.
-    `wire`: the transfer to and from a drafter node, or a wait in its place (`Engine.wire_ms`).
+    `wire`: the transfer to and from a drafter node, or the wait `Engine.wire_ms` that imitates it.
 
     `share`: the part of the time that counts for this lane and run; less than 1 if several SSMs or
     requests shared the time. The LLM's pass counts in full for each of its requests.
@@ -243,12 +243,12 @@ class Estimate:
 class Ahead:
     """The result of one drafter's early drafting.
 
-    The drafter continued `outcomes` guessed results of the last verification, of total
-    `probability`. `hit`: this round's draft continues a guess that came true. `saved_ms`: the time
-    of this round's draft that ran during LLM passes. `wasted_ms`: the time of early drafting that
-    is no part of this round's draft. `reason` of a miss: `wrong`, no guess came true; `unused`, a
-    guess came true, but the round did not use its draft; `ended`, the text ended before the next
-    round. Older logs have no reason, and count `unused` drafts as hits.
+    The drafter continued `outcomes` guessed results of the last verification; `probability`: the
+    sum of their probabilities. `hit`: this round's draft continues a guess that came true.
+    `saved_ms`: the time of this round's draft that ran during LLM passes. `wasted_ms`: the time of
+    early drafting that is no part of this round's draft. `reason` of a miss: `wrong`, no guess came
+    true; `unused`, a guess came true, but the round did not use its draft; `ended`, the text ended
+    before the next round. Older logs have no reason, and count `unused` drafts as hits.
 
     A draft made during the LLM's pass for another request is a hit with 0 outcomes.
     """

@@ -227,8 +227,7 @@ class HfModel:
 
     @property
     def rows_held(self) -> int:
-        """The number of arena rows for this model's rows and equally many of each other stack
-        member."""
+        """The number of arena rows: this model's rows times the number of stack members."""
         return len(self._rows) * self._placement[1]
 
     def join(

@@ -101,8 +101,8 @@ class AheadExchange:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The round's report has the next likelihoods. If it was dropped, this answer's
-            # likelihoods would be taken for later tokens'.
+            # The round's report has the next likelihoods. If that report was dropped, the
+            # likelihoods of this answer would count for later tokens.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))
@@ -115,7 +115,7 @@ class AheadExchange:
         return [reply for reply in message.runs if reply.run in pending.runs]
 
     def overtake(self, node: int) -> None:
-        """Call when a round is sent to the node: drafts made ahead before no longer count."""
+        """Call when a round is sent to the node: earlier drafts made ahead no longer count."""
         if node in self._pending:
             self._pending[node].is_overtaken = True
         self._drop_stored(node)

@@ -45,7 +45,7 @@ class NodeArrivals:
 
     def poll(self, until: float | None = None, *, awaited: bool = False) -> None:
         """Handles what has arrived; waits for an arrival until `until`, on the transport's clock.
-        None: does not wait. `awaited`: answers are read when they come: their trips are exact."""
+        None: does not wait. `awaited`: answers are read as they come, so their trips are exact."""
         until = self._transport.now() if until is None else until
         for arrival in self._transport.poll(until):
             self._handle(arrival, awaited)

@@ -51,7 +51,8 @@ NO_WELCOME = (
     "a connection is there, but no answer came within {:g} s: the node is busy with other engines' "
     "drafts, or is no node"
 )
-# No error before the time is over: a proxy of a node that has not started yet behaves the same.
+# Raised only when the time is over: a proxy of a node that has not started yet takes up no
+# connection either.
 TURNED_AWAY = (
     "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
     "is to be the file it started with), or is no node"

@@ -21,7 +21,7 @@ from core.remote_ssms.zmq_transport import set_limits
 
 __all__ = ["NodeListener", "check_bindable"]
 
-# Limit on the answers that wait for an engine.
+# Limit on the answers queued for an engine.
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
@@ -45,7 +45,7 @@ def _bind(socket: zmq.Socket[bytes], address: str) -> None:
 
 
 class _Waiting:
-    """See CancelSignal: set while a message waits at the socket."""
+    """`interrupted` of `NodeServer.handle`: set while a message waits at the socket."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._socket = socket

@@ -290,7 +290,7 @@ class DraftsMessage(_Message, tag="drafts"):
 
 class OutcomeDrafts(_Message):
     """Drafts after one outcome of the LLM's pass. `token_ids`: the tokens that the outcome commits;
-    `probability`: by the SSM that predicted the outcome."""
+    `probability`: according to an SSM that predicted the outcome."""
 
     token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_SPECULATION_LENGTH + 1)]
     probability: Probability

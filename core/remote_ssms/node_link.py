@@ -129,7 +129,7 @@ class NodeLink:
     def mark_lost(self, reason: str = "") -> None:
         """The node gets no rounds until its next welcome. `reason`: why the node is refused, empty
         if it is not."""
-        # An answer that may never come must not keep `free` False for ever.
+        # Otherwise an answer that never comes would keep `free` False for ever.
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
 
@@ -152,7 +152,7 @@ class NodeLink:
         the median tolerates its long trip. Any other answer may have waited to be read: its trip
         counts as at most `busy_s` plus the last time in transit.
         """
-        # An answer to a round that was given up, or of a process before the last welcome.
+        # An answer to a round that was given up, or from an earlier process of the node.
         if not number or number != self.pending_number:
             return False
         trip = now - self.sent_at

@@ -125,7 +125,8 @@ class NodeRound:
             if request is None or request.name != name:
                 continue
             draft = draft_of(one, name, self.clock, len(reply.drafts))
-            # From another process: a malformed tree would fail the LLM's pass of all runs.
+            # Another process made the draft: a malformed tree would fail the LLM's pass of all
+            # runs.
             fault = one.error or fault_of(request, draft, one.likelihoods, requests, vocab_size)
             if fault:
                 answer.errors[one.index] = NodeError(f"node {link.address}: {fault}")

@@ -103,8 +103,7 @@ def ahead_reply(
 
 
 def frame_of(answer: DraftsMessage | AheadDraftsMessage) -> tuple[bytes, bool]:
-    """The answer as a frame of at most LARGEST_FRAME bytes, and whether the frame is a refusal
-    instead.
+    """The answer as a frame of at most LARGEST_FRAME bytes, and whether the frame is a refusal.
 
     A larger answer loses the likeliest tokens of tree nodes, then the drafts for likely outcomes.
     If the answer is still too large, the frame is a refusal."""

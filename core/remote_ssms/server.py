@@ -104,7 +104,7 @@ class NodeServer:
             return encode(RefusedMessage(0, str(error)[:MOST_TEXT]))
         if isinstance(message, HelloMessage):
             return encode(self._welcome(client, message))
-        # As after a restart of the node: the engine then sends a hello, and the texts anew.
+        # Perhaps the node was restarted: the engine then sends a hello, and the texts anew.
         if client not in self._clients:
             number = 0 if isinstance(message, FreeMessage) else message.number
             return encode(RefusedMessage(number, "no hello came before it"))

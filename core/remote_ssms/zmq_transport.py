@@ -28,7 +28,7 @@ REOPEN_S = 5.0
 """Time after which a connection that is down is opened again. libzmq reconnects on its own, but
 never after it has received a frame that is too long or of another protocol."""
 QUEUED = 16
-"""The most frames that wait for a node."""
+"""The most frames queued for a node."""
 EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_DISCONNECTED

@@ -35,7 +35,7 @@ AUDITION_WINDOW = 48
 """How many of the text's last tokens an audition for a router usually reads."""
 
 CHAIN_DEPTH = 4
-"""SSMs are compared by a chain of this depth, whatever the length policy."""
+"""SSMs are compared as if each drafted a chain of this depth, whatever the length policy."""
 
 TimeOfRound = Callable[[str], RoundTime]
 """The name of the SSM that drafts -> the predicted time of the round."""

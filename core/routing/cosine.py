@@ -18,7 +18,7 @@ __all__ = ["START", "CosineRouter", "harmonic_score"]
 RATE = 0.3
 # M before the first draft.
 START = 0.5
-# SSMs are explored before the first draft, and after a round that accepted fewer tokens.
+# SSMs are explored before the first draft, and after a round that accepted fewer tokens than this.
 FEW_ACCEPTED = 2
 
 
@@ -89,7 +89,7 @@ class CosineRouter:
         return Route(drafters, frozenset(least_routed), why)
 
     def observe(self, evidence: RoundEvidence) -> None:
-        # Without a draft request, few accepted tokens are no evidence about the SSMs.
+        # Few accepted tokens are evidence about the SSMs only if an SSM got a draft request.
         if not evidence.routed:
             return
         self._accepted = evidence.num_accepted

@@ -1,4 +1,4 @@
-"""`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), repeated within a
+"""`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), but repeated within a
 text.
 
 An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens. An SSM's
@@ -38,7 +38,7 @@ RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 DROP = 2.5
 # An audition after a drop reads CHANGED_WINDOW tokens and compares the last CHANGED_TOKENS.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
-# A time is replaced once the measured time differs from it by more than this factor.
+# A stored time is replaced once the measured time differs from it by more than this factor.
 ALIKE = 1.4
 
 

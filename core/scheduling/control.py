@@ -34,7 +34,7 @@ class SpeculationControl:
     live request asks for.
 
     In the paper the limit has no upper bound. Here `more` only reverses `fewer`: the length
-    policies and the user have set the most. QUIET rounds without a queue also raise the limit: a
+    policies and the user set the upper bound. QUIET rounds without a queue also raise the limit: a
     single request that keeps the LLM busy would otherwise keep the limit of a past queue.
 
     The requested limit varies from round to round: a step is measured against the most of the last

@@ -59,8 +59,9 @@ class PlainGuard:
     ) -> bool:
         """Adds a round with drafts that committed `tokens` tokens; returns whether it switched
         drafting off. `total_ms`: the round's measured time. `ms`: this time without the SSMs'
-        reading of prompts, plus these tokens' share of their prompts' reading. `plain_ms`: the time
-        of a token in plain rounds, which commit one token for each of `requests` requests."""
+        reading of prompts, plus each committed token's share of its prompt's reading.
+        `plain_ms`: the time of a token in plain rounds, which commit one token for each of
+        `requests` requests."""
         self._drafting_rounds += 1
         plain_tokens = ms / plain_ms
         if not (math.isfinite(plain_tokens) and plain_tokens > 0):
@@ -78,7 +79,7 @@ class PlainGuard:
             paid_after_rounds = math.ceil(self._opening_rounds / OPENING_SHARE)
             self._forbid(min(MAX_WAIT, max(self._base_wait_rounds, paid_after_rounds)))
             return True
-        if mean < -standard_error:  # drafting pays: a later loss comes from another load
+        if mean < -standard_error:  # drafting pays: a later loss comes from a changed load
             self._base_wait_rounds, self._opening_rounds = FIRST_WAIT, 0.0
         return False
 

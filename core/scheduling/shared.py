@@ -153,7 +153,7 @@ class Shared:
     def _load(self, count: int, context: int, record: _SizeRecord) -> BatchLoad:
         plain_ms = self._plain_ms(self._num_live, context)
         # The time of a node is a mean over the nodes of an average round with drafts; before the
-        # first, over one node per request.
+        # first such round, over one node per request.
         nodes = max(1, round(record.nodes.get(count)))
         added_ms = self._times.verify_ms(count, nodes, context)
         added_ms -= self._times.verify_ms(count, 0, context)

@@ -57,8 +57,8 @@ def add_model_arguments(p: Parser) -> None:
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """The names of the SSMs to load in this process. Without `--ssm`: `bundled` for an LLM with
-    bundled SSMs, none for any other LLM or with nodes or a cluster."""
+    """The names of the SSMs to load in this process. Without `--ssm`: `bundled` if the LLM has
+    bundled SSMs and neither nodes nor a cluster are given, else none."""
     if args.ssm is not None:
         return list(args.ssm)
     return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []

@@ -59,7 +59,7 @@ ALLOWED = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id is allowed"
 @dataclass(frozen=True, slots=True)
 class Family:
     """Hub ids of an LLM and SSMs with one tokenizer. `note`: papers that measured these models, or
-    their use."""
+    what the models are for."""
 
     llm: str
     ssms: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Checkpoint: an LLM's weights by name from its files, read without making the entire model."""
+"""Checkpoint: reads an LLM's weights from its files by name, without making the entire model."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def module_without_weights(config: Any) -> Any:
 def fingerprint_of_files(source: ModelSource, module: Any, meta: Any, dtype: torch.dtype) -> str:
     """The fingerprint of the entire model, computed with one weight in memory at a time. `module`:
     the model or a part of it, whose configuration is digested; `meta`: the result of
-    `module_without_weights`. Empty if the files are not safetensors or name the weights
-    differently."""
+    `module_without_weights`. Empty if the files are not safetensors, or if they lack a
+    weight of `meta`."""
     if not (files := _safetensors_files(source)):
         return ""
     checkpoint, fingerprint = Checkpoint(files, dtype), Fingerprint(module)

@@ -36,8 +36,8 @@ def find(name: str, say: Say) -> ModelSource:
 
 
 def find_folder(name: str, say: Say = lambda _: None) -> str:
-    """The folder of a dequantized GGUF file or of `smollm2`; any other name unchanged. Raises
-    ModelError."""
+    """The folder into which a GGUF file is dequantized, or that of `smollm2`; any other name
+    unchanged. Raises ModelError."""
     if name != SMOLLM2 and not (is_path(name) and is_gguf(name)):
         return name
     source = find(name, say)

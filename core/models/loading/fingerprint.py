@@ -11,7 +11,7 @@ import torch
 
 __all__ = ["Fingerprint", "fingerprint_of", "identity_of"]
 
-# Of a weight with more values, at least this many values are digested.
+# At least this many values of a weight are digested; all values of a smaller weight.
 FINGERPRINT_VALUES = 256
 # Integer types by bytes of a value. A weight's values are added up as integers of the same bits:
 # the sum, unlike a sum of floats, is the same in any order.

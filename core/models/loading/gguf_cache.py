@@ -1,4 +1,4 @@
-"""Model folders of GGUF files, dequantized by transformers and cached as safetensors.
+"""Dequantizes GGUF files with transformers, and caches them as model folders of safetensors.
 
 A cache entry is named by a hash of the file, FORMAT and the versions of the packages that read it.
 A tensor is stored in the first of bfloat16, float16 and float32 that holds its values exactly: a
@@ -142,7 +142,7 @@ def sweep_parts(folder: Path) -> None:
 
 
 def recorded_warnings(name: str) -> tuple[str, ...]:
-    """Warnings about the GGUF file of a dequantized folder; none for any other name."""
+    """Warnings about the GGUF file dequantized into folder `name`; none for any other name."""
     return tuple(map(str, _record_of(Path(name)).get("warnings", ())))
 
 

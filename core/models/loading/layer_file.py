@@ -134,7 +134,7 @@ def write_layers(
     layers: Iterable[tuple[torch.Tensor, Mapping[str, torch.Tensor]]],
     extra_record: Callable[[], Mapping[str, Any]],
 ) -> None:
-    """Writes layers (uint8, padded) with their norms and biases by name, one at a time.
+    """Writes layers (uint8, padded), one at a time, with their norms and biases by name.
     `extra_record` is called after the last layer for entries of the record. Raises OSError."""
     partial, record_file = file.with_suffix(".part"), file.with_suffix(".safetensors")
     hashes: list[str] = []

@@ -31,8 +31,8 @@ __all__ = [
     "tree_logits",
 ]
 
-# The relative difference allowed in float32: a matrix product over more rows adds up in another
-# order.
+# The relative difference allowed in float32: the order in which a matrix product adds up depends on
+# its number of rows.
 FLOAT32_TOLERANCE = 1e-4
 # The relative difference allowed in half precision, which rounds in every layer.
 HALF_TOLERANCE = 0.06

@@ -202,8 +202,8 @@ def next_pass(batch, g, inputs, level, row):
 
 @exact
 def add_children(batch, i, g, level, parent, logits, row, outputs):
-    """Adds the children of the node `parent`, or of the root, that row `row` of the logits
-    gives."""
+    """Adds the children that row `row` of the logits gives to the node `parent`, or to the
+    root."""
     width, count = batch.widths[i, level], batch.requests[i, CANDIDATES]
     noise_at, calibration_temperature = batch.noise_at[i, level], batch.calibration_temperature[i]
     at, utilities_at = row * outputs, row * outputs if g.utilities.shape[0] > outputs else 0

@@ -170,7 +170,7 @@ class DraftBatch(NamedTuple):
 
     `requests` (n, 6): member; row of the KV arena; length of the text; number of its tokens in the
     KV cache; offset in `text` of the remaining tokens; size of the vocabulary to propose from.
-    `widths` (n, levels): children of each node by level, 0 below the draft's depth. `ends_at` (n +
+    `widths` (n, levels): children of each node by level, 0 past the draft's depth. `ends_at` (n +
     1,): where each draft's end-of-text tokens begin in `ends`; nodes with these tokens get no
     children.
 

@@ -73,7 +73,7 @@ class RankedModel(HfModel):
         self._take(start())
 
     def _take(self, ranks: _RunningRanks) -> None:
-        # Also after a restart, which makes a new shard and new ranks.
+        # Called also after a restart, which makes a new shard and new ranks.
         own = ranks.own
         super().__init__(ranks.module, own.info, own.masks, None, own._forward)
         self._running = ranks

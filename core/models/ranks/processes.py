@@ -191,8 +191,7 @@ class Followers:
         return bool(self._context.closed)
 
     def _failure(self) -> RankError | None:
-        """An error that names a rank that has failed or ended by itself; None without such a
-        rank."""
+        """The error of a rank that has failed or ended by itself; None without such a rank."""
         for rank in self.ranks:
             # A rank's own report is more precise than its exit status.
             reply = self._replies[rank].get(RankFailed)
