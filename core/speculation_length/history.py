@@ -1,4 +1,4 @@
-"""The draft lengths of a run's rounds, from which a length policy explains the last round's length."""
+"""The draft lengths of a run's rounds, from which a length policy explains the last length."""
 
 from __future__ import annotations
 
