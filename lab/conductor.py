@@ -33,7 +33,7 @@ HEARTBEAT_S = 20.0
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""See `Conductor._warm`."""
+"""`_warm` runs this many of the first configurations."""
 WARMING_TOKENS = 8
 
 

@@ -32,8 +32,8 @@ FEW = 6
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its interval over `groups` groups. `ends`: whether the interval is the range of
-    the figures of a few groups."""
+    """A figure with its interval over `groups` groups. `ends`: whether the interval reaches from
+    the lowest to the highest group's figure."""
 
     value: float
     low: float

@@ -27,7 +27,7 @@ DEFAULT_SEED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A named speculation configuration; `temperature` replaces the study's unless it is None."""
+    """A named speculation configuration; `temperature`: replaces the study's; None keeps it."""
 
     name: str
     speculation: SpeculationConfig

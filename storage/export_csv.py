@@ -164,8 +164,8 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
 
 
 def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """The columns of each drafter. In a fused draft a drafter's own tokens count, which have rank
-    0."""
+    """The columns of each drafter. In a fused draft only a drafter's own tokens count; their rank
+    is 0."""
     drafted, proposed, accepted, spent_ms = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)
     for draft in one.drafted.drafts if one.drafted else ():

@@ -21,7 +21,7 @@ __all__ = ["migrations"]
 
 STRICT_SINCE = (3, 37, 0)
 
-# Stored in the file with the names of the functions that have run: none of these may change.
+# The file stores this name and the names of the functions that have run: none may change.
 migrations = Migrations("specscope")
 
 
@@ -402,8 +402,7 @@ def m023_ranks(db: Database) -> None:
 
 @migrations()
 def m024_blocks(db: Database) -> None:
-    """The speeds of plain decoding and of a run in each block, if the two were measured in
-    turns."""
+    """Pairs of speeds, plain decoding's and the run's, if the two were measured in turns."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_blocks_json TEXT")
 
 

@@ -103,9 +103,9 @@ def _moment(field: str, value: object) -> str:
 @dataclass(frozen=True, slots=True)
 class PlainSpeed:
     """The speed of plain decoding that a run is compared with. `run_id`: the run that measured this
-    speed; `note`: a remark on the measurement. `blocks`: the speeds of plain decoding and of the
-    run in each block, if the two were measured in turns. `same_text`: whether plain decoding wrote
-    the run's text; also False if the texts were not compared."""
+    speed; `note`: a remark on the measurement. `blocks`: pairs of speeds, plain decoding's and the
+    run's, if the two were measured in turns. `same_text`: whether plain decoding wrote the run's
+    text; also False if the texts were not compared."""
 
     tokens_per_second: float
     run_id: str

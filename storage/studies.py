@@ -234,7 +234,7 @@ class StudyLog:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Committed at the end of the block, rolled back after an error."""
+        """A transaction: committed at the end of the block, rolled back after an error."""
         try:
             with closing(connect(self._path, timeout=OPEN_TIMEOUT_S)) as connection:
                 # Takes the write lock at once: otherwise a write after a read could fail without

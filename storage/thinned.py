@@ -1,7 +1,8 @@
 """Makes the rows of thinned rounds readable for round_decoder.py.
 
 A thinned round keeps the nodes on its accepted path with their old numbers and their proposals.
-Here the nodes are renumbered from 0, and each draft gets its tokens on the path from its proposals.
+Here the nodes are renumbered from 0, and each draft's tokens on the path are restored from its
+proposals.
 """
 
 from __future__ import annotations

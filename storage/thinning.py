@@ -29,7 +29,7 @@ __all__ = [
 
 MOST_KEPT = 10**9
 """The largest `keep`."""
-# Seconds after which a transaction begins no further ROUNDS_AT_ONCE rounds.
+# Seconds after which a transaction begins no further group of ROUNDS_AT_ONCE rounds.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
 PAGES_AT_ONCE = 256

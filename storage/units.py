@@ -160,7 +160,7 @@ class UnitBuilder:
         run.pending = []
 
     def mark_unwritten(self, unit: Unit) -> None:
-        """Marks a hole that begins with a unit that could not be written."""
+        """Marks a hole that begins with an unwritten unit."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
         # Without a hole, later units would make the run seem complete.

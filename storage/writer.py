@@ -127,8 +127,8 @@ class LogWriter:
         self._sink.close()
 
     def _wait(self) -> bool:
-        """Waits for work; False if the writer is closing and has nothing left to write or cannot
-        write now."""
+        """Waits for work; False if the writer is closing and either has nothing left to write or
+        cannot write now."""
         with self._change:
             until_upkeep = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._change.wait_for(

@@ -1,6 +1,4 @@
-"""The recorded draft lengths of a run up to one round, from which a length policy explains this
-round's length.
-"""
+"""The draft lengths of a run's rounds, from which a length policy explains the last length."""
 
 from __future__ import annotations
 
@@ -71,8 +69,8 @@ class LengthHistory:
 
     @property
     def bound(self) -> str:
-        """A phrase that names what, besides the policy, limits the round's drafts; empty without a
-        recorded limit."""
+        """What limits the round's drafts besides the policy, as a phrase; empty without a recorded
+        limit."""
         recorded = self.reason(len(self.rounds) - 1)
         if granted := GRANTED.search(recorded):
             return f"the scheduler grants {granted[1]}"

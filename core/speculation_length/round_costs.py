@@ -131,7 +131,8 @@ class RoundCosts:
         # `round_ms` excludes the hidden part of the drafting, the drafts' `ms` include it.
         overhead_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
         costs.overhead[bool(drafts)].add(overhead_ms)
-        # Drafting during another request's pass is free; of a draft begun ahead, the early part is.
+        # Drafting during another request's pass is free, and so is the early part of a draft begun
+        # ahead.
         if 0 < HIDDEN_SHARE * drafted_ms <= outcome.hidden_ms:
             self._exposed_share.add(0.0)
         elif drafts and math.isfinite(drafted_ms):

@@ -64,9 +64,8 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
 def penalize_repetition(
     logits: torch.Tensor, penalty: float, tokens: Sequence[int], paths: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """CTRL's penalty (arXiv 1909.05858, equation 2) on logits (n, V). Of the text's tokens,
-    positive logits are divided by `penalty`, negative logits are multiplied by it. Returns float32
-    (n, V).
+    """CTRL's penalty (arXiv 1909.05858, equation 2) on logits (n, V). Positive logits of the text's
+    tokens are divided by `penalty`, negative logits are multiplied by it. Returns float32 (n, V).
 
     The text of row i is `tokens`, then `paths[i]`.
     """

@@ -73,7 +73,7 @@ class TestAcceptance:
         assert names == ["| topk, greedy, T = 0", "| coupled, match, T = 0.8"]
 
     def test_only_trees_of_at_most_64_nodes_are_called_the_best(self, make_context: Any) -> None:
-        """Without the limit width 5 would be the best."""
+        """Without the limit, width 5 would be the best."""
 
         def made_up(row: AcceptanceRow) -> Samples:
             return [sample(row.most_nodes, 10)]

@@ -15,7 +15,7 @@ SSMS = ("ssm-code", "ssm-stories")
 
 
 def results(path: Path, accepted: int, tokens: int = 8) -> Results:
-    """`accepted` tokens a round in the domains of the row's SSMs, half of that number in other
+    """Each row accepts `accepted` tokens a round in its SSMs' domains, half as many in other
     domains."""
     settings = {"prompts": 2, "tokens": tokens}
     result = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)

@@ -51,7 +51,7 @@ def random_texts(module: Any, count: int = 2, length: int = 40) -> list[list[int
 
 
 def small_module(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
-    """Its biases and norm weights are random, so that they change the logits."""
+    """A module with random biases and norm weights, so that they change the logits."""
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():

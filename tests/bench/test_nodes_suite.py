@@ -103,7 +103,7 @@ def test_a_lone_client_waits_for_each_step_in_turn() -> None:
 
 
 class ResetWriter:
-    """The receiver has reset the connection."""
+    """A writer whose receiver has reset the connection."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()

@@ -34,7 +34,7 @@ OPEN_TIMEOUT_S = 90.0
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
-    """Other machines can reach the process, without a login."""
+    """The application, which other machines can reach without a login."""
     port, database = free_port("0.0.0.0"), tmp_path_factory.mktemp("app") / "runs.db"
     host = {"GRADIO_SERVER_NAME": "0.0.0.0"}
     with watched_app(port, "--db", str(database), **host) as started:

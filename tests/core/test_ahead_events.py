@@ -95,8 +95,8 @@ def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def choose_in_turn(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
-    """`fixed` chooses these in turn. `choose` is called twice in each round: for the event and for
-    the plan."""
+    """Makes `fixed` choose the `choices` in turn. `choose` is called twice in each round: for the
+    event and for the plan."""
     turns = itertools.cycle([one for one in choices for _ in range(2)])
     monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
 

@@ -87,7 +87,7 @@ class RunBackoffs:
         """Whether a drafter may be probed at this predicted cost: its wait is over, and the probes
         stay within MAX_PROBE_SHARE."""
         backoffs = self._shared
-        # The share is over all runs of the engine: short runs do not each pay for probes.
+        # The share is of all runs together: a short run alone could afford no probe.
         return (
             self[name].is_over
             and backoffs.probe_ms + cost_ms <= MAX_PROBE_SHARE * backoffs.decode_ms

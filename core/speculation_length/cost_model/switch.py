@@ -17,8 +17,7 @@ __all__ = ["Switch"]
 # after LONG rounds.
 SHORT, TRIAL, LONG = 3, 6, 24
 # A trial wins if its time is below MAX_RATIO of the baseline, and below the baseline by
-# STANDARD_ERRORS standard errors. A trial with the switch off needs no standard errors after LONG
-# rounds.
+# STANDARD_ERRORS standard errors. After LONG rounds with the switch off, MAX_RATIO alone decides.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
 # Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
@@ -99,8 +98,9 @@ class Switch:
 
 
 class _Baseline:
-    """Milliseconds of a round under the default setting by its drafted steps: a line through recent
-    rounds, at least 1 / OUTLIER of their mean. Also the spread of the rounds around this line."""
+    """Milliseconds of a round under the default setting, as a function of its drafted steps: a line
+    through recent rounds, at least 1 / OUTLIER of their mean. Also the spread of the rounds around
+    this line."""
 
     def __init__(self) -> None:
         self._line = LinearFit()

@@ -21,7 +21,7 @@ NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 # root alone.
 AFFORDABLE = 1.5
 REPEATS = 5
-# Cached tokens in the two measurements; at most a quarter and a half of the LLM's context length.
+# Cached tokens in the two measurements; at most 1/4 and 1/2 of the LLM's context length.
 CONTEXTS = (64, 512)
 # After SWEEP_LIMIT_S seconds, the first sweep over the sizes ends at the first size that takes more
 # than MAX_SLOWDOWN x t(0). One to REPEATS further sweeps follow, about as many as take

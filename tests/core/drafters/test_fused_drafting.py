@@ -211,7 +211,7 @@ def test_a_trunk_ends_with_the_text() -> None:
 def test_an_ssms_own_chain_ends_with_the_text() -> None:
     drafters = ssms()
     trunk, _, values = by_the_rule(drafters, pool(drafters), weighted=False)
-    # Tokens outside the trunk that another token follows.
+    # Tokens outside the trunk with a token after them.
     ends = {token for path in values for token in path[:-1]} - {*trunk}
     assert ends
     for end in ends:

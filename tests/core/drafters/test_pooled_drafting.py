@@ -23,8 +23,8 @@ WEIGHTS = (1.5, 0.9, 0.6)
 
 
 def scaled_table(seed: int) -> Table:
-    """Not normalized: there are logits above and below 0, which a repetition penalty changes
-    differently."""
+    """A table that is not normalized: its logits are on both sides of 0, which a repetition penalty
+    changes differently."""
     table = random_table(VOCAB, seed)
     return lambda context: [10 * share for share in table(context)]
 
@@ -88,7 +88,7 @@ def shape_of(draft: Draft) -> tuple[list[int], list[int]]:
 def test_children_are_the_tokens_with_the_best_pooled_scores(
     temperature: float, penalty: float
 ) -> None:
-    """With a repetition penalty, the scores of penalized logits."""
+    """With a repetition penalty, the scores are those of the penalized logits."""
     drafters = ssms()
     kind = "coupled" if temperature else "topk"
     pool = pooled_request(drafters, kind, (2, 3), temperature, penalty)

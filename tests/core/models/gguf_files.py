@@ -21,7 +21,8 @@ TOKENS = (*SPECIAL, *LETTERS, *(merge.replace(" ", "") for merge in MERGES))
 
 
 def module_of(seed: int = 3, **changes: Any) -> Any:
-    """By default, row lengths are multiples of 32, the block size of the tests' quantized types."""
+    """A tiny Llama, by default with row lengths in multiples of 32, the block size of the quantized
+    types."""
     sizes = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": len(TOKENS)}
     return tiny_module("llama", seed, torch.float32, eos_token_id=2, **{**sizes, **changes})
 
