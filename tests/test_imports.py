@@ -81,7 +81,7 @@ def unknown_calls(value: ast.expr, local: frozenset[str]) -> Iterator[str]:
 
 
 def mutable_names(tree: ast.Module) -> set[str]:
-    """Bound at module level, except `__all__`."""
+    """Names of mutable values at module level, except `__all__`."""
     names: set[str] = set()
     for node in statements(tree.body):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, MUTABLE):

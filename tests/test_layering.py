@@ -27,7 +27,7 @@ OURS = ("core", "storage", "ui", "lab", "bench", "zoo", "bundled", "tests", "app
 
 pytestmark = pytest.mark.usefixtures("trees")
 
-# In addition to the package itself.
+# What a package may import besides itself.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "core": (),
     "storage": ("core.events", "core.config", "core.metrics", "core.errors"),
@@ -150,7 +150,7 @@ def test_core_cuda_is_imported_by_the_engine_alone() -> None:
 
 
 def cycles(graph: Mapping[str, frozenset[str]]) -> list[str]:
-    """Found by depth-first walks from every module: at least one cycle if there is any."""
+    """At least one cycle if there is any. Depth-first walks begin at every module."""
     done: set[str] = set()
     results: list[str] = []
 

@@ -56,7 +56,7 @@ def test_groups_take_turns() -> None:
     runs = list(dict.fromkeys(event.run_id for event in events))
     order = [runs.index(event.run_id) for event in rounds_of(events)]
     assert order[:8] == [0, 1, 2, 3, 0, 1, 2, 3]
-    # Only the first rounds of the first two requests are not drafted during a pass.
+    # All rounds are drafted during a pass, except the first rounds of the first two requests.
     first = [event for event in rounds_of(events) if not event.ahead]
     assert {runs.index(event.run_id) for event in first} == {0, 1}
     assert [event.round for event in first] == [0, 0]

@@ -19,8 +19,8 @@ Win = tuple[str, float]
 
 
 def half(llm: Table, other: Table, low: bool) -> Table:
-    """A table: `llm` after tokens of the vocabulary's lower half (if not `low`: upper half), else
-    `other`."""
+    """A table: `llm` after tokens of one half of the vocabulary, else `other`. `low`: whether the
+    half is the lower one."""
     return lambda context: (llm if (context[-1] < VOCAB // 2) == low else other)(context)
 
 

@@ -55,7 +55,7 @@ def _requests(
 
 
 def _settings() -> Mapping[str, SpeculationConfig]:
-    """Without the presets, which depend on the temperature."""
+    """All settings but the presets, which depend on the temperature."""
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     with_lookup = replace(base, drafters=("all", "ngram"))
     changes = {f"combine-{name}": replace(with_lookup, combine=name) for name in COMBINES}

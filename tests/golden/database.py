@@ -28,7 +28,7 @@ TABLES = "select name from sqlite_master where type = 'table' and name not like 
 
 
 def golden_events() -> list[Event]:
-    """Each run has an id of its own."""
+    """The events of the cases in NAMES; each run has its own id."""
     events = []
     for name in NAMES:
         for line in golden_lines(name):

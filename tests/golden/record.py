@@ -65,7 +65,8 @@ class TimedTable(TableModel):
 
 
 def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Two threads would advance the clock in an undefined order."""
+    """Runs `work` in the caller's thread: two threads would advance the clock in an undefined
+    order."""
     future: Future[Any] = Future()
     try:
         future.set_result(work(*args))
@@ -95,7 +96,7 @@ def bundled_models() -> Any:
 
 
 def recorded_lines(case: GoldenCase) -> list[str]:
-    """Runs are named by their order."""
+    """A case's events as lines; runs are named by their order."""
     if case.models == "tables":
         with _table_engine() as engine:
             return _lines(engine, case)

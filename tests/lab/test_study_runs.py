@@ -262,7 +262,7 @@ def test_a_change_of_the_loaded_models_ends_the_study(tmp_path: Path) -> None:
 
 
 def test_a_short_run_during_a_cell_interrupts_it_too(tmp_path: Path) -> None:
-    """The other run is between two polls: only `num_begun` shows it."""
+    """The short run begins and ends between two polls: only `num_begun` shows it."""
     lab = Lab(tmp_path / "log.db", slowdown=0.3)
     counts = iter([0, 2])
     begun = lab.runs.num_begun

@@ -45,7 +45,7 @@ FAMILIES = ("SmolLM2 and a random model", "bundled")
 
 @pytest.fixture(scope="module")
 def random_ssm(smollm2_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With SmolLM2's tokenizer."""
+    """A random model with SmolLM2's tokenizer."""
     folder, models = tmp_path_factory.mktemp("ssm") / "random", smollm2_engine.models
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
     config = LlamaConfig(
@@ -89,7 +89,7 @@ def smollm2_engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def reference_model() -> Any:
-    """A GGUF file is read without SpecScope's cache."""
+    """SmolLM2 in transformers. A GGUF file is read without SpecScope's cache."""
     source = smollm2()
     options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": source.local}
     if not is_gguf(source.name):
@@ -123,7 +123,7 @@ def prompt_ids(engine: Engine, prompt: str) -> tuple[int, ...]:
 def expected_ids(
     reference_model: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
 ) -> dict[tuple[int, ...], list[int]]:
-    """By the prompts' ids. A batch has at most ten prompts."""
+    """transformers' texts by the prompts' ids. A batch has at most ten prompts."""
     ordered, texts = sorted(prompts, key=len), dict[tuple[int, ...], list[int]]()
     for first in range(0, len(ordered), 10):
         batch = ordered[first : first + 10]

@@ -1,6 +1,7 @@
 """Law 2: at any temperature, `match` writes the token ids of plain decoding with the same seed.
 
-Every combine rule, every kind of draft and several sampling parameters, alone and in batches.
+Every combine rule, every kind of draft and several sampling parameters are tested, alone and in
+batches.
 """
 
 import dataclasses

@@ -114,7 +114,7 @@ def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
         return drafts
 
     def winner_of(drafts: Iterable[Draft]) -> int:
-        # The winner's draft has one node: the trunk's token is its own token.
+        # The winner's draft has one node: the fused token is the winner's own token.
         return next(draft.origins[0] for draft in drafts if len(draft) == 1)
 
     def winners_alone(name: str, drafts: Mapping[int, Draft], *_: object) -> CombinedTree:

@@ -55,7 +55,7 @@ def tiny_engine(family: str) -> Engine:
 
 
 def kv_of(model: HfModel, row: int) -> torch.Tensor:
-    """A flat tensor, of all layers."""
+    """The row's keys and values of all layers, flat."""
     length = model.length(row)
     place = model.place(row)
     stored = [part[place, :, :length] for layer in model.arena._layers for part in layer]

@@ -1,8 +1,8 @@
 """Every outcome of whole rounds of the engine, with its exact probability.
 
-For two rounds, `joint_of_rounds` makes one state of first-round outcomes with the same text and the
-same tokens in the models' rows. It enumerates the second round once from each state. In the last
-round each possible draft is verified in every possible way.
+For two rounds, `joint_of_rounds` groups first-round outcomes into states, by the text and by the
+tokens in the models' rows. It enumerates the second round once from each state. In the last round
+each possible draft is verified in every possible way.
 """
 
 import copy
@@ -189,7 +189,7 @@ def joint_of_walks(
 
 
 def expected_accepted(case: EnumeratedCase) -> float:
-    """In the first round."""
+    """The expected number of accepted tokens in the first round."""
     return sum(
         noise.probability * way.probability * way.accepted
         for noise, end in every_walk(lambda noise: case.rounds(noise, 1, ways=True))

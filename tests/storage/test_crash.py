@@ -72,7 +72,7 @@ store.close()
 
 
 def write_events(path: Path, events: Sequence[Event]) -> str:
-    """The file is in the database's folder."""
+    """Writes the events to a file in the database's folder."""
     file = path.with_name("events.jsonl")
     lines = (json.dumps(event_to_plain(event)) + "\n" for event in events)
     file.write_text("".join(lines), encoding="utf-8")

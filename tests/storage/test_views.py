@@ -34,7 +34,7 @@ def fold_all(events: list[Event]) -> RunStats:
 
 
 def overlapping(events: list[Event], seed: int) -> list[Event]:
-    """Spans overlap at random. Prefills occur twice, and in round 3 too."""
+    """The events, with spans that overlap at random. Prefills occur twice, and in round 3 too."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:
@@ -139,7 +139,7 @@ def test_the_scoreboard_counts_each_drafters_nodes(
 ) -> None:
     events = synthetic_run(40, seed=2, mechanisms=mechanisms)
     keep(store, events)
-    # In a fused draft, tokens of other ranks than 0 were only fed.
+    # In a fused draft, only tokens of rank 0 were drafted.
     drafted_ranks = (0,) if mechanisms else range(100)
     drafted, rounds, nodes, accepted, alone, busy = (Counter[str]() for _ in range(6))
     tree: Combined | None = None

@@ -260,7 +260,8 @@ def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConf
 def _request(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Request:
-    """No run reaches the token limit. Not pipelined: `on_a_clock` adds invented pipelining."""
+    """No run reaches the token limit. The engine does not pipeline: `on_a_clock` adds invented
+    pipelining."""
     prompt = (
         f"SYNTHETIC prompt {seed}: Once upon a time — a fox" + " ".join(HOSTILE_TEXTS) * hostile
     )

@@ -96,7 +96,7 @@ class _Clock:
             stages, ahead = self._stages(draft.drafter)
             spans += stages
             results.append(replace(draft, spans=stages, drafted_ahead=ahead))
-        # Drafted ahead for a plain round, or by a drafter that has failed.
+        # Drafts made ahead for a plain round, or by a failed drafter, are unused.
         self.count_unused()
         self._drafters = [draft.drafter for draft in drafts] or self._drafters
         return tuple(results)
@@ -142,7 +142,7 @@ class _Clock:
     def end_round(
         self, event: RoundCompleted, spans: Sequence[Span], *, last: bool
     ) -> RoundCompleted:
-        """With its spans and the results of drafting ahead."""
+        """The RoundCompleted with its spans and the results of drafting ahead."""
         if last:
             self.count_unused("ended")
         notes = event.notes

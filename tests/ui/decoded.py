@@ -128,7 +128,7 @@ def click_round(page: Any, number: int, where: str = "live") -> None:
 
 
 def select_round(page: Any, number: int, where: str = "live") -> None:
-    """Select a round by its text; wait until the round's pictures are drawn."""
+    """Click a round's text; wait until the round's pictures are drawn."""
     click_round(page, number, where)
     page.locator(f"#{where}-proposals").get_by_text(f"Round {number + 1}:").wait_for()
     page.locator(f"#{where}-tree").get_by_text(f"Round {number + 1}", exact=True).wait_for()

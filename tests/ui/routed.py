@@ -19,7 +19,7 @@ CLAUSES = {
     "lost": " lost",
 }
 # Lists triples: a round's index among the routed rounds, an SSM, and the SSM's part in the round.
-# The left edge of a block gives the index.
+# The left edge of a cell gives the index.
 STRIP = """(where) => {
   const paths = [...document.querySelectorAll(`#${where}-routing path[data-ssm]`)].map((path) => [
     path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),

@@ -67,7 +67,7 @@ class Stage:
     worker: FakeWorker
 
     def play(self, script: Any, **options: Any) -> tuple[str, Context]:
-        """Let further requests play `script`; return the URL and the context. `options`: see
+        """Let later requests play `script`; return the URL and the context. `options`: see
         `FakeWorker.set_script`."""
         self.worker.set_script(script, **options)
         return self.url, self.context

@@ -140,8 +140,8 @@ NOTHING = {"__type__": "update"}
 
 
 def choose_preset(page: Any, name: str) -> None:
-    """Choose a preset by a key: Gradio sends a choice by the mouse twice, and the second answer may
-    press the button once more, which starts no run."""
+    """Choose a preset by keys. Gradio sends a mouse choice twice: the button may be pressed twice,
+    though only one run starts."""
     box = page.locator("#preset input")
     box.click()
     box.fill(name)

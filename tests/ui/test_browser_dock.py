@@ -28,7 +28,7 @@ def live(stages: Any) -> Stage:
 
 INSIDE = """() => [...document.querySelectorAll("#live-mask .ss-mask-on")]
   .map((cell) => [Number(cell.dataset.row), Number(cell.dataset.column)]).sort()"""
-# For each displayed name: its row, and whether the name is just right of the row's diagonal cell.
+# For each displayed name: its row, and whether the name directly follows the row's diagonal cell.
 NAMED = """() => [...document.querySelectorAll("#live-mask .ss-mask-name")]
   .filter((name) => getComputedStyle(name).display !== "none")
   .map((name) => {

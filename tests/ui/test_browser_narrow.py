@@ -141,8 +141,8 @@ TAB = "() => document.documentElement.dataset.tab"
 
 
 def a_tab_of_the_menu(page: Any) -> None:
-    """The chips' counts are Live's, so another tab hides them. The button of a tab from the menu
-    appears in the line of tabs later."""
+    """The chips' counts are Live's, so other tabs hide them. A tab opened from the menu gets its
+    button in the line of tabs a moment later."""
     page.evaluate(TAB_IN_MENU)
     page.evaluate("leave()")
     becomes(page, TAB, "live")

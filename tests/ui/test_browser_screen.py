@@ -132,7 +132,7 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     )
     # With measured times, the clock `time` is on.
     becomes(page, CLOCK, TIMED)
-    # The times come from the block with the median speed-up. A lane stops with its last pass.
+    # The times come from the repeat with the median speed-up. A lane stops with its last pass.
     plain, ours = desk.baseline.ends[desk.baseline.median_block]
     end = ours[-1]
     assert len(ours) == len(tokens)

@@ -74,7 +74,7 @@ def test_there_are_more_than_twenty_runs() -> None:
 
 
 MEASURED = RUNS[::2]
-"""The runs that have a measured baseline, faster or slower than the run."""
+"""The runs that have a measured baseline."""
 
 
 def baseline_of_run(name: str) -> Baseline | None:

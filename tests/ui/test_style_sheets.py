@@ -1,9 +1,9 @@
 """Rules with `:has` must not make a change of one picture restyle the page.
 
 If an element may match a rule with `:has`, Blink restyles many elements below this element after
-each change inside. A rule must therefore name the element with `:has` and the styled element by an
-id, class, attribute or tag. The tags html, body and div do not count, nor do AROUND_EVERYTHING for
-the element with `:has`.
+each change inside. A rule must therefore name both elements, the one with `:has` and the styled
+one, by an id, class, attribute or tag. The tags html, body and div do not count, nor do
+AROUND_EVERYTHING for the element with `:has`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Commands of the zoo in a process that is killed by SIGKILL.
 
-The processes are forked from a process that has imported the zoo: a start takes less CPU time.
+The processes are forked from a process that has imported the zoo, since imports take CPU time.
 """
 
 import multiprocessing

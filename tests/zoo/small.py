@@ -13,7 +13,7 @@ SMALL: Preset = replace(PRESETS["smoke"], own_corpus_bytes=200_000, tokenizer_by
 
 
 def new_trainer(recipe: ModelRecipe, store: TokenStore) -> Trainer:
-    """Before its first step."""
+    """A trainer before its first step."""
     model = initial_model(recipe, SMALL, store, 0)
     order = DataOrder(store.train, recipe.mixture, 0)
     return Trainer.of(recipe, SMALL.schedule, model, order)

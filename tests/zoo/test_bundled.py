@@ -1,5 +1,6 @@
-"""Bundled models load with stock transformers. Those of the family share one tokenizer. In its
-domain an SSM of the family predicts better than the other SSMs, and the LLM better than every SSM.
+"""Bundled models load with stock transformers. The family's models (`llm` and its SSMs) share one
+tokenizer. In its domain an SSM of the family predicts better than the other SSMs, and the LLM
+better than every SSM.
 """
 
 import json
@@ -26,7 +27,7 @@ LARGEST_FAMILY, LARGEST_FILE, SMOLLM2, EMBEDDING = 48_000_000, 12_000_000, 100_0
 
 @cache
 def model(name: str) -> Any:
-    """In float32."""
+    """A bundled model in float32."""
     return AutoModelForCausalLM.from_pretrained(BUNDLED / name, dtype=torch.float32)
 
 

@@ -32,7 +32,7 @@ def zoo(*arguments: object) -> int:
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made by the commands `prepare` and `train`."""
+    """A folder made by the commands `prepare` and `train`."""
     out = tmp_path_factory.mktemp("smoke") / "family"
     assert zoo("prepare", "--preset", "smoke", "--out", out) == 0
     assert zoo("train", "--preset", "smoke", "--out", out, "--minutes", "0.1") == 0

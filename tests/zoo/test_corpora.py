@@ -21,7 +21,7 @@ PROMPT = "Once there was a line of a prompt that is certainly longer than sixty 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """Its folder lies in a folder called `tests`."""
+    """A library whose folder lies in a folder called `tests`."""
     root = tmp_path / "tests" / "lib"
     for name in (
         "one.py", "package/two.py", "package/test_three.py", "testing/eight.py", "note.txt",

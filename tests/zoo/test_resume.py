@@ -44,7 +44,7 @@ def files(folder: Path) -> dict[str, str]:
 
 
 def write_times(folder: Path, pattern: str) -> dict[Path, int]:
-    """In ns."""
+    """Modification times in ns."""
     return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
 
 
@@ -54,7 +54,7 @@ def read(path: Path) -> Any:
 
 @pytest.fixture
 def model(store: TokenStore) -> Path:
-    """The folder is within the store's folder."""
+    """A saved model, within the store's folder."""
     return saved_model(store, 0, seed=1)
 
 
@@ -73,7 +73,7 @@ def record_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> lis
 
 @pytest.fixture(scope="module")
 def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Written by an uninterrupted `prepare`."""
+    """A folder written by an uninterrupted `prepare`."""
     out = tmp_path_factory.mktemp("uninterrupted")
     zoo("prepare", "--preset", "smoke", "--out", out)
     return out
@@ -81,7 +81,7 @@ def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seeded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Written by `prepare` with another seed. Tests use copies."""
+    """A folder written by `prepare` with another seed. Tests use copies."""
     out = tmp_path_factory.mktemp("seeded")
     zoo("prepare", "--preset", "smoke", "--out", out, "--seed", 1)
     return out

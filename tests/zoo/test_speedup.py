@@ -30,7 +30,7 @@ def round_times(*accepted: int, step: float = 0.1, llm: float = 1.0) -> RoundTim
 
 
 def best_length(drafts: RoundTimes, t: float) -> tuple[int, float]:
-    """With an LLM whose pass over n nodes takes 1 + (t - 1) n ms."""
+    """The best length and its gain if the LLM's pass over n nodes takes 1 + (t - 1) n ms."""
     costs = {n: 1.0 + (t - 1.0) * n for n in range(LONGEST + 1)}
     engine: Any = SimpleNamespace(costs=SimpleNamespace(verify=VerifyCosts(costs, 64)))
     return speedup._best_length(engine, round_times(0, 0, step=0.0), drafts)

@@ -21,8 +21,8 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=4), max_size=2)
 
 
 def first_stop(text: str, stops: list[str]) -> int:
-    """The index where the stop string that ends first begins; without a stop string, the text's
-    length. Of several stop strings with the same end, the longest counts."""
+    """The start of the stop string that ends first; without a stop string, the text's length. Of
+    several stop strings with the same end, the longest counts."""
     for end in range(1, len(text) + 1):
         if ended := [stop for stop in stops if text[:end].endswith(stop)]:
             return end - max(map(len, ended))

@@ -62,7 +62,7 @@ class Served:
         return results
 
     def run(self, answer: Any) -> RunSummary:
-        """The run in the log that gave this answer."""
+        """This answer's run, from the log."""
         self.store.flush()
         return self.store.run(answer.id.partition("-")[2])
 

@@ -77,7 +77,7 @@
     top: Math.min(...boxes.map((box) => box.top)), bottom: Math.max(...boxes.map((box) => box.bottom)),
   });
 
-  // A part is hidden by a box that does not scroll and shows no ellipsis.
+  // A part of the text is hidden by a box that does not scroll and shows no ellipsis.
   function isCut(one) {
     if (one.node === one.holder) {
       const ellipsis = getComputedStyle(one.holder).textOverflow === "ellipsis";
