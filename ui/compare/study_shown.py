@@ -22,9 +22,9 @@ Reader = Callable[[str, int], View | None]
 
 @dataclass(frozen=True, slots=True)
 class ShownRuns:
-    """The runs to show. `views`: configuration -> the view of its run in repeat `repeat` or, if
-    `others` has the configuration, in repeat `others[configuration]`. `gone`: configurations that
-    were measured but have no run in the log."""
+    """The runs to show. `views`: configuration -> the view of its run in repeat
+    `repeat_of(configuration)`. `gone`: configurations that were measured but have no run in the
+    log."""
 
     repeat: int
     views: Mapping[str, View]

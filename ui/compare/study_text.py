@@ -36,8 +36,7 @@ WORST_FIRST = ("bug", "differs", "tie")
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
-    """Whether the runs of `name` wrote plain decoding's text; the worst answer if several
-    differ."""
+    """Whether the runs of `name` wrote plain decoding's text; of several answers, the worst."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     own_cells = sorted(cell for cell in results if cell.contestant == name)

@@ -54,7 +54,7 @@ export function createAhead(panel) {
   };
 }
 
-// Whether drafts are made for predicted outcomes; with pipeline=across the text is known when they begin.
+// Whether drafts are made for predicted outcomes. With pipeline=across the text is known when drafting begins.
 const guesses = (value) => value.ahead?.guessed ?? (["ahead", "auto"].includes(value.pipeline) && !value.never);
 
 function wordsOf(value) {
@@ -120,7 +120,7 @@ function ofTrial([round, trial]) {
   return `${intro}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
 }
 
-// Words for faster rounds although no draft made ahead was used; else empty.
+// Words if rounds were faster although no draft made ahead was used; else empty.
 function chanceText({ kind, on, asked: numAsked, used }) {
   if (kind !== "ahead" || !on || used !== 0) return "";
   return numAsked < 6 ? "though nothing drafted ahead had been used in this run"

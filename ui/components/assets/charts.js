@@ -30,8 +30,8 @@ function load(src) {
   });
 }
 
-// A chart in `panel`; figure(value, look) gives {data, layout}. A click on a point calls `clicked` with the
-// point, a click anywhere in the first plot `pressed` with the place on its x axis.
+// A chart in `panel`; figure(value, look) gives {data, layout}. A click on a point calls clicked(point). A click anywhere in
+// the first plot calls pressed(x), the place on its x axis.
 export function createChart(panel, { figure, label, clicked, pressed, ready = () => {} }) {
   const plot = h("div", { class: "ss-plot", role: "img", tabindex: 0 });
   const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a round is complete.");

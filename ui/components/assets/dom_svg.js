@@ -115,7 +115,7 @@ function stripesOf(node, style, { left, bottom, width }) {
   });
 }
 
-// One <text> for each line of the browser's layout that is not blank.
+// One <text> for each non-blank line of the browser's layout.
 function drawText(node, out, box) {
   const style = getComputedStyle(node.parentElement);
   const font = parseFloat(style.fontSize);

@@ -41,7 +41,7 @@ export function create(panel) {
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
   const clock = createRaceClock(() => replay(view));
-  // Other boards have no times of plain decoding's passes: there is no clock to choose.
+  // Only on Live are plain decoding's passes timed: only there is a clock to choose.
   const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node), onLive ? clock.node : null);
   const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same, offer));
   const scores = onLive ? null : createScores();

@@ -10,8 +10,8 @@ let flushedAt = -Infinity;
 // Milliseconds since the latest drawing.
 export const sinceDrawing = () => performance.now() - flushedAt;
 
-// First all drawings, then the callbacks that read the layout, so that the page is laid out once a frame. Drawings that do not
-// fit into a frame are left for the next frame. A heavy picture has a frame of its own.
+// A frame runs its drawings, then the callbacks that read the layout, so that the page is laid out once. Drawings that do not
+// fit into a frame are left for the next frame. A heavy picture, which has a pace, has a frame of its own.
 function inFrame(drawing) {
   if (!queue) {
     queue = [];
@@ -37,8 +37,8 @@ function flush() {
   flushedAt = performance.now();
 }
 
-// Returns a function that requests a drawing, at a pace of `pace` milliseconds, or of a second while the picture is scrolled
-// away. In a closed tab nothing is drawn until the tab is opened. A picture with a pace is heavy.
+// Returns a function that requests a drawing. The pace is `pace` milliseconds; while the picture is scrolled away, a second.
+// In a closed tab nothing is drawn until the tab is opened.
 export function scheduler(shell, { pace = 0, settle }, draw) {
   const state = { waiting: false, last: -Infinity, near: true, width: null };
   const run = () => {

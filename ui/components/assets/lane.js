@@ -7,7 +7,7 @@ const GAP = 0.14;  // between two blocks, in tokens
 const SHOWN = 24;  // most letters of the text shown
 const LETTER = 8.2;  // pixels of a letter of the mono font
 
-// `choose` is called with the pass, from 0, that was pressed.
+// `choose` is called with the pressed pass, from 0.
 export function createLane(name, label, choose = null) {
   const blocks = s("path", { class: "ss-lane-blocks" });
   const svg = s("svg", { class: "ss-lane-svg", preserveAspectRatio: "none", "aria-hidden": "true" }, blocks);

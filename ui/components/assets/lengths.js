@@ -86,7 +86,7 @@ const outline = (look) => (
   { type: "scatter", mode: "lines", fill: "tozeroy", fillcolor: look.accent, line: { shape: "hvh", width: 0, color: look.accent } }
 );
 
-// How deep drafts could be: the speculation length, or `m` where that is less.
+// How deep drafts could be: the speculation length, or `m` if `m` is less.
 const depthAllowed = (round) => round.m ?? round.s;
 const isCut = (value) => Object.values(value.rounds ?? {}).some((round) => round.m != null);
 
@@ -159,7 +159,7 @@ function titles(value, look, places) {
   const names = look.narrow
     ? [`<b>Accepted</b>, ${isCut(value) ? "allowed" : "length"} dotted`, "<b>How often</b>"]
     : [`<b>Accepted</b> (bars) and ${dotted} (dotted)`, "<b>How often</b> that many"];
-  // The same name at every width, since texts use it.
+  // The rates keep one name at every width, since texts use it.
   names.push(RATE.replace(/^\w+/, "<b>$&</b>").replace("by ", look.narrow && large(look) ? "by<br>" : "by "));
   const shown = names.map((name, i) => ({ ...heading(look, name, ...places[i]), align: "left" }));
   return noRates(value) ? [...shown, noRatesNote(look)] : shown;

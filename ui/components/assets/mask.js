@@ -29,7 +29,7 @@ export function create(panel) {
   return { draw: (value) => draw(value, view), restyle: () => drawCells(view), table };
 }
 
-// The root and the nodes in the order in which the pass is fed them: [{key, text, slot, after, sees: Set of keys, depth}].
+// The root and the nodes, in the order of the pass: [{key, text, slot, after, sees: Set of keys, depth}].
 function rowsOf(value) {
   if (value.round == null || value.round < 0 || !value.stage || value.stage === "draft") return [];
   const root = { key: "-1", text: value.root, slot: value.cached, after: value.cached, sees: new Set(["-1"]), depth: 0 };
@@ -89,8 +89,8 @@ function drawCells(view) {
 const prefix = ({ cached }) => h("span", { class: "ss-slot ss-slot-prefix" }, h("small", {}, cached > 1 ? `0–${cached - 1}` : "0"), "the text");
 const slot = (row, number) => h("span", { class: "ss-slot", "data-row": row.key }, h("small", {}, String(number)), plain(row.text ?? "", 10));
 
-// Marks a token's row and slot and the slots that it attends to. While the pointer is on the token, their nodes in the tree are
-// marked too.
+// Marks a token's row and slot and the slots that it attends to. While the pointer is on the token, the nodes of these slots
+// are marked in the tree.
 function point(view, key) {
   const row = view.rows.find((one) => one.key === key);
   for (const cell of view.panel.body.querySelectorAll("[data-row]")) set(cell, "data-at", Boolean(row) && cell.dataset.row === key);

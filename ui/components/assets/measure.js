@@ -15,7 +15,7 @@ export function textWidth(text, font) {
   return width;
 }
 
-// A font that has loaded changes widths.
+// To be called when a font has loaded: widths change.
 export function forget() {
   widths.clear();
 }

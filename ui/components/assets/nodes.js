@@ -1,4 +1,4 @@
-// The nodes that draft for a run, a part of the pipeline picture: each with its figures, and up to which time on the wire it pays.
+// The nodes that draft for a run, in the pipeline picture: each with its figures and the longest time on the wire at which it pays.
 
 import { h, setText, keyed, entries } from "./dom.js";
 import { fixed, ms, percent, plural, prose } from "./text.js";

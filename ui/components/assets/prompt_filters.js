@@ -17,7 +17,7 @@ export function createFilters(changed) {
   return {
     bar,
     group: () => group.value,
-    // Sets the menus' choices; another table (`of`) begins with its `chosen` settings.
+    // Sets the menus' choices. If the table (`of`) has changed, its `chosen` settings are selected.
     offer(value, rows) {
       bar.hidden = rows.length < 2;
       if (value.of !== of) {

@@ -21,7 +21,7 @@ export const COLUMNS = described([
 ]);
 
 const MEANS = ["mean", "rate", "speed", "ratio"];
-// The field with the number of measurements whose median a column shows.
+// For a column of medians: the field with the number of measurements.
 const SAMPLES = { speed: "runs", ratio: "samples" };
 
 export function lineOf(panel, columns, row) {

@@ -176,7 +176,7 @@ function fateOf(token, value) {
   return "In the tree, not accepted";
 }
 
-// Tokens that are taken by rank or score are not drawn: every q is 1 and says nothing.
+// Whether the tokens were sampled. If they are taken by rank or score, every q is 1.
 const wasDrawn = (row) => Object.values(row ?? {}).some(({ q }) => q != null && q !== 1);
 
 function chipCard(token, drafter, value) {
