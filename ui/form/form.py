@@ -112,7 +112,7 @@ def fill_prompt(place: int, answers: Callable[[], bool]) -> Callable[[], str]:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form's controls; `inputs`: in the order of `request_of`."""
+    """The form's controls; `inputs` has the order that `request_of` expects."""
 
     prompt: gr.Textbox
     examples: tuple[gr.Button, ...]
@@ -317,7 +317,7 @@ def own_preset(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def validity(values: Sequence[Any]) -> str:
-    """Why core.config refuses the values of `Form.inputs`, without the prompt; else empty."""
+    """Why core.config refuses the values of `Form.inputs` other than the prompt; else empty."""
     try:
         request_of(["x", *values[1:]])
     except ConfigError as error:

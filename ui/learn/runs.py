@@ -114,7 +114,8 @@ def runs(
 
 
 def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
-    """Measures the lesson's runs so far in turns. The first block does not repeat `played` runs."""
+    """Repeats each run of the lesson's table, in turns. A run that was just `played` is its own
+    first repeat."""
     session, lesson, models = table.session, table.lesson, table.models
     rows = session.lecture.evidence(lesson.key).rows
     setups = [setup for setup in lesson.setups if setup.label in rows]

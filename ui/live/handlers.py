@@ -163,7 +163,7 @@ def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
     session.look_at(Player(source, pace))
     started = source.events(0, 1)[0]
     assert isinstance(started, RunStarted)
-    # So that choosing a preset runs the preset.
+    # `asked` is set so that choosing a preset runs the preset.
     session.asked, session.doing = Request.from_plain(started.asked), OPENING_NOTICE
 
 
@@ -202,7 +202,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         session.asked, session.before, session.baseline = request, before, baseline
         session.form = request
         racing = press.race and bool(request.speculation.drafters)
-        session.measuring = racing  # no speed-up is shown before all blocks are measured
+        session.measuring = racing  # no speed-up is shown before all repeats are measured
         # Checked here, because a Stop that arrives later finds the player in the session.
         if press.overtaken(session):
             session.cancel()

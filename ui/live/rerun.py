@@ -90,7 +90,7 @@ def wire_changes(form: Form) -> None:
 
 
 def preset_chosen_script() -> str:
-    """JavaScript for a preset that a visitor has chosen, whose fields have arrived."""
+    """JavaScript for a chosen preset whose fields have arrived."""
     return PRESET_CHOSEN % _script("changed")
 
 

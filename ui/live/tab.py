@@ -310,8 +310,8 @@ def send_at_temperature(
     temperature: float | None,
     shown: Sequence[Any],
 ) -> list[Any] | None:
-    """Sends the values of `preset`'s fields at `temperature`, and returns them; None as in
-    `fields_at_temperature`.
+    """Sends the values of `preset`'s fields at `temperature`, and returns them; None if
+    `fields_at_temperature` returns None.
 
     `preset`: the preset chosen last; `shown`: the fields' values in the browser. If a preset's
     fields are still being sent, that preset's values are sent instead, because its fields would

@@ -37,7 +37,7 @@ __all__ = [
 
 Value = dict[str, Any]
 
-# Reasons of `Ahead` for an unused draft, other than wrong guesses.
+# Why a draft made ahead was not used, other than a wrong guess.
 UNUSED = ("unused", "ended")
 SHOWN_MS = 0.05
 """Shorter parts of a round are left out of the sentence about the round (`took_words`)."""
@@ -265,8 +265,8 @@ def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> st
     """The result of the draft that a stage made ahead: `hit`, `miss`, or `open` if `later` does not
     tell. Empty for stages that made no draft ahead.
 
-    A span `ahead` drafts for the next round, `later`. A certain entry of `round_` is a draft after
-    a known text: the drafter's early stages are hits."""
+    A span `ahead` drafts for the next round, `later`. If an entry of `round_.ahead` has
+    `is_certain`, it drafted after a known text: its drafter's early stages are hits."""
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
         guesses = [

@@ -33,8 +33,8 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     """Yields while the SSMs read the text, then sets `session.regret`, and logs it unless this is
     the opening run. Raises ConfigError.
 
-    If another run is opened in the session meanwhile, nothing is stored. `owner` is unused:
-    `race_plain` has it too."""
+    If another run is opened in the session meanwhile, nothing is stored. `owner` is unused: the
+    API calls this function with the same arguments as `race_plain`."""
     player, view = session.player, finished_view(hub, session)
     names = _ssms_to_read(view, hub.model_host.infos)
     assert view.started is not None

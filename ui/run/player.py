@@ -208,7 +208,7 @@ class Player:
 
     def select_stage(self, stages: int) -> None:
         """Select the round that contains the run's stage number `stages`, counted from 1, at most
-        the last stage shown. The round is shown after that stage."""
+        the last stage shown. The round is shown as it was after that stage."""
         with self._lock:
             last = min(stages, self.stage) - 1
             if last >= 0:
@@ -284,7 +284,7 @@ class Player:
 
     @property
     def version(self) -> tuple[int, int, bool, int]:
-        """Another value once `frame` may have changed."""
+        """A value that changes whenever `frame` may change."""
         source = self.source
         return self._version, source.count, source.is_done, source.place
 

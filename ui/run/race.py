@@ -63,7 +63,7 @@ def _lane_times(
     of the prefill, and the repeat (block) that they are from.
 
     The repeat is the one with the median speed-up, else the first repeat, which is the run itself.
-    It is {} while repeats are measured, with fewer than two repeats, and unless the texts are known
+    It is {} while repeats are measured, with fewer than two repeats, or if the texts are not known
     to be equal."""
     own = round_ends_ms(frame.view)
     # Both lanes are drawn over the same words: plain passes are shown for the same text.

@@ -40,7 +40,8 @@ def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
 
 
 def regret_plain(regret: Regret) -> Value:
-    """Regret as plain JSON. Each regret is a fraction of the passes that the other choice needs."""
+    """Regret as plain JSON. Each regret is a fraction of the passes of the choice that routing is
+    compared with."""
     names = {name: name for one in regret.alone for name in one.drafters}
     group = regret.group
     return {

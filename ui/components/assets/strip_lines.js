@@ -1,9 +1,9 @@
-// On a board the text's panel shows whole lines and scrolls by whole lines. `under`: pixels for stripes that stick out of
-// their line.
+// On a board the text's panel shows whole lines and scrolls by whole lines.
 const PADDING = 2;  // above the first line
 const [LEAST, MOST] = [2, 16];  // pixels free between two lines
 const OUTLINE = 3;  // of a selected round
 
+// `under`: pixels for stripes that stick out of their line.
 function linesOf(scroll) {
   const { lineHeight, fontSize } = getComputedStyle(scroll.firstElementChild);
   const line = parseFloat(lineHeight) || 1;

@@ -27,7 +27,7 @@ function stripes(node, lanes, all) {
   node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
   node.style.backgroundPosition = lanes
     .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
-  // A single drafter gives its tint. Otherwise the tint is neutral.
+  // The tint is a single drafter's colour, else neutral.
   node.style.setProperty("--ss-tint", lanes.length === 1 ? lanes[0].color : "var(--ss-muted)");
 }
 
@@ -36,7 +36,7 @@ export function writeText(node, marks) {
   node.classList.toggle("ss-blank", node.ssText === "");
   // The frame around a line end would continue in the next line, around nothing.
   node.classList.toggle("ss-line-end", node.ssText === "\n");
-  // Without a mark a line end would be a gap without a target for the pointer.
+  // A line end with no mark would give the pointer no target.
   const replaced = marks ? () => true : (char) => isControl(char) || char === "\n";
   const parts = runs(node.ssText, replaced).map((run) =>
     run.glyph ? h("span", { class: "ss-mark", "data-glyph": run.glyph }, run.text) : run.text);

@@ -133,7 +133,7 @@ function level(y, { base, unit }, { left, right, font }) {
   ];
 }
 
-// A line joins the dots only over numbers: between names there are no values.
+// A line joins the dots only on an axis of numbers: between names there are no values.
 function line(measured, { ordered }, x, y) {
   if (!ordered || measured.length < 2) return s("g");
   const d = measured.map(([place, cell], i) => `${i ? "L" : "M"}${x(place).toFixed(1)} ${y.at(cell.value).toFixed(1)}`).join("");

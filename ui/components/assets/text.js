@@ -10,7 +10,7 @@ const NAMED = {
   "\u2068": "⟨FSI⟩", "\u2069": "⟨PDI⟩", "\ufeff": "⟨BOM⟩",
 };
 
-// These characters stay as they are in running text. Joiners belong into words of many scripts.
+// These characters stay as they are in running text. Words of many scripts contain joiners.
 const SPACES = new Set([" ", "\n", "\t", "\u00a0", "\u200c", "\u200d"]);
 
 function glyph(char) {
@@ -51,7 +51,7 @@ export function plain(text, limit = 40) {
   return runs(shorten(text, limit)).map((run) => run.glyph ?? run.text).join("") || "∅";
 }
 
-// The same as DOM: glyphs in a muted colour, the token isolated from the writing direction around it.
+// A token's visible text as DOM, isolated from the writing direction around it; glyphs have a muted colour.
 export function tokenText(text, limit = 40) {
   const shown = runs(shorten(text, limit));
   const parts = shown.map((run) => (run.glyph ? h("span", { class: "ss-glyph" }, run.glyph) : run.text));
@@ -67,7 +67,7 @@ export function fillTspans(node, text, limit) {
 const nothing = "–";
 
 // A number with `digits` decimals, rounded half to even as Python does.
-const FURTHER = 25;  // decimals beyond `digits`, in which a double that is not exactly in the middle differs from it
+const FURTHER = 25;  // decimals beyond `digits` that tell a double from the exact middle
 const MIDDLE = "5".padEnd(FURTHER, "0");
 export function rounded(value, digits) {
   const shown = value.toFixed(digits);

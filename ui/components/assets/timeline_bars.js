@@ -26,7 +26,7 @@ function shareText(bar) {
 
 export const shares = (bars) => bars.some(({ own }) => own != null);
 
-// The longest bar of each outcome of a drafter in a round has the outcome's mark.
+// Of a drafter's bars in a round, the longest bar of each outcome has the outcome's mark.
 export function marksOf(bars) {
   const longest = new Map();
   for (const bar of bars.filter(({ a }) => MARKS[a])) {
@@ -55,7 +55,7 @@ export function markerOf(bars, { value, look, many, ahead, colors }) {
   };
 }
 
-// A bar's name: for `verify` that of its stage, else the span's own.
+// A bar's name: the stage's name for `verify`, else the span's.
 export const nameOf = (name) => (name === "verify" ? STAGES.get(name) : name.replace("_", " "));
 
 export function hoverData(bar, value) {

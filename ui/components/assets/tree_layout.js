@@ -4,8 +4,8 @@
 // items: [{key, parent: key or null, width, lead, flat}] with parents first; `lead` leaves that many rows free above
 // the item. Adjacent siblings that are `flat` and have no children are side by side in one row, `beside` apart; a row ends
 // at `across`. Returns {places: Map key -> {x, y, width, right, head, after}, width, height, levels}: `y` is the middle of the
-// item's row, `right` the end of its column, `head` the key of the first item in its row of siblings, null without such a row,
-// `after` the distance from the item before it there, 0 for the first.
+// item's row, `right` the end of its column, `head` the key of the first item in its row of siblings, or null, `after` the
+// distance from the sibling before it in that row, or 0.
 export function layout(items, { row, gap, pad, column = 0, beside = 0, across = Infinity }) {
   const tree = new Map(items.map((item) => [item.key, { item, children: [], depth: 0, line: 0, head: null, after: 0, inRow: false }]));
   const roots = [];

@@ -57,7 +57,7 @@ function separate(drafts, drafters) {
   });
 }
 
-// A fused node is one drafter's token.
+// `by` of a fused node: the one drafter whose token it is.
 function merged(value, drafters) {
   return entries(value.nodes).map(([i, node]) => ({
     key: i, parent: String(node.parent), kind: node.outcome ?? "pending", text: node.t, trunk: node.trunk === true,

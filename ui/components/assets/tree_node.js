@@ -19,7 +19,7 @@ export function sizes(scale, compact, tight = false, flat = false, least = false
     : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10, space: 6, apart: 2 }, { font: 15.5, small: 13, badge: 15 }];
   const box = {
     ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { height: 23, row: 29, gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
-    // The line to a leaf after the first of a row runs between two rows.
+    // The edge to a leaf that is not the first of its row runs between two rows.
     ...(flat ? { row: least ? 33 : 37 } : {}),
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
@@ -42,7 +42,7 @@ export function nodeWidth(item, size) {
 // The width of “or” with the gaps at its sides.
 export const orWidth = (size) => textWidth("or", `italic ${size.font}px ${families.sans}`) + size.inset;
 
-// In a node of one line the root has no label; the LLM's own token has one.
+// In one-line nodes the LLM's own token has a label, the root has none.
 function labelWidth(item, size) {
   if (!item.label || (size.compact && item.kind === "root")) return 0;
   return textWidth(item.label, `600 ${size.small}px ${families.sans}`);

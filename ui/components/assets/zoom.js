@@ -9,10 +9,11 @@ const LEAST = 0.25;
 const MOST = 4;
 const SHOWN_AT = 0.7;  // of the panel's width and height
 const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
-const ALONG = 0.86;  // the least scale to which the path may shrink the drawing: large type stays larger than ordinary type
+// To show its whole `path`, a drawing shrinks at most to this scale: large type stays larger than ordinary type.
+const ALONG = 0.86;
 
-// `resized` is called after a change of the panel's size (`wider`: of its width) with which another form of the drawing may
-// fit; `seen` is called with the visible part in the drawing's own pixels: left, right, lower and upper end.
+// `resized` is called if another form of the drawing may fit, since the panel's size has changed (`wider`: its width); `seen`
+// is called with the visible part in the drawing's own pixels: left, right, lower and upper end.
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, path: [0, 0, 0, 0], whole: false,
@@ -104,7 +105,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     spare: ({ width, height }, legible) => (
       room.width ? (room.width - 2) / Math.min(GROWN, Math.max(legible, (room.height - 2) / height)) - width : 0
     ),
-    // Within a scene new trees only shrink the fitted scale, unless Fit was pressed, so that they do not pulsate. A drawing that
+    // So that drawings do not pulsate, new trees of a scene only shrink the fitted scale, unless Fit was pressed. A drawing that
     // does not fit shows its `path` (left, upper, right and lower end), unless the visitor has zoomed, or scrolled in this run.
     resize({ width, height }, legible, { scene, run, path }) {
       const fresh = scene !== state.scene;
@@ -141,7 +142,7 @@ function fitScale({ width, height, legible, whole, path: [left, top, right, bott
   const both = Math.min((room.width - 2) / width, (room.height - 2) / height);
   const along = [room.width / (right - left), room.height / (bottom - top)].filter((scale) => scale >= ALONG);
   if (both > 1) return Math.min(GROWN, both);
-  // Not positive in a panel without room.
+  // `both` is not positive in a panel without room.
   return whole && both > 0 ? both : Math.max(Math.min(legible, ...along), both);
 }
 

@@ -97,7 +97,7 @@ class Lecture:
     def repeat(
         self, lesson: str, repeats: Mapping[str, Sequence[Measured]], models: Hashable
     ) -> None:
-        """Sets the repeats of rows. `repeats`: a row's label -> the same run in each block."""
+        """Sets the repeats of rows. `repeats`: a row's label -> the row's repeats, in order."""
         rows = self._runs[(lesson, models)].rows
         for label, measured in repeats.items():
             rows[label] = replace(rows[label], repeats=tuple(measured))

@@ -54,7 +54,7 @@ export function createPlayer(recording, changed) {
     pause();
     move(...args);
   };
-  // Without arguments: the displayed round and its selected node.
+  // Without arguments, selects the displayed round and its selected node.
   const select = (round = at.round ?? recording.current(at.stop), node = at.node, stage = null) => {
     if (round > recording.current(at.stop)) pause(); // a round that has not been played yet
     const stop = Math.max(at.stop, recording.end(round + 1));
