@@ -56,7 +56,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def _check_port_variable() -> None:
-    """Gradio reads GRADIO_SERVER_PORT when it is imported, with --port too."""
+    """Checks GRADIO_SERVER_PORT, which Gradio reads when it is imported, even with --port."""
     value: str | int | None = os.environ.get("GRADIO_SERVER_PORT")
     if value is not None:
         with suppress(ValueError):
