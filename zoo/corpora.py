@@ -101,8 +101,8 @@ def read_corpora(
 def library_corpora(
     library: Path, max_bytes: int, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """A small corpus: `code` from `library`, and as `docs` the docstrings of the same files. Files
-    are taken in a seeded order, up to `max_bytes` in all."""
+    """A small corpus: `code`, files of `library`; and `docs`, the docstrings of the same files.
+    Files are taken in a seeded order, up to `max_bytes` in all."""
     files = list(_up_to(max_bytes, _in_random_order(python_files(library), seed)))
     return [
         _shuffle_documents(_python_domain("docs", files, refused_lines, _docstrings), seed),

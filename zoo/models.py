@@ -36,7 +36,8 @@ def open_model(folder: Path, field: str = "models", vocab_size: int | None = Non
 
 
 def model_folder(path: Path) -> Path:
-    """The folder itself, or that of a GGUF file or `smollm2`. Raises ModelError."""
+    """`path` itself; for a GGUF file or `smollm2`, the folder of its dequantized or downloaded
+    weights. Raises ModelError."""
     return Path(find_folder(str(path)))
 
 
@@ -48,7 +49,7 @@ def weights_id(folder: Path) -> str:
 
 
 def named_id(name: str) -> str:
-    """The identity of a model: of a folder, the hash of its weights; else its hub id."""
+    """The identity of a model: for a folder, the hash of its weights; else its hub id."""
     name = find_folder(name)
     return weights_id(Path(name).expanduser()) if is_path(name) else name
 

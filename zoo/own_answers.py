@@ -156,8 +156,8 @@ def own_answers(
     """At least one batch of answers, and more until the deadline by the generator's clock. Raises
     ConfigError if no question of the first batch is short enough.
 
-    Batches that the `checkpoint` has are loaded; then the deadline is now plus the time that was
-    left when the last stored batch was written.
+    Batches that the `checkpoint` has are loaded; then the time until the deadline is what was left
+    when the last stored batch was written.
     """
     parts: list[TrainingTokens] = []
     seconds_left = 0.0

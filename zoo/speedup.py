@@ -1,8 +1,9 @@
 """`python -m zoo evaluate --llm ... --ssm ...`: how much faster an LLM is with SSMs on this
 machine.
 
-Timed long chains of each SSM predict the best chain length and its speedup. Then every SSM with its
-best length, and all SSMs together, are measured against the LLM alone, in turn on each prompt.
+Long chains of each SSM are timed to predict the best chain length and its speedup. Then every SSM
+with its best length, and all SSMs together, are measured against the LLM alone, in turn on each
+prompt.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
 
 def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    # `overlap_ratio` counts drafting during other requests' passes up to the time of the run's own
-    # passes.
+    # `overlap_ratio` is at most 1, but drafting during other requests' passes may take longer than
+    # the run's own passes.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
     # Plain decoding takes `ratio` times as long for a token as the run.

@@ -101,7 +101,7 @@ class Source(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Stops the run, unless it has ended or is only followed."""
+        """Stops the run, unless it has ended or the tab only follows it."""
         ...
 
 
@@ -112,7 +112,7 @@ def ends(event: Event) -> bool:
 
 def last_event(source: Source, count: int | None = None) -> Event | None:
     """The last of the first `count` events (default: of all events); None if there is none yet, or
-    if it is lost."""
+    if it cannot be read."""
     count = source.count if count is None else count
     return next(iter(source.events(count - 1, count)), None) if count > 0 else None
 

@@ -353,8 +353,8 @@ def _template(view: View) -> Value:
 @lru_cache(maxsize=64)
 def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """The items of `_template`. If the prompt occurs in several places, the first preference is a
-    place whose ends are ends of tokens, apart from white space. The second is a place with text
-    after it, the third the last place."""
+    place that begins and ends between tokens, apart from white space. The second is a place with
+    text after it, the third the last place."""
     text = "".join(texts)
     if prompt not in text:
         prompt = prompt.strip()  # some templates strip it

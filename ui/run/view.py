@@ -371,8 +371,8 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
     tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
     if tree is None or verdict is None or drafted is None:
         return ()
-    # A node counts for every drafter that proposed it, a node of a fused draft for the SSM whose
-    # token the fusion took. The text may end within the accepted path: committed nodes count.
+    # A node counts for every drafter that proposed it. In a fused draft it counts for the SSM whose
+    # token the fusion took. The text may end within the accepted path: only committed nodes count.
     accepted = Counter(
         name for node in verdict.path[: event.num_accepted] for name in tree.drafters_of(node)
     )

@@ -94,7 +94,7 @@ def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], winner: DraftRecord, i: int
 ) -> str:
     """The split at token `i`: the weight of each token that follows the winner's first `i` tokens
-    in some draft. Empty without a second token."""
+    in some draft. Empty if only one token follows."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}

@@ -69,7 +69,7 @@ class EngineTask(Generic[T]):
     @property
     def result(self) -> T:
         """What `work` returned; valid once the request has ended. Raises what `work` raised,
-        ConfigError if the models were swapped or `work` was not called."""
+        and ConfigError if the models were swapped or `work` was not called."""
         if self._error is not None:
             raise self._error
         if self._result is None:

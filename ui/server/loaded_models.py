@@ -75,7 +75,7 @@ class ServedModels:
         or the worker's `submit` raises."""
         try:
             return self.worker.submit(request, self._counting_tap(tap))
-        # After any error, no last event will come that would call `leave`.
+        # After any error no last event comes, so `leave` is called here.
         except BaseException:
             self.leave()
             raise

@@ -167,12 +167,12 @@ def page_options(routes: Iterable[Route] = ()) -> dict[str, Any]:
 
 
 def check_host(field: str, host: str, family: int, allowed: str) -> None:
-    """Raises ConfigError, which says that `field` must be `allowed`, for a name or address that is
-    not this machine's or not of this `family`."""
+    """Raises ConfigError if `host` is not this machine's or not of this `family`. The message says
+    that `field` must be `allowed`."""
     try:
         address = socket.getaddrinfo(host, 0, family, socket.SOCK_STREAM)[0]
         with socket.socket(address[0], address[1]) as probe:
-            # Port 0 means any free port: the address is tested.
+            # Port 0 means any free port: only the address is tested.
             probe.bind(address[4])
     except (OSError, UnicodeError) as error:  # UnicodeError: a name with an empty label
         allowed = f"{allowed} of this machine, as 127.0.0.1 or 0.0.0.0"
@@ -223,7 +223,7 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
     If `args.host` is None, GRADIO_SERVER_NAME applies. Raises ConfigError if the port is taken or
     the host is not this machine's."""
     if name := os.environ.get("GRADIO_SERVER_NAME"):
-        # Gradio looks for a free port with an IPv4 socket at this address, with --host too.
+        # Gradio looks for a free port with an IPv4 socket at this address, even with --host.
         check_host("GRADIO_SERVER_NAME", name, socket.AF_INET, "an IPv4 address")
     if args.host is not None:
         check_host("--host", args.host, socket.AF_UNSPEC, "an address")

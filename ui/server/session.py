@@ -91,8 +91,8 @@ class Hub:
         """Queues a request. Raises what `ModelHost.submit` raises.
 
         `baseline`: what the run is compared with from its first round on; stored with the run.
-        Without `log` the run is not recorded. `background` runs are stopped by the next run that is
-        not one."""
+        Without `log` the run is not recorded. `background` runs are stopped by the next run
+        without `background`."""
         store_baseline = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store if log else None, owner, store_baseline)
         source.prompt = request.prompt
@@ -137,7 +137,7 @@ class TabSession:
 
     `player` plays the shown run. `asked`: the request of this run, or None. `plain`: plain decoding
     of its request. `before`: the run that it is compared with. `baseline`, `answer`, `regret`: what
-    was measured about it. `measuring`: whether the speed-up is still being measured.
+    was measured about the shown run. `measuring`: whether the speed-up is still being measured.
 
     `form`: the request that the form would run now; `sent`: values on their way to the form.
     `side`: a second run for this session, while it runs; `racing`: whether the race shows `side`.
@@ -296,7 +296,7 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
                 return
             _pause(player, clock, spent)
     finally:
-        # With another turn a later call plays the run.
+        # If the turn has changed, a later call plays the run.
         if player.turn == turn:
             player.source.cancel()
 
@@ -333,7 +333,7 @@ def run_to_end(
 
 def seldom(frames: Iterator[object]) -> Iterator[object]:
     """Yields a frame if MEASURING_FRAME_S have passed since the last yielded frame, and None at the
-    end. Drawing would take processor time while speeds are measured."""
+    end. Drawing every frame would take processor time while speeds are measured."""
     last_drawn = float("-inf")
     for frame in frames:
         if time.monotonic() - last_drawn >= MEASURING_FRAME_S:

@@ -45,7 +45,7 @@ class Access:
         username = getattr(request, "username", None)
         if self.auth and username:
             return f"user-{username}"
-        # Another prefix is not accepted: a browser cannot claim a user's or a client's key.
+        # Only this prefix is accepted: a browser cannot claim a user's or a client's key.
         if isinstance(browser_key, str) and browser_key.startswith("visitor-"):
             return browser_key
         return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"

@@ -69,7 +69,7 @@ TOKENS_PER_PASS = GLOSSARY["mean_acceptance_length"]
 ROWS_A_PAGE = 20
 EXCERPT_LENGTH = 160
 DIFFERENCES = 3
-"""The most differences from the defaults that a run's line names (`Settings.brief`)."""
+"""How many differences from the defaults a run's line names at most (`Settings.brief`)."""
 
 
 def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRights:
@@ -239,7 +239,7 @@ def allowed_run(context: Context, rights: CallerRights, run_id: str) -> Any:
     """The run's summary. Raises UnknownRunError also for another visitor's run."""
     if rights.owner is None:
         return context.store.run(run_id)
-    # The message is that for unknown ids: the ids of other visitors' runs stay secret.
+    # The message is the same as for unknown ids: the ids of other visitors' runs stay secret.
     refusal = f"run_id is {run_id!r}: no such run of yours"
     try:
         summary = context.store.run(run_id)

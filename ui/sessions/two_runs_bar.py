@@ -49,7 +49,7 @@ MOVES = {
     "round-previous": -EVENTS_A_ROUND,
     "round-next": EVENTS_A_ROUND,
 }
-"""By how many stages a button moves both runs; the round buttons start at a round's end."""
+"""By how many stages a button moves both runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def place_of(players: Sequence[Player]) -> Any:
 
 
 def _stage_of(players: Sequence[Player]) -> int:
-    """The place of both runs, in stages from the beginning: that of the run that is further ahead,
-    since the shorter run waits at its end."""
+    """The place of both runs, in stages from the beginning: the greater of their places, since the
+    shorter run waits at its end."""
     return max((one.place for one in players), default=0)
 
 

@@ -215,8 +215,8 @@ def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[...
 def _awaiting_handler(
     live: Live, sessions: Sessions, tabs: gr.Tabs, num_outputs: int
 ) -> Callable[..., list[Any]]:
-    """The handler that opens a link to the opening run once that run is recorded, or once it will
-    not be recorded; it does nothing if the visitor has begun a run."""
+    """The handler that opens a link to the opening run once that run is recorded or is no longer
+    awaited; it does nothing if the visitor has begun a run."""
     open_link, context = _open_handler(live, sessions, tabs), live.board.context
 
     def open_when_ready(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:

@@ -163,7 +163,7 @@ def _score(scores: Mapping[str, tuple[int, int]], name: str) -> dict[str, int]:
 def _model_free_chips(
     scores: Mapping[str, tuple[int, int]], infos: Sequence[ModelInfo]
 ) -> dict[str, Any]:
-    # Other names in `scores` may be SSMs that are no longer loaded.
+    # `scores` may also have SSMs that are no longer loaded.
     slots = slots_of([name for name in scores if is_model_free(name)], infos)
     return {
         str(len(infos) + i): {

@@ -104,7 +104,7 @@ def wire_prompt_source(source: PromptSource) -> None:
 
 def count_notice(kind: str, typed: str | None) -> dict[str, Any]:
     """A notice with the number of prompts in the typed text and the rule that divides it, or with
-    the reason why it is refused. Empty for another source and for an empty box."""
+    the reason why it is refused. Empty unless `kind` is TYPED and the box has text."""
     if kind != TYPED or not (typed or "").strip():
         return notice_value([])
     try:

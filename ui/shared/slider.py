@@ -1,4 +1,4 @@
-"""A slider that passes a typed number beyond its ends on to the handler. Gradio's own slider
+"""A slider whose handler also gets typed numbers beyond its ends. Gradio's own slider
 answers with an HTTP error that names no field."""
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def limit_words(study: Study) -> str:
 
 
 def machine_words(results: Results) -> str:
-    """Settings of a study's runs that came from the server: what `max_tree_nodes=auto` resolved to,
+    """Settings that a study's runs got from the server: what `max_tree_nodes=auto` resolved to,
     and the schedule; empty if neither applies."""
     return " ".join(words for words in (_auto_words(results), _schedule_words(results)) if words)
 

@@ -47,7 +47,7 @@ def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> 
 
 
 def range_words(estimate: Estimate, places: int) -> str:
-    """`1.1 to 1.3 in 3 repeats`, with `places` decimals, or that it is one sample."""
+    """`1.1 to 1.3 in 3 repeats`, with `places` decimals, or SINGLE."""
     if estimate.groups < 2:
         return SINGLE
     ends = f"{estimate.low:.{places}f} to {estimate.high:.{places}f}"

@@ -87,8 +87,8 @@ function drawModels(models) {
   chips.dataset.shape = shape;
   fit();
 }
-// While the chips do not fit, each step below hides or cuts more of them (page.css). Last, drafters are hidden, those
-// that drafted nothing first.
+// While the chips do not fit, each step below hides or cuts more of them (page.css). Last, drafters are hidden,
+// beginning with those that drafted nothing.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
   chips.classList.remove("sp-tight", "sp-tighter", "sp-brief", "sp-stacked", "sp-compact", "sp-lettered");
@@ -124,7 +124,7 @@ function show(drafters, count) {
   rest.dataset.told = label;
   rest.setAttribute("aria-label", label);
 }
-// How far a study is: as its progress bar says if that is visible, so that both agree.
+// How far a study is: the text of its progress bar if the bar is visible, so that both agree.
 function measured(value) {
   const bar = [...document.querySelectorAll(".sp-study")].find((one) => one.offsetParent !== null);
   return bar ? bar.dataset.measured : value.measured;
