@@ -59,7 +59,7 @@ class Preset:
     vocab_size: int = 4096
     tokenizer_bytes: int = 4_000_000  # of each domain, to train the tokenizer on
     max_position_embeddings: int = 1024
-    own_corpus_bytes: int = 0  # of the standard library, used without corpora; 0: corpora needed
+    own_corpus_bytes: int = 0  # of Python's library, read if no corpora are given; 0: needs corpora
 
 
 def preset(name: str) -> Preset:

@@ -35,7 +35,7 @@ from core.speculation_length.cost_model import Costs
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# The most finished texts that are kept until a run opens a lookup.
+# At most this many finished texts are kept until a run opens a lookup.
 MAX_UNLEARNED_TEXTS = 16
 
 
@@ -189,7 +189,7 @@ class Drafting:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
-        # Not a cancelled or failed run: `suffix` keeps one text per prompt, and `table` would count
+        # Not a cancelled or failed run: `suffix` keeps only the first text of a prompt, and `table` would count
         # the text's beginning again in a later run.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)

@@ -147,7 +147,7 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
     int64, builder = loop.int64, ir.IRBuilder(entry)
     # The query stays in registers over all slots.
     query = [builder.load(place, align=4) for place in loop.operand_vectors(builder)]
-    # A select instead of a branch: the first part of a head overwrites `weights`.
+    # The first part of a head overwrites `weights`, later parts add to them.
     overwrites = builder.icmp_signed("==", loop.onto, int64(0))
     last = builder.sub(loop.slots, int64(1))
     builder.cbranch(builder.icmp_signed(">", loop.slots, int64(0)), body, end)
@@ -185,9 +185,9 @@ def _sum_vectors(builder: Any, vector: Callable[[int], Any], indices: range) -> 
         return vector(indices[0])
     each = len(indices) // 2
     two = [_sum_vectors(builder, vector, half) for half in (indices[:each], indices[each:])]
-    # A vector made from `each` vectors has blocks of `each` partial sums, one for each of these
-    # vectors. Pairs of blocks are added, at first within 128 bits: moving data between 128-bit
-    # lanes takes longer.
+    # A vector made from `each` vectors consists of blocks; every block holds one partial sum of
+    # each of these vectors. Two blocks are added at a time, at first within 128 bits: moving data
+    # farther takes longer.
     apart = 2 if each == 1 else 1
     lanes = two[0].type.count
     lower = [block for block in range(lanes // each) if block // apart % 2 == 0]
