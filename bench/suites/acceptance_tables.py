@@ -1,7 +1,7 @@
 """The tables of the `acceptance` suite.
 
 Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts. Continuations that repeat
-themselves are easy to draft: only the column `looping` counts them.
+themselves are easy to draft: only the column `looping` has their tokens per pass.
 """
 
 from __future__ import annotations

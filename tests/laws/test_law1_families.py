@@ -1,9 +1,8 @@
 """Law 1(a): in float64, tiny random models of every family write what transformers' greedy
 `generate` writes.
 
-No exception is allowed. Texts are longer than any model's sliding window. The drafters are
-sometimes right.
-"""
+No exception is allowed. With their continuations, texts are longer than any sliding window. The
+drafters are sometimes right."""
 
 import itertools
 from functools import cache

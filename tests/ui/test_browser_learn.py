@@ -95,7 +95,7 @@ def learn_tab(page: Any, number: int = 1) -> Any:
     """Open Learn, then lesson `number` by its button; return the page."""
     turn_to(sites.wait_ready(page), "Learn")
     on_lesson(page, 1)
-    # The page's load opens lesson 1 a second time: its answer would close another lesson.
+    # Loading the page also opens lesson 1. A late answer would close the lesson opened meanwhile.
     page.locator("#learn-previous:disabled").wait_for()
     return step_to(page, number)
 
@@ -209,7 +209,7 @@ def every_lesson_is_one_screen_with_its_picture_and_its_question(page: Any) -> N
     read(page, TWO_LINES)
 
 
-# The tree's height, and the buttons, inputs and counts of hidden levels that are cut.
+# The tree's height, and which buttons, inputs and counts of hidden levels are cut.
 TREE = """() => {
   const box = (node) => node.getBoundingClientRect();
   const height = box(document.querySelector("#learn-tree .ss-viewport")).height;

@@ -131,9 +131,8 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
     """The best point at its temperature. The line is `info` if this is the only point at one of
-    several temperatures. Else it is `good` if the measurements show that the point beats plain
-    decoding, and `warn` if several samples show that no point does, or leave this open; otherwise
-    `info`."""
+    several temperatures. Otherwise it is `warn` if several samples show no gain over plain
+    decoding, `good` if a gain is shown, else `info`."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
     if at and len(tuned.beside(best)) == 1:
