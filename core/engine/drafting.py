@@ -172,7 +172,7 @@ class Drafting:
         )
 
     def commit(self, state: RoundState, committed: tuple[int, ...]) -> None:
-        """Commits tokens in every open drafter."""
+        """Tells every open drafter which tokens were committed."""
         request = state.request
         for index in sorted(request.open_drafters):
             try:

@@ -267,7 +267,7 @@ class RoundState:
 
     @property
     def keep_node(self) -> KeepNode | None:
-        """Tells by a node's score whether the length policy keeps the node; None: all are kept."""
+        """Whether the length policy keeps a node, by its cumulative score; None: it keeps all."""
         stop = self.choice.stop
         # To drop a drawn node would bias the text under rules that read q.
         if stop is None or verify_rule(self.speculation.verify).reads_q:

@@ -1,9 +1,9 @@
-"""`goodput`: after its first step, a draft goes on while the next step is expected to pay for its
-time.
+"""`goodput`: after its first step, an SSM's draft goes on while the next step is expected to pay.
+Lookups draft as deep as `Choice.length` allows.
 
 Without `vote`, `log_pool`, fused drafts or a router, one SSM drafts; an audition may replace it.
 Nodes not worth verifying may be dropped. A drafter that falls behind plain decoding is switched
-off, and probed after growing waits.
+off, and probed after growing waits, within a small share of the decode time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["DEEPER", "Goodput"]
 
 DEEPER = 8
 """How much deeper a draft may become than the deepest recently verified tree."""
-# The most steps of a probe.
+# The most steps of an SSM's probe.
 PROBE_LENGTH = 2
 # The most rounds that use one plan.
 ROUNDS_PER_PLAN = 8

@@ -2,7 +2,8 @@
 `generate` writes.
 
 No exception is allowed. With their continuations, texts are longer than any sliding window. The
-drafters are sometimes right."""
+drafters are sometimes right.
+"""
 
 import itertools
 from functools import cache
