@@ -98,7 +98,7 @@ def test_a_wrong_port_variable_is_refused_by_its_name(
 def test_a_wrong_host_variable_is_refused_by_its_name(
     name: str, argv: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gradio probes ports at this IPv4 address, with `--host` too."""
+    """Gradio probes ports at the variable's IPv4 address, even with `--host`."""
     monkeypatch.setenv("GRADIO_SERVER_NAME", name)
     with pytest.raises(ConfigError, match=f"^GRADIO_SERVER_NAME is '{name}': it must be an IPv4"):
         launch(None, parse(argv), 0.0)

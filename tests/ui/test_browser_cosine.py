@@ -143,8 +143,8 @@ ANSWERED = """() => { const dock = document.querySelector("#live-dock");
 def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
-    """The clicks open the menu of presets and choose `cosine`. The page shows a recorded run, and
-    beside a finished run a chosen preset runs at once."""
+    """The clicks open the menu of presets and choose `cosine`. A chosen preset runs at once if the
+    page shows a finished run, here a recorded one."""
     url, context = real
     record_opening(context)
     while context.opening.source() is None:

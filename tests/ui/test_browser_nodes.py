@@ -32,7 +32,7 @@ ALL_IN_SIGHT = """(row) => {
   const boxes = [...row.querySelectorAll("dd")].map((one) => one.getBoundingClientRect());
   return boxes.every((box) => box.width > 0 && box.left >= left && box.right <= right);
 }"""
-# Long enough that a busy machine does not make the other node late.
+# Long enough that no node is late on a busy machine.
 LEAST_DEADLINE_S = 1.0
 
 

@@ -82,7 +82,7 @@ def test_every_part_and_score_is_the_recorded_one() -> None:
 
 
 def test_ssms_that_are_not_explored_have_the_highest_scores_shown_and_each_has_a_reason() -> None:
-    """By the scores after the round's drafts, the choice may seem wrong."""
+    """After the round, an SSM that was left out may score higher than a routed one."""
     events = run()
     counts: Counter[str] = Counter()
     for event in rounds_of(events)[1:]:

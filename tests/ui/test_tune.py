@@ -137,7 +137,7 @@ def test_fields_of_few_values_are_picked_from_a_menu(context: Context) -> None:
         grid_of(context, axes=[*AXES[:6], "verify", "", []])
 
 
-# By a field that `specinfer` ignores: settings under which the field has an effect.
+# For each field that `specinfer` ignores, settings under which the field has an effect.
 USES: dict[str, dict[str, Any]] = {
     "vote_nodes": {"combine": "vote_tree"},
     "weights": {"combine": "vote"},
