@@ -51,7 +51,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     rows = [_row(one, drafters, thinned) for one in finished_rounds(events)]
-    # Column names too: they contain drafters' names, which may be any text.
+    # Column names are escaped too: they contain drafters' names, which may be any text.
     writer.writerow([csv_cell(head) for head in _row(_empty_round(), drafters, thinned)])
     for row in rows:
         writer.writerow([csv_cell(value) for value in row.values()])

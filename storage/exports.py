@@ -18,8 +18,8 @@ __all__ = ["EXPORTS", "Export", "chrome_trace", "events_json", "rounds_csv"]
 @dataclass(frozen=True, slots=True)
 class Export:
     """One file format. `extension`: the ending of the file's name, without the dot. `write`: a
-    function (events, status, regret) -> text. `status`: of a run without an end event. `regret`:
-    see `events_json`."""
+    function (events, status, regret) -> text. `status`: the run's status if no event ends the run.
+    `regret`: see `events_json`."""
 
     extension: str
     media_type: str

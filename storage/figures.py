@@ -1,4 +1,4 @@
-"""Some of a run's figures and its drafters, as columns and rows for sorting and filtering lists.
+"""A run's drafters and some of its figures, as columns and rows for sorting and filtering lists.
 
 These columns and rows duplicate `stats_json` and `drafters_json`.
 """
@@ -25,7 +25,7 @@ def figures_of(stats: RunStats) -> dict[str, Any]:
 
 
 def write_drafters(connection: sqlite3.Connection, run: int, keys: Iterable[int]) -> None:
-    """Writes the rows of table `run_drafters`. `keys`: of the run's drafters, in order."""
+    """Writes the rows of table `run_drafters`. `keys`: the drafters' keys in order."""
     rows = [RUN_DRAFTERS.row({"run": run, "ordinal": i, "model": k}) for i, k in enumerate(keys)]
     connection.executemany(RUN_DRAFTERS.insert(), rows)
 

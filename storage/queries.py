@@ -95,8 +95,8 @@ def _moment(field: str, value: object) -> str:
         allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
         raise ConfigError.must_be(field, value, allowed) from error
     text = moment.replace(tzinfo=None).isoformat()
-    # Times in the log have three decimals: without trailing zeros, this text does not sort after an
-    # equal time of the log.
+    # Times in the log have three decimals. Trailing zeros would make this text sort after an equal
+    # time.
     return text.rstrip("0") if "." in text else text
 
 

@@ -179,7 +179,7 @@ class Sink:
         return self._models[name]
 
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
-        """Records that the unit is missing; returns the bool of `write`."""
+        """Records that the unit is missing; False if its run is known to be missing."""
         # A refused start has no row to mark, and a measurement is no event.
         if isinstance(unit, RunStart | Measurement):
             return True
