@@ -101,8 +101,8 @@ class AheadExchange:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The round's report has the next likelihoods. If that report was dropped, the
-            # likelihoods of this answer would count for later tokens.
+            # The answer to the round will be late, so its likelihoods are dropped. The likelihoods
+            # here would then count for later tokens.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))

@@ -51,8 +51,8 @@ NO_WELCOME = (
     "a connection is there, but no answer came within {:g} s: the node is busy with other engines' "
     "drafts, or is no node"
 )
-# Raised only when the time is over: a proxy of a node that has not started yet takes up no
-# connection either.
+# Raised only when the time is over: a handshake also fails at a proxy whose node has not started
+# yet.
 TURNED_AWAY = (
     "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
     "is to be the file it started with), or is no node"

@@ -121,7 +121,7 @@ def draft_request(message: DraftRequestMessage, sequence: TokenSequence) -> Draf
 
 
 def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadPlan:
-    """The plan of the drafts that the SSMs with a row for the run make ahead. Raises ConfigError
+    """The plan for drafting ahead with the SSMs that have a row for the run. Raises ConfigError
     for an invalid tree, and for drafts that cannot be begun ahead."""
     tree = _tree_of(request, vocab_size)
     for draft in request.drafts:

@@ -426,7 +426,7 @@ def _check(request: RunRequest, pool: SsmPool) -> None:
 def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
     run.sequence.tokens += token_ids
     for name in sorted(run.open_ssms):
-        # Without new tokens a draft that was never verified is dropped.
+        # Without new tokens the draft was not verified: it is dropped.
         draft = run.drafts.pop(name, None) if token_ids else None
         try:
             pool.ssms[name].commit(run.sequence, draft, token_ids)
