@@ -102,9 +102,9 @@ def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], rea
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text in two parts: `same`, the tokens with which plain decoding's text begins too, and
-    `rest`. `at`: the index of the first token that differs; -1 if all tokens are equal. If plain
-    decoding's text is unknown, `at` is None and `same` has all tokens."""
+    """A text in two parts: `same`, the tokens before the first difference from plain decoding's
+    text, and `rest`. `at`: the index of the first token that differs; -1 if all tokens are equal.
+    If plain decoding's text is unknown, `at` is None and `same` has all tokens."""
 
     same: str
     rest: str

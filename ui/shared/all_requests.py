@@ -42,7 +42,7 @@ NOT_YOURS = (
 # or wait, else REST_MS.
 BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
 PROMPT_CHARACTERS = 60
-# Whose request it is, in words. A request that the hub did not start is an EngineTask's.
+# Whose request it is, in words. A request that the hub did not start is a MEASUREMENT.
 OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
 
 

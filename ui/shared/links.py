@@ -162,7 +162,7 @@ def wire_links(
     )
     inputs = [visitor, sessions.opened_id]
     loaded.then(with_rights(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
-    # A page whose link has opened a run triggers the next two events.
+    # A page whose link has opened a run triggers `select`.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
     place.submit(_history_handler(live, sessions, tabs), open_inputs, open_outputs, **EACH)

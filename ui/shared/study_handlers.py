@@ -33,8 +33,8 @@ __all__ = [
 ]
 
 PAUSE_FACTOR = 20
-"""Drawing slows the engine: after a drawing of t seconds, a change in the number of measured runs
-alone waits PAUSE_FACTOR x t seconds."""
+"""Drawing slows the engine: after a drawing of t seconds, a new count of measured runs causes no
+redraw for PAUSE_FACTOR x t seconds."""
 PAST_TITLE = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 

@@ -16,8 +16,8 @@ class StudyPlace:
     study_id: str = ""
     row: Any = None
     page: int = 0
-    # The state that was drawn last, and the time (time.monotonic, in seconds) before which a change
-    # in the number of measured runs alone causes no redraw.
+    # The state that was drawn last, and the time (time.monotonic, in seconds) before which a new
+    # count of measured runs causes no redraw.
     drawn_state: tuple[object, ...] = ()
     no_redraw_before: float = 0.0
     # Another tab of the page chose this study: opening this tab keeps it.

@@ -175,8 +175,8 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     show this."""
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
-    # No line while blocks are being measured. A part of a run does not represent the whole run:
-    # without repeats it has no line.
+    # No line while repeats are being measured, or for a stopped run without repeats: a part does
+    # not represent the whole run.
     if frame.measuring or not (baseline.blocks or view.state == "completed"):
         return []
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
