@@ -84,7 +84,7 @@ class PlainGuard:
         return False
 
     def forbid_like(self, other: PlainGuard) -> None:
-        """Switches drafting off for the last wait of `other`, the guard of fewer requests."""
+        """Switches drafting off for as long as `other`, the guard of fewer requests, last did."""
         self._forbid(other._wait_rounds)
 
     def _forbid(self, rounds: int) -> None:
