@@ -58,7 +58,7 @@ def figure_of(cell: str) -> Figure | None:
 
 
 def chart(markdown: str) -> str:
-    """Supports headings, lists, paragraphs and tables."""
+    """Markdown as HTML. Supports headings, lists, paragraphs and tables."""
     lines = markdown.splitlines()
     title = next((line.lstrip("# ") for line in lines if line.startswith("#")), "bench")
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'

@@ -167,8 +167,8 @@ class TransformersLlm:
         return [int(token_id) for token_id in output[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
-        """Does not read the case's `ignore_eos`. Returns the number of new `tokens` and the
-        `seconds`, prefill included."""
+        """The number of new `tokens` and the `seconds`, prefill included. The case's `ignore_eos`
+        has no effect."""
         ids = self.prompt_ids(case.prompt)
         output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)

@@ -50,8 +50,8 @@ class Results:
 
     @classmethod
     def load(cls, path: Path, field: str = "--out") -> Results:
-        """`path` may have any header. Raises ConfigError, naming `field`, if the file cannot be
-        read or has other contents."""
+        """Loads the file at `path`, whatever its header. Raises ConfigError, naming `field`, if the
+        file cannot be read or has other contents."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             samples = stored.pop("samples")

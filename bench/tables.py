@@ -1,7 +1,7 @@
 """Tables of measurements as Markdown. A table has a line for each group of rows, and a column for
 each figure.
 
-Medians and ratios within blocks have bootstrap intervals from `lab.figures`.
+Medians and ratios have bootstrap intervals from `lab.figures`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def column(rows: Iterable[Row], value: Value) -> list[float]:
 @dataclass(frozen=True)
 class Group:
     """The rows of one line. `among`: all rows of the table, from which a ratio takes its base.
-    `block`: the fields that identify a block; `over`: the field whose values are resampled for
-    intervals."""
+    `block`: the fields that identify a block (see `bench.interleave`); `over`: the field whose
+    values are resampled for intervals."""
 
     rows: Sequence[Row]
     among: Sequence[Row] = ()
@@ -182,7 +182,7 @@ def table(
 
 
 def _line(cells: Sequence[object]) -> str:
-    # A cell's own bar would begin a column.
+    # A cell's own `|` would begin a column.
     return "| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -21,7 +21,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["LookupDrafter", "LookupState", "has_children"]
 
-# Numbers of columns that `nodes_for` may return: without and with context and share.
+# Numbers of columns that `nodes_for` may return. Of six, the last two are context and share.
 COLUMNS = (4, 6)
 
 

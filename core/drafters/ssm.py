@@ -223,7 +223,7 @@ class SsmDrafter:
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
-        """Begins a draft after each outcome, by one pass over those of its tokens that are not
+        """Begins a draft after each outcome. One pass feeds the outcomes' tokens that are not
         pending yet, if any. An outcome: the tokens that would be committed, and the draft request
         after them."""
         to_begin, ends = [], []

@@ -45,7 +45,7 @@ PRIOR_TOKENS = 2.0
 
 @dataclass(kw_only=True)
 class _SuffixState(LookupState):
-    """`indexed`: how many tokens of this text are in `own`. `match`: tokens of the last draft's
+    """`indexed`: how many tokens of this text are in `own`. `match`: length of the last draft's
     longest match. `hits`, `tries`: tokens accepted and tried, by `match_class`."""
 
     own: TextIndex

@@ -1,5 +1,5 @@
-"""TableDrafter: a tree of the likeliest next tokens after a text's last one to three tokens, by
-counts (`count_table`)."""
+"""TableDrafter: drafts a tree of the likeliest next tokens after a text's last one to three tokens,
+by counts (`count_table`)."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ class SpeculationControl:
     """Moves one limit for all requests, step by step, between plain decoding and the most that a
     live request asks for.
 
-    In the paper the limit has no upper bound. Here `more` only reverses `fewer`: the length
-    policies and the user set the upper bound. QUIET rounds without a queue also raise the limit: a
-    single request that keeps the LLM busy would otherwise keep the limit of a past queue.
+    In the paper the limit has no upper bound. Here the length policies and the user set the upper
+    bound. QUIET rounds without a queue also raise the limit: a single request that keeps the LLM
+    busy would otherwise keep the limit of a past queue.
 
     The requested limit varies from round to round: a step is measured against the most of the last
     PATIENCE rounds. A queue that does not shrink counts as growing: in most rounds no request

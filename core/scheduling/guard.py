@@ -13,8 +13,8 @@ ENOUGH = 4
 # The wait, in rounds without drafts, until drafting is tried again. A trial that does not pay
 # doubles it, up to MAX_WAIT.
 FIRST_WAIT, MAX_WAIT = 256, 4096
-# In a trial the SSMs read the prompts of all live requests. The wait makes this reading at most
-# this share of the time, unless the wait reaches MAX_WAIT.
+# In a trial the SSMs read the prompts of all live requests. The wait is chosen so that reading
+# takes at most this share of the time (unless the wait is MAX_WAIT).
 OPENING_SHARE = 0.02
 # While drafting is on, one round in this many is plain, to measure plain rounds.
 PROBE_EVERY = 64
@@ -84,7 +84,7 @@ class PlainGuard:
         return False
 
     def forbid_like(self, other: PlainGuard) -> None:
-        """Switches drafting off for the last wait of `other`, the guard of fewer requests."""
+        """Switches drafting off for as long as `other`, the guard of fewer requests, last did."""
         self._forbid(other._wait_rounds)
 
     def _forbid(self, rounds: int) -> None:

@@ -52,8 +52,8 @@ COVERED = """(keys) => {
   const nodes = keys.map((key) => `#live-tree .ss-node[data-key="${key}"]`);
   return ["#live-tree .ss-stagebar", ...nodes].filter(covers);
 }"""
-# What looks different from the last call with `true`: rows of the mask, outlined slots, tinted
-# slots, nodes of the tree.
+# What has changed its look since the last call with `true`: rows of the mask, outlined slots,
+# tinted slots, nodes of the tree.
 HIGHLIGHTED = """(keep) => {
   const looks = new Map();
   const found = { rows: [], outlined: [], tinted: [], nodes: [] };

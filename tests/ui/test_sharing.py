@@ -98,7 +98,7 @@ def test_after_a_run_the_requests_are_those_of_the_selected_round() -> None:
         return number
 
     assert [number_at(place, True) for place in range(1, 8)] == [1, 2, 3, 3, 5, 6, 6]
-    # If the visitor chose no round, a round is shown in which four requests are live and a request
+    # If the visitor chose no round, a round is shown in which four requests are live and one has
     # drafted.
     assert [number_at(place, False) for place in range(1, 8)] == [3, 3, 3, 3, 5, 5, 5]
     assert lecture.requests_at("another", 1, True) is None

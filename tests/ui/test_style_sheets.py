@@ -2,8 +2,8 @@
 
 If an element may match a rule with `:has`, Blink restyles many elements below this element after
 each change inside. A rule must therefore name both elements, the one with `:has` and the styled
-one, by an id, class, attribute or tag. The tags html, body and div do not count, nor do
-AROUND_EVERYTHING for the element with `:has`.
+one, by an id, class, attribute or tag. The tags html, body and div do not count. For the element
+with `:has`, the classes AROUND_EVERYTHING do not count.
 """
 
 import re
@@ -50,7 +50,7 @@ def test_selectors_that_restyle_much_are_recognised(selector: str, restyles: boo
 
 
 def restyles_much(selector: str) -> bool:
-    """Whether the element with `:has` may be around a picture, or any element may be styled."""
+    """Whether the element with `:has` may be around a picture, or the rule styles any element."""
     if ":has(" not in selector or selector in ALLOWED:
         return False
     compounds = list(split(selector, " >+~"))

@@ -71,7 +71,7 @@ def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
 def of_runs(
     runs: Iterable[PastRun], domain_of: Callable[[PastRun], str] = lambda run: ""
 ) -> tuple[PromptLine, ...]:
-    """One row for each prompt and settings, grouped by prompt. `runs`: past runs, those of a row
+    """One row for each prompt and settings, grouped by prompt. `runs`: past runs; a row's runs are
     newest first. Runs of plain decoding have no rows, but are the baselines of rows with the same
     prompt and the same `RowSettings.base`. A prompt's domain is the first domain known for any of
     its runs."""

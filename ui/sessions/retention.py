@@ -165,8 +165,8 @@ def log_location(context: Context, rights: CallerRights) -> dict[str, Any]:
 def set_retention(
     context: Context, rights: CallerRights, typed: Any, confirmed: bool
 ) -> tuple[dict[str, Any], gr.Button]:
-    """Sets how many runs are kept in full. If `typed` is neither empty nor 0, and `confirmed` is
-    not set, asks for confirmation instead. Returns the notice, and the button that confirms."""
+    """Sets how many runs are kept in full. If a number above 0 is typed and `confirmed` is False,
+    only asks for confirmation. Returns the notice, and the button that confirms."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not rights.paths:

@@ -249,7 +249,7 @@ class RandomMessages:
 
 
 def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
-    """Otherwise, the drafts for one request would be taken for drafts for the other request."""
+    """Otherwise, one request could get the drafts of the other."""
     say_hello(server)
     two = [DRAFT_REQUEST, msgspec.structs.replace(DRAFT_REQUEST, ssm="ssm-2", index=1)]
     answer(server, run_request(drafts=two))
