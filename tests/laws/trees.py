@@ -39,7 +39,7 @@ def drafts(draw: st.DrawFn, vocab: int = 3, max_size: int = 8) -> Draft:
 
 
 def ancestors(parents: Sequence[int], node: int) -> set[int]:
-    """The node too, but not the root."""
+    """The node and its ancestors, without the root."""
     results = set()
     while node != ROOT:
         results.add(node)
