@@ -137,7 +137,7 @@ def loaded_modules(
 
 
 def word_tokenizer(size: int = VOCAB) -> Any:
-    """Token i is the word `w<i>`."""
+    """A tokenizer whose token i is the word `w<i>`."""
     core = Tokenizer(models.WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.Fuse()

@@ -214,7 +214,7 @@ def test_modules_with_public_names_have_a_valid_dunder_all(modules: dict[Path, M
 
 
 def test_modules_of_core_import_only_public_names(modules: dict[Path, ModuleType]) -> None:
-    """From other modules or packages of core."""
+    """Only imports from core are checked."""
     public = {module.__name__: getattr(module, "__all__", ()) for module in modules.values()}
 
     def rule(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Runs of requests, and tokens by transformers."""
+"""Runs of requests, and token ids that transformers writes."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
