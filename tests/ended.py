@@ -19,7 +19,7 @@ def has_ended(pid: int, within_s: float = 10.0) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """A zombie does not live."""
+    """Whether the process lives; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

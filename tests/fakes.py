@@ -127,7 +127,7 @@ def with_narrow_head(module: Any, size: int = 40) -> Any:
 def loaded_modules(
     llm: Any, ssms: Sequence[Any] = (), eos_ids: tuple[int, ...] = (), context: int = CONTEXT
 ) -> LoadedModels:
-    """Checks that tree passes are exact, as the loader does."""
+    """Loaded models of these modules. Checks that tree passes are exact, as the loader does."""
     small: dict[str, LanguageModel] = {
         f"ssm-{i}": checked_model(ssm, info_of(ssm, f"ssm-{i}", "ssm", context))
         for i, ssm in enumerate(ssms)
@@ -137,7 +137,7 @@ def loaded_modules(
 
 
 def word_tokenizer(size: int = VOCAB) -> Any:
-    """Token i is the word `w<i>`."""
+    """A tokenizer whose token i is the word `w<i>`."""
     core = Tokenizer(models.WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.Fuse()
@@ -177,7 +177,8 @@ def sequence_of(
     noise: Noise | None = None,
     **fields: Any,
 ) -> TokenSequence:
-    """`auto` is resolved. `fields` set or override the sequence's other fields."""
+    """A sequence with `speculation` resolved. `fields` set or override the sequence's other
+    fields."""
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return TokenSequence(

@@ -20,7 +20,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Expressions, which are most of a tree, are skipped."""
+    """All statements within a node. Expressions, most of a tree, are skipped."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(node, field, ())
         for child in inner if isinstance(inner, list) else ():

@@ -101,7 +101,7 @@ def test_packages_import_only_what_is_allowed() -> None:
 
 
 def layer_of(part: str) -> int:
-    """-1: there is no layer."""
+    """The layer's number; -1 if there is none."""
     return next((number for number, layer in enumerate(LAYERS) if part in layer), -1)
 
 
@@ -185,7 +185,7 @@ def test_modules_of_core_do_not_import_each_other_in_a_cycle() -> None:
 
 @pytest.fixture(scope="module")
 def modules() -> dict[Path, ModuleType]:
-    """Without `__main__`, which would run."""
+    """The modules of core except `__main__`, which would run."""
     paths = [path for path in sources("core") if path.name != "__main__.py"]
     return {path: importlib.import_module(module_name(path)) for path in paths}
 
@@ -214,7 +214,7 @@ def test_modules_with_public_names_have_a_valid_dunder_all(modules: dict[Path, M
 
 
 def test_modules_of_core_import_only_public_names(modules: dict[Path, ModuleType]) -> None:
-    """From other modules or packages of core."""
+    """Only imports from core are checked."""
     public = {module.__name__: getattr(module, "__all__", ()) for module in modules.values()}
 
     def rule(path: Path) -> Iterator[str]:

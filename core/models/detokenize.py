@@ -37,7 +37,7 @@ class Detokenizer:
         # bytes.
         while size < len(ids) and not _is_end(self._decode(ids[-size:]), prompt_text):
             size *= 2
-        # `_shown`: the text that was already shown of the window's first `_shown_tokens` tokens.
+        # `_shown`: the already shown text of the window's first `_shown_tokens` tokens.
         self._ids = ids[-size:]
         self._shown_tokens = len(self._ids)
         self._shown = self._decode(self._ids)

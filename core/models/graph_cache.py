@@ -11,7 +11,7 @@ import torch
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
 # The most graphs in a cache. A full cache is cleared: a growing text does not return to its old
-# extents.
+# lengths.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")

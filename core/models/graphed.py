@@ -42,7 +42,7 @@ def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
 
 
 class GraphedForward:
-    """See Forward. Runs `lean`, with `capture` through CUDA graphs. A pass wider than the widest
+    """See Forward. Runs `lean`, through CUDA graphs if `capture`. A pass wider than the widest
     bucket runs eagerly."""
 
     def __init__(self, lean: TensorForward, *, capture: bool) -> None:

@@ -225,9 +225,9 @@ class _LayerReader:
             for _ in range(min(BUFFERS, len(layers)))
         ]
         self._changed = threading.Condition()
-        # Counts of layers read, taken and released since the epoch began. Read n, from 0, fills
-        # buffer n modulo the number of buffers. `begin_pass` begins a new epoch unless the counts
-        # can continue.
+        # Counts of layers read, taken and released since the epoch began. The n-th read, from 0,
+        # fills buffer n modulo the number of buffers. `begin_pass` begins a new epoch unless the
+        # counts can continue.
         self._read = self._taken = self._released = self._epoch = 0
         self._error: Exception | None = None
         self._times: deque[tuple[float, float]] = deque(maxlen=MAX_TIMES)

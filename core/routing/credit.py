@@ -22,7 +22,7 @@ __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 # A token's weight, relative to the weight of the next newer token.
 FORGETTING = 0.95
 # A regular audition takes place only if all auditions together then take at most this share of the
-# decoding time. The first audition, and an audition after a drop, do not wait for this.
+# decoding time. The first audition, and an audition after a drop (`has_dropped`), do not wait.
 SHARE = 0.02
 # A switch without a drop is at least this many rounds after the last switch or the beginning.
 # Otherwise noise would make two SSMs alternate.

@@ -1,4 +1,4 @@
-"""Runs of requests, and tokens by transformers."""
+"""Runs of requests, and token ids that transformers writes."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ def scheduled(engine: Engine, name: str) -> Iterator[None]:
 
 
 def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:
-    """By run id, in the order of the runs' first events."""
+    """Outcomes by run id, in the order of the runs' first events."""
     runs: dict[str, Outcome] = {}
     for event in events:
         runs.setdefault(event.run_id, Outcome()).observe(event)
@@ -54,12 +54,12 @@ def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:
 
 
 def ids_of(engine: Engine, request: Request) -> list[int]:
-    """The request runs alone."""
+    """Token ids of a request that runs alone."""
     return ids_of_many(engine, [request])[0]
 
 
 def ids_of_many(engine: Engine, requests: Sequence[Request]) -> list[list[int]]:
-    """The requests run together. Ids are in the order of the runs' first events."""
+    """Token ids of requests that run together, in the order of the runs' first events."""
     return [run.token_ids for run in outcomes(engine.generate_many(requests)).values()]
 
 
@@ -89,8 +89,8 @@ def transformers_ids_of_many(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[list[int]]:
-    """One batch; shorter prompts are padded at the left. Each text is cut after its first end
-    token."""
+    """Token ids of one batch; shorter prompts are padded at the left. Each text is cut after its
+    first end token."""
     padding = [max(map(len, prompts_ids)) - len(one) for one in prompts_ids]
     padded = zip(padding, prompts_ids, strict=True)
     ids = torch.tensor([[0] * count + [*one] for count, one in padded])

@@ -63,7 +63,7 @@ def expected_ids(prompt: str) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _expected(bundled: Engine) -> None:
-    """transformers' texts, before the first test."""
+    """Computes transformers' texts before the first test."""
     for prompt in PROMPTS:
         expected_ids(prompt)
 

@@ -1,7 +1,7 @@
 """Law 1(a): in float64, tiny random models of every family write what transformers' greedy
 `generate` writes.
 
-No exception is allowed. With their continuations, texts are longer than any sliding window. The
+No exception is allowed. Texts with their continuations are longer than any sliding window. The
 drafters are sometimes right.
 """
 

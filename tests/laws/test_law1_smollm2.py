@@ -63,7 +63,7 @@ def load(dtype: str, ssms: Sequence[Path] = ()) -> LoadedModels:
 
 
 def with_itself(models: LoadedModels, random_ssm: Path) -> LoadedModels:
-    """The SSMs are the LLM itself and the random model."""
+    """The models, with the LLM itself and the random model as SSMs."""
     random, _ = load_ssms([str(random_ssm)], models.llm.info.dtype)
     return replace(models, ssms={"itself": models.llm, **random})
 
@@ -123,7 +123,7 @@ def prompt_ids(engine: Engine, prompt: str) -> tuple[int, ...]:
 def expected_ids(
     reference_model: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
 ) -> dict[tuple[int, ...], list[int]]:
-    """transformers' texts by the prompts' ids. A batch has at most ten prompts."""
+    """transformers' texts; the keys are the prompts' ids. A batch has at most ten prompts."""
     ordered, texts = sorted(prompts, key=len), dict[tuple[int, ...], list[int]]()
     for first in range(0, len(ordered), 10):
         batch = ordered[first : first + 10]

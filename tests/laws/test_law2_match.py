@@ -66,7 +66,7 @@ ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 
 @cache
 def plain(index: int) -> list[list[int]]:
-    """All prompts in one batch."""
+    """The texts of all prompts, written in one batch."""
     requests = [Request(prompt, SAMPLINGS[index], PLAIN) for prompt in PROMPTS]
     return ids_of_many(bundled_engine(), requests)
 

@@ -116,7 +116,7 @@ def events_of(name: str) -> tuple[Event, ...]:
 
 
 def offload_run() -> tuple[Event, ...]:
-    """As if the LLM's layers had been streamed."""
+    """A run as if the LLM's layers had been streamed."""
     info = OffloadInfo("disk", 2, 1_000_000, 3_000_000, 12_000_000, 200.0)
     loads = (Span("layers", "load", 1.0, 2.5), Span("layers", "load", 2.5, 4.0))
     return tuple(
@@ -130,7 +130,7 @@ def offload_run() -> tuple[Event, ...]:
 
 
 def over_nodes() -> tuple[Event, ...]:
-    """SSMs on two nodes, one of which is killed after the third round."""
+    """A run with SSMs on two nodes, one of which is killed after the third round."""
     models = bundled_engine().models
     first, *others = models.ssms
     engine, transport = engine_over(models, [[first], others])
@@ -144,7 +144,7 @@ def over_nodes() -> tuple[Event, ...]:
 
 
 def over_ranks() -> tuple[Event, ...]:
-    """As if the LLM had been divided among two processes."""
+    """A run as if the LLM had been divided among two processes."""
     info = RanksInfo("tp", (7_000_000, 7_000_004))
     traffic = tuple(RankTraffic(rank, 33, 40_960, 3.5 + rank) for rank in range(2))
     return tuple(
@@ -196,7 +196,7 @@ def record(path: Path, events: tuple[Event, ...]) -> list[Event]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For databases that tests only read."""
+    """A folder for databases that tests only read."""
     return tmp_path_factory.mktemp("runs")
 
 

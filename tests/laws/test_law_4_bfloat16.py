@@ -62,7 +62,7 @@ def stepped_logits(
 
 
 def engine_on(device: str) -> Engine:
-    """In bfloat16, with measured costs of verification."""
+    """An engine in bfloat16 with measured costs of verification."""
     engine = Engine(load_models(dtype="bfloat16", device=device))
     assert engine.costs.verify
     return engine
@@ -70,7 +70,7 @@ def engine_on(device: str) -> Engine:
 
 @pytest.fixture(params=DEVICES)
 def torch_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """Passes are torch's own calls, not compiled."""
+    """An engine whose passes are torch's own calls, not compiled."""
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     return engine_on(request.param)
 

@@ -30,7 +30,8 @@ def engine(bundled: Engine) -> Iterator[Engine]:
 
 
 def requests(temperature: float, tokens: int = 12) -> list[Request]:
-    """Presets whose verification rule writes plain decoding's tokens. Lengths differ."""
+    """Requests with presets whose verification rule writes plain decoding's tokens. Lengths
+    differ."""
     results = []
     for index, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
         config = SpeculationConfig.preset(name, temperature)
@@ -48,7 +49,7 @@ def alone(engine: Engine, request: Request) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _written_alone(bundled: Engine) -> None:
-    """Plain decoding's texts, before the first test."""
+    """Computes plain decoding's texts before the first test."""
     for temperature in (0.0, 0.8):
         for request in requests(temperature):
             alone(bundled, request)

@@ -179,8 +179,8 @@ def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
 def joint_of_walks(
     case: EnumeratedCase, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
 ) -> Joint:
-    """Each walk goes through all rounds: needed if the noise's answers depend on those of earlier
-    rounds."""
+    """Like `joint_of_rounds`, but each walk goes through all rounds: needed if the noise's answers
+    depend on those of earlier rounds."""
     emitted: dict[tuple[int, ...], float] = defaultdict(float)
     for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
         for way in end.ways:

@@ -143,7 +143,7 @@ def alike_at_other_places(board: Any, report: Any) -> None:
     wait_notice(board, "you are at round 2 of", "sessions")
     alike(board, report)
     for page, where in both:
-        decoded.select_round(page, 0, where)  # or the click hits a node of the round before
+        decoded.select_round(page, 0, where)  # or the click could hit a node of round 2
         page.locator(f"#{where}-tree .ss-node[data-key='0']").click()
         page.locator(f"#{where}-tree .ss-node[data-key='0'][aria-pressed=true]").wait_for()
     alike(board, report)

@@ -92,7 +92,8 @@ Combiner = Callable[[MergedTree, VoteWeights], Selection]
 
 
 def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
-    """The trie of `drafts`, by drafter index. Their order is the order of a node's proposals."""
+    """The trie of all drafts. `drafts`: by drafter index; their order is the order of a node's
+    proposals."""
     token_ids: list[int] = []
     parents: list[int] = []
     proposals: list[list[Proposal]] = []

@@ -16,7 +16,7 @@ def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """All drafted nodes.
 
     A node's weight is prod score_i^(w_i / sum w), the weighted geometric mean of its cumulative
-    scores by the drafters that proposed it.
+    scores from the drafters that proposed it.
     """
     node_weights = []
     for node in range(len(trie.tree)):
