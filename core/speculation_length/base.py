@@ -115,7 +115,7 @@ class RoundOutcome:
     nodes at each depth, from 1. `verify_ms`: time of the LLM's pass; `context`: cached tokens
     before the pass. `hidden_ms`: drafting time during a pass over other requests. `round_ms`: time
     of the stages and, for a lone request, between them. Neither `hidden_ms` nor drafting for the
-    next round is part of it. `num_in_pass`: requests that shared the LLM's pass.
+    next round is part of `round_ms`. `num_in_pass`: requests that shared the LLM's pass.
     """
 
     length: int

@@ -17,7 +17,7 @@ from core.speculation_length.history import LengthHistory
 
 __all__ = ["Trend", "explain"]
 
-# Number of rounds of one length that make a point.
+# Number of rounds of one length that make a point of the regression.
 VERIFICATIONS = 16
 # The number of last points from which the slope is computed.
 POINTS = 4

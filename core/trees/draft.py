@@ -28,9 +28,9 @@ class Draft:
     temperature after the round, if the draft is already committed. `moments`: mean and variance of
     each row's utilities under the calibrated softmax; None if not computed.
 
-    `origins`: in a fused draft, by node the index of the drafter whose proposal counts. `contexts`,
-    `shares`: as in `DraftRecord`. `top`: for logits in another process, by node (ROOT: the root)
-    the likeliest next tokens and their probabilities.
+    `origins`: in a fused draft, for each node the index of the drafter whose proposal counts.
+    `contexts`, `shares`: as in `DraftRecord`. `top`: if the logits are in another process, each
+    node's likeliest next tokens and their probabilities (key ROOT: the root's).
     """
 
     token_ids: list[int] = field(default_factory=list)

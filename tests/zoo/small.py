@@ -24,8 +24,8 @@ class Killed(BaseException):
 
 
 def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> Path:
-    """Saves a new model of `SMALL.models[which]` with the prepared tokenizer in the store's
-    folder."""
+    """In the store's folder, saves a new model of `SMALL.models[which]` with the prepared
+    tokenizer."""
     folder = store.folder / "given" / name
     new_model(SMALL.models[which], SMALL, store.manifest.vocab_size, seed).save_pretrained(folder)
     for file in store.tokenizer_folder.iterdir():

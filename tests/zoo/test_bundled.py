@@ -1,6 +1,6 @@
 """Bundled models load with stock transformers. The family's models (`llm` and its SSMs) share one
-tokenizer. In its domain an SSM of the family predicts better than the other SSMs, and the LLM
-better than every SSM.
+tokenizer. In its domain an SSM of the family predicts better than the other SSMs; the LLM
+predicts better than every SSM.
 """
 
 import json

@@ -86,7 +86,7 @@ def test_a_family_is_made(models: LoadedModels, tmp_path: Path) -> None:
 
 
 def weights_in(folder: Path) -> dict[str, torch.Tensor]:
-    """The tensors by the file's path, a slash and the tensor's name."""
+    """The folder's tensors; a key is the file's path, a slash and the tensor's name."""
     files = sorted(folder.rglob("*.safetensors"))
     tensors = ((file, name, one) for file in files for name, one in load_file(file).items())
     return {f"{file.relative_to(folder)}/{name}": one for file, name, one in tensors}

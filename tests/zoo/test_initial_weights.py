@@ -34,7 +34,7 @@ IDS = torch.randint(512, (2, 40), generator=torch.Generator().manual_seed(0))
 
 
 def fresh() -> Any:
-    """Two layers with large random matrices: every layer changes the logits."""
+    """A model of two layers with large random matrices: every layer changes the logits."""
     model = new_model(LLM, SMALL, 512, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -122,7 +122,7 @@ def test_an_ssm_of_another_architecture_is_distilled_by_command(
 
 
 def _make(kind: str, vocab_size: int) -> Any:
-    """One small layer and random weights."""
+    """A model with one small layer and random weights."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, vocab_size=vocab_size, **SIZES, **FURTHER_SIZES[kind])
     return AutoModelForCausalLM.from_config(config).eval()

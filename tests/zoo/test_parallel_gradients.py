@@ -21,7 +21,7 @@ WINDOWS = torch.randint(0, 64, (5, 17), generator=torch.Generator().manual_seed(
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most 40 positions: two windows of 17."""
+    """Parts have at most 40 positions: two windows of 17."""
     monkeypatch.setattr("zoo.parallel_gradients.POSITIONS_PER_PART", 40)
 
 
@@ -41,7 +41,7 @@ def lighter_last_window(model: nn.Module, windows: Tensor) -> Total:
 def loss_and_gradients(
     workers: int, loss: Loss = next_token, *, in_parts: bool = True
 ) -> tuple[float, list[Tensor]]:
-    """Of the model `fresh(0)` on the batch WINDOWS."""
+    """The loss and gradients of the model `fresh(0)` on the batch WINDOWS."""
     model = fresh(0)
     parallel = ParallelGradients(workers, in_parts=in_parts)
     mean = parallel.set_gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))

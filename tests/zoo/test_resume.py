@@ -59,7 +59,7 @@ def model(store: TokenStore) -> Path:
 
 
 def record_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
-    """The list gets the arguments of each later call of `module.name`."""
+    """Returns a list that gets the arguments of each later call of `module.name`."""
     plain: Callable[..., Any] = getattr(module, name)
     calls: list[object] = []
 

@@ -25,12 +25,12 @@ MIXTURE = (("a", 0.5), ("b", 0.5))
 
 @pytest.fixture(autouse=True)
 def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without autocast the cache and the teacher are equal."""
+    """Switches autocast off, so that the cache and the teacher are equal."""
     monkeypatch.setattr(teacher_cache, "autocast", lambda _: nullcontext())
 
 
 def model(seed: int) -> Any:
-    """Large embeddings: except after token 0, no two tokens are equally probable."""
+    """A model with large embeddings: except after token 0, no two tokens are equally probable."""
     result = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
     with torch.no_grad():
         result.get_input_embeddings().weight.mul_(10)

@@ -31,7 +31,7 @@ MakeRun = Callable[..., TrainingRun]
 
 
 def killing_clock(after: int) -> Callable[[], float]:
-    """Advances by one second per reading; raises Killed at reading number `after`."""
+    """A clock that advances by one second per reading; reading number `after` raises Killed."""
     readings = iter(range(1, after))
 
     def read() -> float:

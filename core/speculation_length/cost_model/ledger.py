@@ -31,8 +31,8 @@ class DraftCosts:
     late: Meter = field(default_factory=Meter)
     audition: Meter = field(default_factory=Meter)
 
-    # Cost of a start when a step was last timed. While no step is timed, its cost is assumed to
-    # change in proportion to the start's.
+    # Cost of a start when a step was last timed. While no step is timed, a step's cost is assumed
+    # to change in proportion to a start's.
     _start_at_step: float = 0.0
 
     @property

@@ -1,6 +1,6 @@
 """Switch: keeps an optimization on or off by comparing the times of rounds with and without it.
 
-Rounds are compared at equal numbers of drafted steps: a length policy may draft further if drafting
+Rounds are compared at equal numbers of drafted steps: a length policy may draft deeper if drafting
 is hidden.
 """
 

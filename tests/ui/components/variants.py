@@ -22,7 +22,7 @@ def tried(values: dict[str, Any]) -> dict[str, Any]:
 
 def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
     """`auto` after a trial that drafting ahead won, although no draft made ahead was used. `asked`:
-    the number of rounds with drafts made after a guessed outcome."""
+    the number of rounds with drafts made for a guessed outcome."""
     results = {
         "kind": "ahead",
         "ms": 104.8,

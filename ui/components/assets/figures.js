@@ -134,7 +134,7 @@ function drawVerdict(node, words) {
 
 const numbers = (dict, field) => Object.keys(dict ?? {}).sort((a, b) => a - b).map((key) => (field ? dict[key][field] : dict[key]));
 
-// Both lanes at the selected or the last round: after the same number of passes or, by time, of milliseconds.
+// Both lanes at the selected or the last round: at the same pass or, by time, at the same millisecond.
 function rest(view) {
   const { value } = view;
   const ms = numbers(value.rounds, "ms");

@@ -4,7 +4,7 @@ import { h, s, set, setText } from "./dom.js";
 import { prose } from "./text.js";
 
 const GAP = 0.14;  // between two blocks, in tokens
-const SHOWN = 24;  // most letters of the text shown
+const SHOWN = 24;  // letters of the text shown, at most
 const LETTER = 8.2;  // pixels of a letter of the mono font
 
 // `choose` is called with the pressed pass, from 0.

@@ -121,7 +121,7 @@ function schedulerMarks(value, look) {
   }];
 }
 
-// About the most characters in a line of a hover label.
+// The longest line of a hover label, in characters (about).
 const LINE = 60;
 function inLines(words) {
   const lines = [""];

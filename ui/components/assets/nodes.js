@@ -1,4 +1,5 @@
-// The nodes that draft for a run, in the pipeline picture: each with its figures and the longest time on the wire at which it pays.
+// The nodes that draft for a run, in the pipeline picture: each with its figures and the longest time on the wire at which
+// the node pays.
 
 import { h, setText, keyed, entries } from "./dom.js";
 import { fixed, ms, percent, plural, prose } from "./text.js";

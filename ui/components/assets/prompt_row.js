@@ -28,7 +28,7 @@ export function lineOf(panel, columns, row) {
   return h("tr", {}, columns.map((column) => column.cell?.(row, panel) ?? h("td", { "data-number": true, title: column.tip?.(row) || null }, column.show(row))));
 }
 
-// The heading of a group's filtered rows: its name and, for several rows that are `alike`, the means of the figures in MEANS.
+// A group's heading: its name and, for several rows of the same settings (`alike`), the means of the figures in MEANS.
 export function groupLine(columns, name, rows, alike) {
   const means = alike && rows.length > 1;
   if (!means) return h("tr", { class: "ss-group" }, h("th", { scope: "rowgroup", colspan: columns.length }, prose(name)));

@@ -15,7 +15,7 @@ const NAMES_FROM = 440;  // pixels: in a narrower picture rows have letters alon
 const MAX_NAME = 40;  // characters
 const SHADES = [0.32, 0.48, 0.64, 0.82, 1];
 const ROUNDS_PER_LINE = 6;  // if switches are more frequent, they have marks but no lines
-// The bars of each part, which identify it without colour: [from, to], -1 the row's top, 1 its bottom.
+// The bars of each part (a key of ROLES), which identify it without colour: [from, to], -1 the row's top, 1 its bottom.
 const SHAPES = { routed: [[-0.8, 0.8]], explored: [[-0.8, -0.16], [0.16, 0.8]], waiting: [[-0.16, 0.16]], chosen: [[-0.8, -0.6], [0.6, 0.8]] };
 const ROLES = {
   routed: "drafts", explored: "drafts, to be measured", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",

@@ -60,8 +60,8 @@ export function create(panel) {
 }
 
 // The place as fields of an address, null for the usual value: `round`, from 1; `node`; `stage`, unless the whole round is
-// shown; `shown`, the number of rounds, unless the whole run is shown. While a run plays at full speed its newest round is no
-// place.
+// shown; `shown`, the number of rounds, unless the whole run is shown. While a run plays at full speed, its newest round is
+// left out.
 export function placeFields({ rounds, known, sel, stage, node, pinned, mode, moving }) {
   const count = Object.keys(rounds ?? {}).length;
   const live = moving && mode === "full";

@@ -36,7 +36,7 @@ export function writeText(node, marks) {
   node.classList.toggle("ss-blank", node.ssText === "");
   // The frame around a line end would continue in the next line, around nothing.
   node.classList.toggle("ss-line-end", node.ssText === "\n");
-  // A line end with no mark would give the pointer no target.
+  // A line end always has a mark: the pointer needs a target.
   const replaced = marks ? () => true : (char) => isControl(char) || char === "\n";
   const parts = runs(node.ssText, replaced).map((run) =>
     run.glyph ? h("span", { class: "ss-mark", "data-glyph": run.glyph }, run.text) : run.text);

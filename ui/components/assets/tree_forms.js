@@ -9,7 +9,7 @@ import { nodeWidth, orWidth, sizes } from "./tree_node.js";
 export const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 const ROOMY_AT_MOST = 48;
 const ROOMY_DRAFTS_AT_MOST = 24;  // drafts are drawn one below the other, and all must be visible
-// [compact, tight, flat, least, merged], the roomiest first.
+// Arguments of `sizes`: [compact, tight, flat, least, merged], the roomiest first.
 const FORMS = [
   [false, false], [false, true], [true, false], [true, true], [true, true, true],
   [true, true, false, false, true], [true, true, true, false, true], [true, true, false, true, true], [true, true, true, true, true],

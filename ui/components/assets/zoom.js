@@ -47,7 +47,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const [top, bottom] = high ? [state.at[1], state.at[1] + room.height].map((y) => y / scale()) : [-Infinity, Infinity];
     seen(from, over ? from + room.width / scale() : Infinity, bottom, top);
   };
-  // The scroll position is kept: reading it makes the browser lay out the page.
+  // The scroll position is stored, since reading it makes the browser lay out the page.
   const follow = () => {
     state.at = [viewport.scrollLeft, viewport.scrollTop];
     look();
