@@ -1,5 +1,5 @@
 """`batch`: several live requests share verification passes. Measures total tokens per second by
-number of requests, and checks that ids are the same as alone."""
+number of requests, and checks that each request's ids do not depend on the others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class BatchSizes(Suite):
         context = blocks.context
         tokens, temperature = context.settings.tokens, blocks.key["temperature"]
         cases = [DecodeCase(prompt, SEED, tokens, temperature, True) for prompt in context.prompts]
-        # The first batch grows the KV arena, and the engine measures its pass times.
+        # A warm-up: the KV arena grows, and the engine measures the times of passes.
         for last in blocks.missing_blocks[-1:]:
             _decode_batches(engine, cases, max(self.sizes), last)
         runs = {str(size): partial(_decode_batches, engine, cases, size) for size in self.sizes}

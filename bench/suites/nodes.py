@@ -39,7 +39,7 @@ RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
 # Shares. MOST_ADDED: what loopback may add to a local round. MOST_ERROR: a prediction's largest
-# error. LEAST_OF_BOUND: the part of the bound on clients to reach.
+# error. LEAST_OF_BOUND: the least number of clients, relative to its bound.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # numbers that are simulated
 SERVED_CLIENTS = (4, 8)

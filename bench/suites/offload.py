@@ -60,7 +60,7 @@ TREE_CONFIG = SpeculationConfig(
 CONTEXT, PASSES = 64, 2  # tokens before a pass; passes that are timed
 # The largest ratio of a pass to its bound.
 MAX_RATIO = 1.05
-# A process's peak never falls, and the suite's process has loaded more.
+# Runs in a new process: the peak memory of the suite's process is already higher.
 PEAK_CODE = """
 import json, sys
 from core import load_models
@@ -215,7 +215,7 @@ def limited_reads(mbps: float) -> Iterator[None]:
         nonlocal free_at
         start = time.perf_counter()
         weight: torch.Tensor = read(*file)
-        # Counted from the last read's due end: a sleep may be too long.
+        # Counted from when the last read should have ended: a sleep may be too long.
         free_at = max(free_at, start) + weight.nbytes / 1e6 / mbps
         time.sleep(max(0.0, free_at - time.perf_counter()))
         return weight

@@ -129,9 +129,9 @@ def run_together(
     the texts; each run's first NOTES `notes`, with their rounds; and sums over all rounds but each
     run's first round:
 
-    `rounds`, `round_ms`, `draft_ms`; `drafts`: per round, the larger of the numbers of recorded
-    drafts and of drafters with drafts ahead; `hits`: drafts ahead that were used; `saved_ms`,
-    `wasted_ms`: as in Ahead; `on_ms`: the time of the rounds with drafts ahead.
+    `rounds`, `round_ms`, `draft_ms`; `drafts`: per round, the number of recorded drafts or of
+    drafters with drafts ahead, whichever is larger; `hits`: drafts ahead that were used;
+    `saved_ms`, `wasted_ms`: as in Ahead; `on_ms`: the time of the rounds with drafts ahead.
     """
     runs: dict[str, _RoundSums] = {}
 

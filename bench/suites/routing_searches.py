@@ -38,8 +38,8 @@ def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> in
 class SearchCounts:
     """`parts`: the number of parts of texts. `at_once`: parts in which a good SSM drafts the first
     token; `followed`: other parts in which a good SSM drafts within the limit. The other fields
-    compare with sets of SSMs that never change, of the router's size. A set's count is the number
-    of parts for which it has a good SSM. `fixed`: the set with the largest count; `fixed_parts`:
+    compare with fixed sets of as many SSMs as the router routes. A set's count is the number of
+    parts for which it has a good SSM. `fixed`: the set with the largest count; `fixed_parts`:
     its count; `mean_parts`: the mean count."""
 
     parts: int

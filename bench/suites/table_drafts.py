@@ -35,8 +35,8 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     of all nodes that were extended. `in_turn`: look-ups if each context length had its own table.
     `agreed`: drafts whose first token is the LLM's token; `covered`: drafts in which a token of
     depth 1 is the LLM's token. `rows`: contexts in a table of `table_bytes` bytes that has counted
-    all folds but one. `us`: the median microseconds of the `timed` drafts, which have `draft_nodes`
-    nodes, the largest number that occurs."""
+    all texts but every FOLDS-th. `us`: the median microseconds of the `timed` drafts, which have
+    `draft_nodes` nodes, the largest number that occurs."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0
@@ -84,8 +84,8 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts` as texts of one of its folds. The prompt is in another
-    fold, whose table has counted these texts."""
+    """A drafter that has counted `texts`. The prompt and these texts are in different folds
+    (`fold_of`): the prompt's table counts only texts of other folds."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)

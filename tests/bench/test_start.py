@@ -43,7 +43,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
 
 @pytest.fixture
 def openings(running: WatchedApp, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
-    """The running application, once for each application that a suite opens."""
+    """A suite opens the running application in place of a new one. Lists the openings."""
     opened: list[Application] = []
     app = Application(f"http://127.0.0.1:{running.port}/", running.process.pid, 1.0)
 

@@ -99,7 +99,7 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
         elif session.side is not None:
             state = "racing"
         context = live.board.context
-        # Counts are shown if the run's models have the names and sizes of the loaded models.
+        # The scores are shown if the run's models have the names and sizes of the loaded models.
         run = frame.view.started
         is_of_loaded = run is not None and _identities(run.models) == _identities(context.models)
         scores = frame.view.scoreboard if is_of_loaded else {}
@@ -328,8 +328,8 @@ def left_notice(live: Live, session: TabSession, left: str | None, linked: str =
 
 
 def temperature_hint(live: Live, session: TabSession) -> Any:
-    """The info text of the temperature control (`AcceptanceByTemperature.words`). No change unless
-    the displayed run was completed, had drafters and is not the opening run."""
+    """The info text of the temperature control (`AcceptanceByTemperature.words`). Changes only
+    after a displayed run that was completed and had drafters, except the opening run."""
     player, asked = session.player, session.asked
     if (
         player is None

@@ -133,8 +133,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         if control is not temperature:
             # Not `input`, which a text box does not fire for pasted text. The handler does nothing,
             # but without it Gradio drops text that is typed while an accordion opens.
-            # Not LATEST with the script `changed`: after a deferred event Gradio runs every handler
-            # of the event again.
+            # EACH where `change` also runs the script `changed` (`wire_changes`): after a deferred
+            # event Gradio runs every handler of the event again.
             mode = LATEST if isinstance(control, gr.Textbox) else EACH
             control.change(_no_op, None, None, js=settled, **mode)  # type: ignore[attr-defined]
     form.prompt.change(_no_op, None, None, js=settled, **LATEST)

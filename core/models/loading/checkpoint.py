@@ -48,7 +48,7 @@ class Checkpoint:
                     # Always a copy: the mapping is closed below.
                     weights[key] = files[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:
-                    # `place_layers` would take an OSError for an error in writing the layer file.
+                    # Not an OSError, which would count as an error in writing the layer file.
                     raise ModelLoadError.of(
                         "weights file", str(file), f"it cannot be read ({error})"
                     ) from error

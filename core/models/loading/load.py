@@ -180,7 +180,7 @@ def _load_sources(
         say_of_model = _with_role(say, f"SSM {number} of {len(sources)}", str(source))
         model = load_one(source, "ssm", dtype, torch_device, say_of_model)
         check_embedding(tokenizer, model)
-        # Only names of user-defined drafters have a colon (`is_own`).
+        # Only names of user-defined drafters have a colon.
         name = _unique_name(model.info.name.replace(":", "-"), {*by_name, *RESERVED_NAMES})
         by_name[name] = model.rename(name)
     # Stacking is possible only before any row is open.

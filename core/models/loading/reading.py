@@ -140,7 +140,7 @@ def _class_of(config: Any) -> Any:
 
 def _attention_of(config: Any) -> str:
     """transformers' name of an attention implementation that takes additive 4-D masks. The
-    implementation that a model's folder names may not be installed, or may crash on such masks."""
+    implementation that a model's folder asks for may be missing, or may crash on such masks."""
     # torch's fused attention is faster; `eager` exists for every model.
     return "sdpa" if getattr(_class_of(config), "_supports_sdpa", False) else "eager"
 

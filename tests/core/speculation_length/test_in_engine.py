@@ -56,7 +56,7 @@ def test_the_chosen_length_bounds_every_draft_and_is_reported(length: str) -> No
 def test_an_audition_comes_before_the_event_that_reports_the_next_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three tokens are too few for an audition."""
+    """The prompt's three tokens are too few for an audition."""
     completed: list[RoundCompleted] = []
     rounds_before: list[int] = []
     monkeypatch.setattr(

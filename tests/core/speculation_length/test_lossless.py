@@ -39,8 +39,8 @@ class DropsImprobable(StopRule):
 
 
 def use_stop(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
-    """Makes every run use `stop`. Returns the list of the answers of `grows` and `continues`, which
-    grows during the runs."""
+    """Makes every run use `stop`. Returns a list, to which the runs append the answers of `grows`
+    and `continues`."""
     answers: list[bool] = []
 
     class RecordingStop:
