@@ -76,8 +76,8 @@ def _shares(token: TokenView, numbers: Sequence[int]) -> list[float]:
 
 def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
     """Parts (first round, end, drafter's index in `shares`) that maximise the sum of shares minus
-    CHANGE for each further part. `shares`: for each round, the tokens that count for each of the
-    `count` drafters."""
+    CHANGE for each part after the first. `shares`: for each round, the tokens that count for each
+    of the `count` drafters."""
     # Dynamic programming over rounds: worth[i] is the best sum so far with drafter i in the last
     # round; came_from[r][i] is the drafter in round r - 1 that gives this sum. O(rounds x
     # drafters).
