@@ -1,4 +1,5 @@
-"""llama.cpp with the same weights, threads and token ids, through the package llama-cpp-python."""
+"""llama.cpp with SpecScope's weights, threads and token ids, through the package
+llama-cpp-python."""
 
 from __future__ import annotations
 

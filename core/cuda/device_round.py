@@ -115,7 +115,7 @@ class _StartedRound:
 
 
 def _has_moved(arenas: object, now: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether an arena has grown since the graph was captured, which moved its tensors."""
+    """Whether an arena has grown, and so moved its tensors, since the graph was captured."""
     sizes = {arena: size for arena, *size in now}
     assert isinstance(arenas, tuple)
     return any(sizes.get(arena, list(size)) != list(size) for arena, *size in arenas)

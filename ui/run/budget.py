@@ -60,7 +60,7 @@ def budget_words(view: View, depth: bool = True) -> str:
 
 def depth_words(view: View, why: str = "") -> str:
     """A sentence if the node budget keeps drafts below the `speculation_length` that the user set;
-    else empty. Also empty if `why`, the explanation of a round's length, has it already."""
+    else empty. Also empty if `why`, the explanation of a round's length, says the same."""
     config = _config(view)
     if (
         "drafts are at most" in why

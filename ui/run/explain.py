@@ -328,7 +328,7 @@ def percent(share: float) -> str:
 
 def probability(p: float) -> str:
     """A probability as text: 0.412, <0.001 or >0.999."""
-    p = rounded_probability(p)  # the pictures round first too
+    p = rounded_probability(p)  # rounded first, as in the pictures
     if 0 < p < SMALL:
         return "<0.001"
     if 1 - SMALL <= p < 1:

@@ -28,7 +28,8 @@ DISPUTE_TOP_K = 50
 BLOCKS = 3
 """The most blocks. A block measures plain decoding and the run once each."""
 MOST_S = 30.0
-"""Another block is run if all blocks with it are predicted to take at most this many seconds."""
+"""Another block is run if all blocks, including it, are predicted to take at most this many
+seconds."""
 
 
 def fits(number: int, began: float) -> bool:

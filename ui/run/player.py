@@ -1,8 +1,8 @@
 """Player: one visitor's position in one run, and the speed at which it advances.
 
 Full speed shows all events so far; slow motion plays a number of rounds per second; stepping moves
-by stages. Several handlers of one tab use a Player at once: methods that move it, select, or make a
-frame hold its lock."""
+by stages. Several handlers of one tab use a Player at once: it is locked while it moves, selects or
+makes a frame."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _lane_times(
     It is {} while repeats are measured, with fewer than two repeats, or if the texts are not known
     to be equal."""
     own = round_ends_ms(frame.view)
-    # Both lanes are drawn over the same words: plain passes are shown for the same text.
+    # Both lanes are drawn over the same words: plain passes are shown only for equal texts.
     if baseline is None or not baseline.ends or not _is_identical(frame):
         return (), own, {}
     total = len(baseline.ends)

@@ -35,7 +35,7 @@ SUMMED = (
     "verify_ms",
 )
 NOISE = 1.25
-"""Rounds of the same work may differ by this factor between two runs."""
+"""Between two runs, rounds with the same work may differ in time by this factor."""
 
 
 @dataclass(frozen=True, slots=True)

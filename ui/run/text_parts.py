@@ -76,8 +76,8 @@ def _shares(token: TokenView, numbers: Sequence[int]) -> list[float]:
 
 def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
     """Parts (first round, end, drafter's index in `shares`) that maximise the sum of shares minus
-    CHANGE for each further part. `shares`: for each round, the tokens that count for each of the
-    `count` drafters."""
+    CHANGE for each part after the first. `shares`: for each round, the tokens that count for each
+    of the `count` drafters."""
     # Dynamic programming over rounds: worth[i] is the best sum so far with drafter i in the last
     # round; came_from[r][i] is the drafter in round r - 1 that gives this sum. O(rounds x
     # drafters).
@@ -86,8 +86,8 @@ def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int
     for own in shares:
         best = max(range(count), key=lambda i: worth[i])
         # Drafter i either continues, or takes over from the best drafter so far at the cost of
-        # CHANGE, whichever is worth more. The change wins a tie, so that rounds that accepted
-        # nothing stay with the previous drafter.
+        # CHANGE, whichever is worth more. In a tie it takes over: a change then comes as late as
+        # possible, and rounds that accepted nothing stay with the previous drafter.
         before = [i if worth[i] > worth[best] - CHANGE else best for i in range(count)]
         worth = [max(worth[i], worth[best] - CHANGE) + own[i] for i in range(count)]
         came_from.append(before)

@@ -311,7 +311,7 @@ def tree_value(frame: Frame) -> Value:
     why = ""
     if verdict and verdict.own_kind == "recovered":
         why = explain(detail, None, view.letters, view.sampling).sentence
-    # Why the accepted path ended goes first: a low panel cuts off the last words.
+    # The reason for the path's end goes first: a low panel cuts off the last words.
     value["why"] = " ".join(filter(None, (why, vote_in_short(detail))))
     if verdict and verdict.own_token_id is not None:
         value["own"] = {

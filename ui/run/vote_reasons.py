@@ -99,7 +99,7 @@ def _split_words(
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
     for name, draft in drafting.items():
-        # Drafts that begin with the winner's first `i` tokens still count.
+        # Only drafts that begin with the winner's first `i` tokens count.
         if len(draft.token_ids) > i and draft.token_ids[:i] == winner.token_ids[:i]:
             token_id = draft.token_ids[i]
             weights[token_id] = weights.get(token_id, 0.0) + tree.weights.get(name, 0.0)

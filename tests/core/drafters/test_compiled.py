@@ -313,7 +313,7 @@ class EndsAtImprobable(Endless):
 
 
 class GivesLimits(EndsAtImprobable):
-    """The limits of the rule of EndsAtImprobable."""
+    """Gives the rule of EndsAtImprobable as limits."""
 
     def limits(self, drafter: str) -> StopLimits | None:
         if drafter == "two":

@@ -23,8 +23,8 @@ WEIGHTS = (1.5, 0.9, 0.6)
 
 
 def scaled_table(seed: int) -> Table:
-    """A table that is not normalized: its logits are on both sides of 0, which a repetition penalty
-    changes differently."""
+    """A table that is not normalized: its logits have both signs, and a repetition penalty changes
+    each sign differently."""
     table = random_table(VOCAB, seed)
     return lambda context: [10 * share for share in table(context)]
 

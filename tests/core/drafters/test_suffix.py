@@ -52,8 +52,8 @@ def draft(
 
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
-    """The weight of every path that follows a match. ORDERS are least lengths of a match. Each text
-    contributes the latest MAX_CANDIDATES matches of the first order with a match."""
+    """The weight of every path that follows a match. ORDERS are least lengths of a match. In
+    each text the first order with a match is used: its latest MAX_CANDIDATES matches count."""
     weights: Counter[tuple[int, ...]] = Counter()
     for text, is_own in ((own, True), (earlier, False)):
         for order in ORDERS:
