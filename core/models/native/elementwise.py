@@ -144,8 +144,8 @@ def query_key_products(q, keys, base, seen, weights):
 
 @reassociate
 def weighted_value_sum(to, values, base, seen, weights, onto):
-    """to += sum over j of weights[j] v of slot seen[j]; = if `onto`, the tile's first slot, is
-    0."""
+    """to += sum over j of weights[j] v of slot seen[j]; = instead of += if `onto` (the tile's first
+    slot) is 0."""
     size, lanes = to.shape[0], vector()
     in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, in_vectors, step):
