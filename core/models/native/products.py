@@ -128,7 +128,7 @@ def width_of(count, w):
 
 
 MAX_UNROLLED = 16
-"""The most accumulators with which a loop that is unrolled twice fits the registers."""
+"""With at most this many accumulators, a loop that is unrolled twice fits the registers."""
 
 
 def _format_field(name: str) -> Any:
