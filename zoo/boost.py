@@ -42,9 +42,9 @@ KINDS = MappingProxyType({"positions": "boosted", "prompts": "boosted-by-prompts
 @dataclass(frozen=True, slots=True)
 class Boosted:
     """The result for one SSM of the pool. `before`, `after`: the `coverage` by the complete pool
-    before and after this SSM's tuning, mean over the domains' held-out texts. `texts`: the number
-    of texts that were checked by the way `prompts`, else 0. `dropped`: how many of these texts an
-    earlier SSM continued like the LLM. `kept`: whether the tuned SSM is used."""
+    before and after this SSM's tuning, mean over the domains' held-out texts. `texts`: how
+    many texts were checked, 0 for `positions`. `dropped`: how many of these texts an earlier SSM
+    continued like the LLM. `kept`: whether the tuned SSM is used."""
 
     name: str
     distilled: Distilled

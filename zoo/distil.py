@@ -181,8 +181,9 @@ class Teaching:
 @dataclass(frozen=True, slots=True)
 class Distilled:
     """The result for one SSM, by domain, on held-out texts that the LLM wrote: accuracy `before`
-    and `after` the tuning. `measured`: tokens per LLM pass after it (`engine_tokens_per_pass`).
-    `curve`: accuracy and tokens per LLM pass during the training, each line with its step."""
+    and `after` the tuning. `measured`: tokens per LLM pass after the tuning
+    (`engine_tokens_per_pass`). `curve`: accuracy and tokens per LLM pass during the training, each
+    line with its step."""
 
     trained: TrainedModel
     before: dict[str, DraftAccuracy]

@@ -106,7 +106,7 @@ def train_family(
     run: TrainingRun, starts: Mapping[str, InitialWeights] | None = None
 ) -> dict[str, TrainedModel]:
     """Trains every model of the preset, or resumes it. `starts`: initial weights by name.
-    `training.json` has the figures of finished models."""
+    Writes the figures of finished models to `training.json`."""
     by_name: dict[str, TrainedModel] = {}
     for recipe in run.preset.models:
         by_name[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))

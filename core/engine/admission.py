@@ -20,7 +20,7 @@ from core.trees.noise import SeededNoise
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 
 # A long prompt's beginning, CHARACTERS_A_TOKEN characters per token of the context, is tokenized
-# first. The cut may add up to CUT_TOKENS tokens.
+# first. The cut may add at most CUT_TOKENS tokens.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
 # The most characters of a rendered conversation.
 MOST_RENDERED = 1 << 26

@@ -28,7 +28,7 @@ from core.trees.combine import merge_and_select, node_chances, select
 __all__ = ["EACH", "BatchSchedule"]
 
 EACH = "each"
-# Stages of SSMs that most rounds do not have.
+# SSM stages that most rounds do not have.
 OPENING = ("prefill", "audition")
 # Weight of a request's last tree in the moving average of its trees' widths.
 WIDTH_SHARE = 0.3

@@ -214,7 +214,7 @@ class ScriptedLength:
 
 
 def _estimates(number: int) -> tuple[Estimate, ...]:
-    """For 0 to 8 steps of drafting. The best number of steps changes from round to round."""
+    """Estimates for 0 to 8 drafting steps. The best number of steps changes from round to round."""
     best = 3 + number % 3
     return tuple(
         Estimate(s, 3 * s, 1 + 2.5 * (1 - 0.6**s), 6 + 0.5 * s + 0.3 * abs(s - best))
@@ -223,7 +223,7 @@ def _estimates(number: int) -> tuple[Estimate, ...]:
 
 
 class FailingModel(TableModel):
-    """Passes fail if `failure`, the error's message, is set."""
+    """A TableModel whose passes fail if `failure`, the error's message, is set."""
 
     failure = ""
 
@@ -260,7 +260,7 @@ def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConf
 def _request(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Request:
-    """No run reaches the token limit. The engine does not pipeline: `on_a_clock` adds invented
+    """A request whose token limit no run reaches. It is not pipelined: `on_a_clock` adds invented
     pipelining."""
     prompt = (
         f"SYNTHETIC prompt {seed}: Once upon a time — a fox" + " ".join(HOSTILE_TEXTS) * hostile

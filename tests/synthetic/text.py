@@ -84,7 +84,7 @@ def tokenizer(hostile: bool) -> Any:
 
 
 def _letter(byte: int) -> str:
-    """A byte in byte-level tokenizers: its own character if printable."""
+    """The character that stands for a byte in byte-level tokenizers."""
     hidden = [*range(33), *range(127, 161), 173]
     return chr(256 + hidden.index(byte)) if byte in hidden else chr(byte)
 
@@ -117,7 +117,7 @@ class Language:
         return self._row(self.likeliest(context), LLM_SCORES, context)
 
     def ssm(self, number: int) -> Callable[[Context], torch.Tensor]:
-        """From a context to the logits of SSM number `number`."""
+        """A function from a context to the logits of SSM number `number`."""
         return lambda context: self._row(self.guesses(number, context), SSM_SCORES, context)
 
     def _row(

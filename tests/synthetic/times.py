@@ -49,7 +49,8 @@ VOTE_AHEAD = Mechanisms("vote", "goodput", "ahead", loses=5)
 
 
 def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Event]:
-    """RunStarted and whole rounds. Drafts made ahead in the last round are never used."""
+    """RunStarted and whole rounds, with invented times. Drafts made ahead in the last round are
+    never used."""
     clock = _Clock(uses, random.Random(seed))
     rounds = [events[i : i + 4] for i in range(1, len(events), 4)]
     results: list[Event] = [replace(events[0], at_ms=0.0, queue_ms=0.25)]

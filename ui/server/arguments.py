@@ -56,8 +56,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def _check_port_variable(is_used: bool) -> None:
-    """Raises ConfigError for a wrong GRADIO_SERVER_PORT. Gradio reads it as a number when it is
-    imported, with --port too. `is_used`: whether it is the port."""
+    """Raises ConfigError for a wrong GRADIO_SERVER_PORT. Gradio reads the variable as a number
+    at import, even with --port. `is_used`: whether the variable sets the port."""
     value: str | int | None = os.environ.get("GRADIO_SERVER_PORT")
     if value is None:
         return

@@ -71,8 +71,8 @@ class ServedModels:
             self._changed.wait_for(lambda: not self.runs)
 
     def submit(self, request: Request, tap: Tap | None) -> RunLike:
-        """Queue a request after `enter`. Calls `leave` at the run's last event, or at once if `tap`
-        or the worker's `submit` raises."""
+        """Queues a request; call `enter` first. Calls `leave` at the run's last event, or at once
+        if `tap` or the worker's `submit` raises."""
         try:
             return self.worker.submit(request, self._counting_tap(tap))
         # After any error no last event comes, so `leave` is called here.

@@ -28,9 +28,9 @@ TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 MEAN, VARIANCE, SUM = range(3)
 ROOT = -1
-# Children whose log score is more than this below the best child's are left out: in float32 (FAR,
-# top-k drafts) or float64 (FAR_COUPLED, coupled drafts) their score is about 0. MIN_UTILITY is the
-# lower bound of a utility minus the largest utility.
+# Children whose log score is lower than the best child's by more than this are left out: in float32
+# (FAR, top-k drafts) or float64 (FAR_COUPLED, coupled drafts) their score is about 0. MIN_UTILITY
+# is the lower bound of a utility minus the largest utility.
 FAR, FAR_COUPLED = 103.0, 745.0
 MIN_UTILITY = -1e4
 

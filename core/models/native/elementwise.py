@@ -40,7 +40,7 @@ __all__ = [
 # e^x = 2^n e^r with |r| <= ln 2 / 2; the polynomial is from the Cephes library.
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-# Between these bounds, n is an exponent of float32 (-126 to 127).
+# For x between these bounds, n is an exponent of float32 (-126 to 127).
 LOWEST, HIGHEST = -87.0, 88.0
 # KV slots of a tile of attention: with 64 dimensions in float32 a tile's keys take 16 KiB.
 SLOTS = 64
@@ -144,8 +144,8 @@ def query_key_products(q, keys, base, seen, weights):
 
 @reassociate
 def weighted_value_sum(to, values, base, seen, weights, onto):
-    """to += sum over j of weights[j] v of slot seen[j]; = if `onto`, the tile's first slot, is
-    0."""
+    """to += sum over j of weights[j] v of slot seen[j]; = instead of += if `onto` (the tile's first
+    slot) is 0."""
     size, lanes = to.shape[0], vector()
     in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, in_vectors, step):

@@ -128,7 +128,7 @@ def width_of(count, w):
 
 
 MAX_UNROLLED = 16
-"""The most accumulators with which a loop that is unrolled twice fits the registers."""
+"""With at most this many accumulators, a loop that is unrolled twice fits the registers."""
 
 
 def _format_field(name: str) -> Any:
@@ -269,8 +269,7 @@ def _add_products(
 
 
 def _fetch_share(builder: Any, kind: WeightFormat, ahead: Any, at: Any, outputs: int) -> None:
-    """Prefetches one input's part of this walk's share of the next stretch, a cache line at a
-    time."""
+    """Prefetches weights of the next stretch, a cache line at a time."""
     for step in range(0, outputs, LINE // kind.align):
         _fetch(builder, builder.gep(ahead, [builder.add(at, ir.IntType(64)(step))]))
 

@@ -48,7 +48,7 @@ class ForkedRank:
 
 @contextmanager
 def forked_ranks() -> Iterator[None]:
-    """Ranks that start in the block are forked."""
+    """Forks the ranks that start within the `with` block."""
     calls = {name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "subprocess", SimpleNamespace(Popen=_fork, **calls))

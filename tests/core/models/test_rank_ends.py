@@ -161,7 +161,7 @@ def children_of(pid: int) -> list[int]:
 def test_after_an_interrupt_the_next_texts_are_right(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """If the ranks were not ended, later texts would be wrong without an error."""
+    """Ranks that kept running would give wrong texts without an error."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     expected = ids_of_events(engine.generate(request()))

@@ -27,7 +27,7 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.nightly
 TIMEOUT_S = 3.0
-# For each signal: the seconds within which the run ends, by docs/scale.md, and the error message.
+# For each signal: the seconds within which the run ends (docs/scale.md), and the error message.
 ENDS = {
     signal.SIGKILL: (2.0, r"rank {} of the LLM \(process \d+\) has ended by signal 9"),
     signal.SIGSTOP: (TIMEOUT_S + 2.0, "a rank of the LLM among {} did not answer in time"),

@@ -92,7 +92,7 @@ def kept_in(downloads: Path) -> list[str]:
 
 
 def cached_by_the_hub(folder: Path, *missing: str) -> None:
-    """A cache of the hub's client. `missing`: names of files that are not written, or "all"."""
+    """Writes a cache of the hub's client. `missing`: names of files that are left out, or "all"."""
     model = folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct"
     (model / "refs").mkdir(parents=True)
     (model / "refs" / "main").write_text("abc")

@@ -225,7 +225,7 @@ def observe_drafted(
 
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
     """The number of rounds without drafts after a trial. `cost`: milliseconds per token in the
-    trial; `opening`: the time, in plain rounds, for which SSMs read prompts in the trial's first
+    trial; `opening`: how long SSMs read prompts in the trial's first round; the unit is a plain
     round."""
     while not observe_drafted(
         guard, cost * requests, requests, (cost + opening) * requests, requests
