@@ -135,6 +135,7 @@ def only_tick(page: Any) -> None:
 
 def copy_link(page: Any, button: str) -> dict[str, str]:
     """The parameters of the link that a button copies."""
+    page.locator(f"{button}:not([data-told])").wait_for()  # the words of an earlier press are gone
     page.click(button)
     page.locator(f"{button}[data-told=Copied]").wait_for()
     link = page.evaluate("() => navigator.clipboard.readText()")

@@ -91,11 +91,13 @@ window.addEventListener("popstate", () => {
   if (target && target.getAttribute("aria-selected") !== "true") target.click();
   else updateSoon();
 });
+const confirmTimers = {};
 function confirm(id, words) {
   const button = document.querySelector("#" + id);
   if (!button) return;
+  clearTimeout(confirmTimers[id]); // the timer of an earlier press would remove these words too soon
   button.dataset.told = words;
-  setTimeout(() => delete button.dataset.told, TOLD_MS);
+  confirmTimers[id] = setTimeout(() => delete button.dataset.told, TOLD_MS);
 }
 async function copy(id) {
   const url = address(id.split("-")[0], true);
