@@ -1,6 +1,7 @@
 """Logs of earlier versions are migrated, and their runs are read back.
 
-Each file is named after its last migration. `m004` has made-up runs. `m018` (commit b55f4353) has
+Each file is named after its last migration. `m004` has made-up runs. `m014` (commit 07e117f3)
+has eleven runs of tables, from four cases of `tests/golden/cases.py`. `m018` (commit b55f4353) has
 two runs of the bundled models under schedule `shared`, with routing and fused drafts.
 """
 
