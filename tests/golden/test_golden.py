@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from storage import RunStore
 from tests.golden.cases import CASES
 from tests.golden.database import DATABASE, ROWS, golden_events, rows_of, write_log
-from tests.golden.differences import differences
+from tests.golden.differences import CLOSE, MODEL_CLOSE, differences
 from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_lines
 
 
@@ -30,7 +32,8 @@ def _loaded() -> None:
 def test_a_runs_events_are_the_recorded_ones(name: str) -> None:
     golden, now = golden_lines(name), recorded_lines(CASES[name])
     parsed = [[json.loads(line) for line in lines] for lines in (golden, now)]
-    results = list(differences(*parsed))
+    close = MODEL_CLOSE if CASES[name].models == "bundled" else CLOSE
+    results = list(differences(*parsed, close=close))
     assert not results, "\n".join(results[:5])
 
 
@@ -56,7 +59,29 @@ def test_the_recorded_log_reads_back(tmp_path: Path) -> None:
 
 def test_only_differences_above_the_tolerance_are_found() -> None:
     one = {"a": [1, 0.5, "x"], "b": None}
-    assert not list(differences(one, {"a": [1, 0.50001, "x"], "b": None}))
-    assert list(differences(one, {"a": [1, 0.51, "x"], "b": None}))
+    assert not list(differences(one, {"a": [1, 0.5000001, "x"], "b": None}))
+    assert list(differences(one, {"a": [1, 0.50001, "x"], "b": None}))
+    assert not list(differences(one, {"a": [1, 0.50001, "x"], "b": None}, close=MODEL_CLOSE))
+    assert list(differences(one, {"a": [1, 0.51, "x"], "b": None}, close=MODEL_CLOSE))
     assert list(differences(one, {"a": [1, 0.5], "b": None}))
     assert list(differences(one, {"b": None, "a": [1, 0.5, "x"]}))
+
+
+UNEQUAL: tuple[tuple[Any, Any], ...] = (
+    *((0.5, math.nan), (math.inf, 5.0), (math.inf, -math.inf), (9e-05, 0.0), (1e-12, 0.0)),
+    *((123456.0, 123466.0), (1, 1.0), (1, True), (0, False), (0, None), (1, 2), ("1", 1)),
+)
+
+
+@pytest.mark.parametrize("close", [CLOSE, MODEL_CLOSE])
+@pytest.mark.parametrize(("one", "other"), UNEQUAL)
+def test_unequal_values_are_found_in_both_directions(one: Any, other: Any, close: float) -> None:
+    # A list inside a JSON text is compared by its values.
+    texts = [json.dumps({"a": [value]}) for value in (one, other)]
+    for golden, now in ((one, other), (other, one), ([one], [other]), texts, texts[::-1]):
+        assert list(differences(golden, now, close=close))
+
+
+def test_a_value_equals_itself() -> None:
+    for value in (0.0, math.nan, math.inf, -math.inf, 1, True, None, "x", [], {}):
+        assert not list(differences(value, value))
