@@ -36,11 +36,10 @@ SETTINGS = [
     {"preset": "sequence", "fields": {"max_tree_nodes": 4}},
     {"preset": "specinfer", "fields": {"max_tree_nodes": 8}},
 ]
-# Measured values, and values that depend on measurements or the machine.
+# Names of measured values, and of values that depend on measurements or the machine.
 MEASURED = re.compile(
-    "(_ms|_utc|_s|_bytes|per_second|speed.*|ratio|interval|low|high|overlap.*|versions|created"
-    "|updated|started|ended|seconds|memory|share|saved.*|wasted.*|slowest|fastest|ts|dur|limits"
-    "|slower_because|found|best)$"
+    "best|created|dur|fastest|found|share|slower_because|slowest|ts|(ratio|speed_up)(_high|_low)?"
+    "|.*_(bytes|ms|per_second|ratio|s|share|utc)"
 )
 IDENTIFIER = re.compile(r"\b[0-9a-f]{12,32}\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b")
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.+Z]*")
@@ -135,7 +134,7 @@ def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
         return len(value)  # the order of a study's runs is not fixed
     if isinstance(value, list | tuple):
         return [_without_measured(item, names, name) for item in value]
-    if MEASURED.search(name) and not isinstance(value, bool) and value is not None:
+    if MEASURED.fullmatch(name) and not isinstance(value, bool) and value is not None:
         return 0
     if isinstance(value, str):
         return _text(value, names)
