@@ -1,4 +1,4 @@
-"""Answers of the page's endpoints over an engine of tables.
+"""Answers of the page's endpoints, of `/v1/completions` and of `/metrics` over an engine of tables.
 
 `python -m tests.golden.api` writes `api.json` anew.
 """
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from urllib.request import Request, urlopen
 
 import gradio as gr
 from gradio_client import Client
@@ -24,6 +25,7 @@ from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.fakes import TableModel, loaded_tables, random_table
 from ui.api.endpoints import add_endpoints
+from ui.openai.routes import openai_routes
 from ui.server.context import make_context
 from ui.server.visitors import Access
 
@@ -32,21 +34,24 @@ __all__ = ["FILE", "api_answers"]
 FILE = Path(__file__).parent / "api.json"
 VOCAB = 8
 NODES = {"max_tree_nodes": 8, "drafters": ["all"]}
+ROUTED = {**NODES, "routing": "cosine", "routed_drafters": 1}
 SETTINGS = [
     {"preset": "sequence", "fields": {"max_tree_nodes": 4}},
     {"preset": "specinfer", "fields": {"max_tree_nodes": 8}},
 ]
 # Names of measured values, and of values that depend on measurements or the machine.
 MEASURED = re.compile(
-    "best|created|dur|fastest|found|share|slower_because|slowest|ts|(ratio|speed_up)(_high|_low)?"
+    "best|busy|created|dur|fastest|found|share|slower_because|slowest|ts|(ratio|speed_up)(_high|_low)?"
     "|.*_(bytes|ms|per_second|ratio|s|share|utc)"
 )
+# A sample that depends on times: a bucket of a histogram, or its sum.
+TIMED_SAMPLE = re.compile(r"^(\S+_seconds_(?:bucket|sum)\{.*\}) \S+$")
 IDENTIFIER = re.compile(r"\b[0-9a-f]{12,32}\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b")
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.+Z]*")
 
 
 def api_answers() -> dict[str, Any]:
-    """Each endpoint's parameters, and the answers to a fixed sequence of calls."""
+    """Each endpoint's parameters, and the answers to fixed sequences of calls."""
     ssms = [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i, 2.5), 64) for i in (1, 2)]
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, 2.5), 64)
     with (
@@ -59,15 +64,33 @@ def api_answers() -> dict[str, Any]:
         # The whole page would take half of the test's time.
         with gr.Blocks() as page:
             add_endpoints(context)
-        with serve(page) as url:
+        with serve(page, routes=openai_routes(context)) as url:
             client = Client(url, verbose=False)
             try:
                 info = client.view_api(return_format="dict", print_info=False)
-                return {"endpoints": info["named_endpoints"], "answers": _answers(client)}
+                endpoints = info["named_endpoints"]
+                # The scrape is first: it must not count the other runs.
+                http = _http_answers(url)
+                return {"endpoints": endpoints, "answers": _answers(client), "http": http}
             finally:
                 client.close()
                 context.conductor.close()
                 worker.close()
+
+
+def _http_answers(url: str) -> dict[str, Any]:
+    """The answer to a completion, and the samples of a scrape after it."""
+    body = {"prompt": "w1 w2", "max_tokens": 9, "temperature": 0, "seed": 3, "speculation": NODES}
+    headers = {"Content-Type": "application/json"}
+    request = Request(f"{url}v1/completions", json.dumps(body).encode(), headers)
+    with urlopen(request, timeout=60) as answer:
+        completion = json.loads(answer.read())
+    with urlopen(f"{url}metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    return {
+        "/v1/completions": _without_measured(completion, {}),
+        "/metrics": [TIMED_SAMPLE.sub(r"\1 0", line) for line in lines],
+    }
 
 
 def _answers(client: Client) -> list[dict[str, Any]]:
@@ -106,6 +129,12 @@ def _answers(client: Client) -> list[dict[str, Any]]:
     call("baseline", run_id=run["run_id"])
     call("prove", run_id=run["run_id"])
     call("prove", run_id=warm["run_id"])
+    call("regret", run_id=run["run_id"])
+    routed = call("generate", prompt="w1 w2", max_new_tokens=9, seed=3, fields=ROUTED)
+    call("regret", run_id=routed["run_id"])
+    call("requests")
+    for name in ("sideways", "shared", "each", ""):
+        call("schedule", name=name)
     asked = {"max_new_tokens": 6, "seed": 5, "repeats": 1}
     study = call("compare", prompt="w1 w2", configurations=SETTINGS, **asked)
     call("studies")
@@ -116,8 +145,15 @@ def _answers(client: Client) -> list[dict[str, Any]]:
     fields = {"speculation_length": [1, 2], "max_tree_nodes": [4]}
     call("tune", prompts=["w1"], fields=fields, preset="sequence", **asked)
     call("models")
+    call("load_models", llm="")
+    call("load_models", llm="bundled", dtype="float8")
+    call("load_models", llm="bundled")
     call("retention")
     call("set_retention", runs=100)
+    call("stop_study", study_id=study["study_id"])
+    call("stop_study", study_id="none")
+    call("resume_study", study_id=study["study_id"])
+    call("resume_study", study_id="none")
     call("delete_study", study_id=study["study_id"])
     call("delete", run_id=run["run_id"])
     call("run", run_id=run["run_id"])
