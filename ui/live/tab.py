@@ -124,7 +124,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         **{**quick, "trigger_mode": "multiple"},
     )
     check_event.then(
-        None, live.arrived, None, js="(arrived) => { window.specscopeSettled?.answered(arrived); }"
+        None, live.arrived, None, js="(arrived) => { window.specscopeSettled?.finish(arrived); }"
     )
     temperature: Any = form.sampling["temperature"]
     settled, arrived = settled_script(), here_script()

@@ -125,12 +125,12 @@ function show(drafters, count) {
   rest.setAttribute("aria-label", label);
 }
 // How far a study is: the text of its progress bar if the bar is visible, so that both agree.
-function measured(value) {
+function progressText(value) {
   const bar = [...document.querySelectorAll(".sp-study")].find((one) => one.offsetParent !== null);
   return bar ? bar.dataset.measured : value.measured;
 }
 function drawState(value) {
-  const work = value.at_work && [value.at_work, measured(value)].filter(Boolean).join(" ");
+  const work = value.at_work && [value.at_work, progressText(value)].filter(Boolean).join(" ");
   const words = work || (value.state || "") + (value.place ? `, place ${value.place}` : "");
   const kind = "sp-state sp-state-" + (value.at_work ? "measuring" : String(value.state || "").replace(/\W/g, ""));
   if (state.className !== kind) state.className = kind;
