@@ -99,8 +99,8 @@ function drawPlace(value, { columns, at, buttons, speed, rounds }) {
   set(play, "aria-label", value.moving ? "Pause" : "Play");
   for (const button of buttons.values()) button.disabled = !total;
   const speedName = value.mode === "slow" ? String(value.rate) : value.mode ?? "full";
-  if (document.activeElement !== speed || speed.dataset.told !== speedName) {
-    speed.dataset.told = speedName;
+  if (document.activeElement !== speed || speed.dataset.speed !== speedName) {
+    speed.dataset.speed = speedName;
     speed.value = SPEEDS.some(([name]) => name === speedName) ? speedName : "2";
   }
 }
