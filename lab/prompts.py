@@ -114,11 +114,11 @@ def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
             )
         prompt_id, number = prompt.id, numbers.get(prompt.id, 0) + 1
         # `x-2` may be the id of another prompt.
-        while number > 1 and _numbered(prompt.id, number) in numbers:
+        while number > 1 and _with_number(prompt.id, number) in numbers:
             number += 1
         numbers[prompt.id] = number
         if number > 1:
-            prompt_id = _numbered(prompt.id, number)
+            prompt_id = _with_number(prompt.id, number)
             numbers.setdefault(prompt_id, 1)
         results.append(StudyPrompt(prompt_id, prompt.text, prompt.domain))
     if not results:
@@ -126,7 +126,7 @@ def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
     return tuple(results)
 
 
-def _numbered(prompt_id: str, number: int) -> str:
+def _with_number(prompt_id: str, number: int) -> str:
     """`x-2` for x and 2; a long id is cut, so that the result has at most LONGEST_ID characters."""
     suffix = f"-{number}"
     return f"{prompt_id[: LONGEST_ID - len(suffix)]}{suffix}"

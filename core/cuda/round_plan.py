@@ -117,7 +117,7 @@ def _fits_device_round(state: RoundState) -> bool:
     router = state.request.router
     return (
         is_batchable(state)
-        and not (router is not None and router.wants_audition)
+        and not (router is not None and router.needs_audition)
         and not state.request.sequence.sampling.penalizes
         # Other combine rules need weights that the host holds.
         and state.speculation.combine == "union"

@@ -22,7 +22,7 @@ __all__ = ["DraftRequest", "Drafter", "Drafts", "PredictedOutcome", "top_outcome
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """Asks the drafter `index` (in the run's fixed order) for one draft of one sequence.
+    """A request to the drafter `index` (in the run's fixed order) for one draft of one sequence.
 
     `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), unless the draft
     is fused or by score. The number of steps bounds the depth. The shape is already cut to `budget`

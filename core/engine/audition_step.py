@@ -36,7 +36,7 @@ class AuditionStep:
         names = self._ssm_names(request)
         policy = request.policy
         chooses = isinstance(policy, Auditions) and policy.chooses
-        routes = request.router is not None and request.router.wants_audition
+        routes = request.router is not None and request.router.needs_audition
         if len(names) < 2 or not (chooses or routes):
             return
         window = AUDITION if request.router is None else request.router.audition_window
@@ -51,11 +51,11 @@ class AuditionStep:
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
-        """Runs an audition if the request's router wants one."""
+        """Runs an audition if the request's router needs one."""
         request, router = state.request, state.request.router
         # An audition that waits for the nodes' scores is not requested twice.
         waiting = self._remote is not None and self._remote.expects_audition(request)
-        if router is None or not router.wants_audition or not request.may_draft or waiting:
+        if router is None or not router.needs_audition or not request.may_draft or waiting:
             return
         names, observe = self._ssm_names(request), partial(_observe_router, request)
         state.timings += self._audition(request, names, "audition", router.audition_window, observe)

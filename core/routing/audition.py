@@ -19,11 +19,11 @@ class AuditionRouter:
 
     def __init__(self, names: Sequence[str], count: int, time_of_round: TimeOfRound) -> None:
         self._scores = dict.fromkeys(names, 0.0)
-        self.wants_audition = True
+        self.needs_audition = True
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
         # The first audition decides for all rounds.
-        self.wants_audition = False
+        self.needs_audition = False
         for name in self._scores:
             # NaN: the probability is not known.
             values = [value for value in log_probs.get(name, ()) if not math.isnan(value)]

@@ -100,8 +100,8 @@ class Router(Protocol):
     """Routes one run."""
 
     def route(self) -> Route:
-        """The SSMs of the next round. Repeated calls return the same route until the router is told
-        something new."""
+        """The SSMs of the next round. Repeated calls return the same route until the router
+        observes something new."""
         ...
 
     def drafter_scores(self) -> dict[str, float]:
@@ -127,7 +127,7 @@ class Router(Protocol):
         ...
 
     @property
-    def wants_audition(self) -> bool:
+    def needs_audition(self) -> bool:
         """Whether the SSMs are to be scored on the text's last tokens before the next round."""
         ...
 

@@ -39,7 +39,7 @@ class CosineRouter:
     reads_drafts = True
     reads_times = False
     audition_window = AUDITION_WINDOW
-    wants_audition = False
+    needs_audition = False
 
     def __init__(self, names: Sequence[str], count: int, time_of_round: TimeOfRound) -> None:
         self._scores = dict.fromkeys(names, START)

@@ -192,7 +192,7 @@ class CreditRouter:
         )
 
     @property
-    def wants_audition(self) -> bool:
+    def needs_audition(self) -> bool:
         # All SSMs are routed: there is nothing to choose.
         if len(self._names) <= self._count:
             return False

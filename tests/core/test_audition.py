@@ -81,7 +81,7 @@ def test_there_is_no_audition_if_nothing_can_be_drafted(
     fields: dict[str, Any], tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     auditions = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
-    monkeypatch.setattr(CreditRouter, "wants_audition", True)
+    monkeypatch.setattr(CreditRouter, "needs_audition", True)
     engine = engine_of(*tables(3))
     text = "w1 w5 w3 w2 " * 5
     config = SpeculationConfig(**fields)

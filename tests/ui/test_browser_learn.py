@@ -135,9 +135,9 @@ def only_tick(page: Any) -> None:
 
 def copy_link(page: Any, button: str) -> dict[str, str]:
     """The parameters of the link that a button copies."""
-    page.locator(f"{button}:not([data-told])").wait_for()  # the words of an earlier press are gone
+    page.locator(f"{button}:not([data-result])").wait_for()  # an earlier press is over
     page.click(button)
-    page.locator(f"{button}[data-told=Copied]").wait_for()
+    page.locator(f"{button}[data-result=Copied]").wait_for()
     link = page.evaluate("() => navigator.clipboard.readText()")
     return dict(parse_qsl(urlsplit(link).query))
 

@@ -95,7 +95,7 @@ CHECK = "models-check"
 PAIR = """() => ["llm :is(input, textarea)", "ssms textarea"].map((box) =>
   document.querySelector(`#models-${box}`).value)"""
 CHIPS = """() => [...document.querySelectorAll("#header .sp-chip:not(.sp-rest)")].map((chip) =>
-  chip.dataset.told.split(": ")[0].replace(/^(LLM|SSM [A-Z]) /, ""))"""
+  chip.dataset.hint.split(": ")[0].replace(/^(LLM|SSM [A-Z]) /, ""))"""
 PRESET = "() => document.querySelector('#preset input').value.split(' (')[0]"
 DRAFTERS = """() => Object.fromEntries([...document.querySelectorAll("#field-drafters label")]
   .map((label) => [label.innerText.trim(), label.querySelector("input").checked]))"""

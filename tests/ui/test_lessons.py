@@ -39,7 +39,7 @@ from ui.learn.lessons.measured import (
     TIMES,
     Evidence,
     Measured,
-    compared,
+    compare_repeats,
     measured_row,
     runs_table_value,
     time_words,
@@ -423,7 +423,7 @@ def test_a_time_is_the_median_of_repeats_with_their_range() -> None:
     first = table["rows"]["0"]
     assert first["cells"]["1"] == "2.50" and first["ranges"] == {"1": "2.00 to 3.00"}
     assert time_words(one, "round_ms") == "2.5 ms (2.0 to 3.0 in 3 repeats)"
-    ratio = compared((one, two), "round_ms", operator.truediv)
+    ratio = compare_repeats((one, two), "round_ms", operator.truediv)
     assert (ratio.value, ratio.low, ratio.high, ratio.groups) == (2.2, 2.0, 3.0, 3)
     measuring = runs_table_value(evidence, columns, timed=True, measuring=True)["rows"]["0"]
     assert measuring["cells"] == {"0": first["cells"]["0"], "1": "…"} and not measuring["ranges"]

@@ -46,7 +46,7 @@ from ui.run.race import race_value
 from ui.run.values import figures_value
 from ui.server.session import TabSession
 from ui.sessions.tab import opened_run
-from ui.shared.steering import move, set_pace
+from ui.shared.board_handlers import move, set_pace
 
 ME = Press("me")
 

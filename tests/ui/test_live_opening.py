@@ -34,9 +34,9 @@ from ui.run.opening import MOST_AT_ONCE, ROUNDS_A_SECOND
 from ui.run.player import Pace
 from ui.server.context import Context
 from ui.server.session import TabSession
+from ui.shared.board_handlers import move, play_on, select_node
 from ui.shared.into_live import form_values_of
 from ui.shared.links import fill_linked, linked_run
-from ui.shared.steering import move, play_on, select_node
 
 WAIT_S = 30.0
 

@@ -37,7 +37,6 @@ from ui.models_tab.handlers import (
     state_values,
     table,
 )
-from ui.models_tab.offering import NOT_YOURS, need_lines, offers_value
 from ui.models_tab.offers import (
     MemoryNeed,
     Offer,
@@ -47,6 +46,7 @@ from ui.models_tab.offers import (
     memory_need,
     offers,
 )
+from ui.models_tab.values import NOT_YOURS, need_lines, offers_value
 from ui.server.arguments import parse
 from ui.server.context import Context, make_context
 from ui.server.model_host import Load, ModelHost

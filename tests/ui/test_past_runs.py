@@ -36,9 +36,9 @@ from ui.sessions.retention import (
     set_retention,
 )
 from ui.sessions.tab import choose_run, delete_run, opened_run, toggle_comparing
+from ui.shared.board_handlers import move, play_on
 from ui.shared.into_live import fill_form, form_values_of, preset_of
 from ui.shared.links import fill_linked
-from ui.shared.steering import move, play_on
 
 MINE = CallerRights("a", False)
 

@@ -21,7 +21,7 @@ from ui.server.visitors import Access, is_loopback, new_key
 from ui.sessions.history import CallerRights, allowed_run, list_values, llm_choices, menu
 from ui.sessions.retention import log_location
 from ui.sessions.tab import delete_run, opened_run
-from ui.shared.steering import play_on, select_node
+from ui.shared.board_handlers import play_on, select_node
 from ui.words.settings import settings_line, settings_of
 
 

@@ -25,10 +25,10 @@ from ui.run.player import Pace
 from ui.server.context import Context, make_context
 from ui.server.session import TabSession
 from ui.server.visitors import Access
+from ui.shared.board_handlers import move, play_on, refresh_notice, select_node, set_pace
 from ui.shared.click_order import LatestClicks
-from ui.shared.following import fields_after_swap, opening_preset
 from ui.shared.pending_fields import LAPSE_S, PendingFields
-from ui.shared.steering import move, play_on, refresh_notice, select_node, set_pace
+from ui.shared.swap_updates import fields_after_swap, opening_preset
 
 
 def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
@@ -311,7 +311,7 @@ def with_models(store: RunStore, *names: str, preset: str = "specinfer") -> Cont
     return make_context(worker, store, Access("127.0.0.1"), preset, RunQuery)
 
 
-def follow(context: Context, preset: str, values: list[Any], temperature: float = 0.0) -> Any:
+def after_swap(context: Context, preset: str, values: list[Any], temperature: float = 0.0) -> Any:
     name, updates = fields_after_swap(context, OLD_SSMS, preset, temperature, {}, values)
     group = updates[DRAFTERS_INDEX]
     return name, updates, [choice for choice, _ in group.choices], group.value
@@ -333,7 +333,7 @@ def test_a_preset_drafts_with_the_loaded_models(
 ) -> None:
     context, chosen = with_models(store, "new-1", "new-2"), EXPECTED_DRAFTERS[preset]
     values = preset_values(preset, temperature, OLD_SSMS)
-    name, updates, choices, value = follow(context, preset, values, temperature)
+    name, updates, choices, value = after_swap(context, preset, values, temperature)
     assert name == preset and choices == ["new-1", "new-2", *MODEL_FREE] and value == chosen
     expected = preset_values(preset, temperature, ("new-1", "new-2"))
     assert updates[:DRAFTERS_INDEX] == expected[:DRAFTERS_INDEX]
@@ -347,7 +347,7 @@ def test_own_settings_stay_without_drafters_that_were_swapped_out(store: RunStor
         names = ("new", "ssm-b") if remaining == ["ssm-b"] else ("new",)
         values = preset_values("specinfer", 0.0, OLD_SSMS)
         values[FIELD_NAMES.index("speculation_length")], values[DRAFTERS_INDEX] = 3, before
-        name, updates, choices, value = follow(with_models(store, *names), "specinfer", values)
+        name, updates, choices, value = after_swap(with_models(store, *names), "specinfer", values)
         assert name == OWN and value == remaining and choices == [*names, *MODEL_FREE], before
         assert all("value" not in str(one) for i, one in enumerate(updates) if i != DRAFTERS_INDEX)
 

@@ -11,8 +11,8 @@ import gradio as gr
 from core.config.checks import choice
 from core.errors import ConfigError
 from ui.api.polling import poll
-from ui.models_tab.offering import NOT_YOURS
 from ui.models_tab.offers import checked_pair, offers, offers_plain
+from ui.models_tab.values import NOT_YOURS
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import CANCELLED

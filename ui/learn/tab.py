@@ -26,11 +26,11 @@ from ui.live.layout import Live
 from ui.server.session import TabSession
 from ui.sessions.history import rights_of
 from ui.shared.all_requests import wire_requests_view
+from ui.shared.board_handlers import wire_board
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
 from ui.shared.into_live import into_live
 from ui.shared.link_fields import wanted_lesson
 from ui.shared.links import linked_run, wrong_link
-from ui.shared.steering import wire_board
 
 __all__ = ["Learn", "build_learn", "wire_learn", "wire_lessons"]
 

@@ -78,7 +78,7 @@ class Press:
     race: bool = False
     stops: int | None = None
 
-    def overtaken(self, session: TabSession) -> bool:
+    def has_later_stop(self, session: TabSession) -> bool:
         """Whether Stop was clicked after this click but arrived before it."""
         return self.stops is not None and self.stops < session.stops
 
@@ -204,7 +204,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         racing = press.race and bool(request.speculation.drafters)
         session.measuring = racing  # no speed-up is shown before all repeats are measured
         # Checked here, because a Stop that arrives later finds the player in the session.
-        if press.overtaken(session):
+        if press.has_later_stop(session):
             session.cancel()
         yield from play(session)
         if racing and session.player is player and not _is_finished(session, player):
@@ -283,7 +283,7 @@ def run_question(
         steps = question(live.board.context.hub, session, press.owner)
         for frame in seldom(steps):
             # A Stop that arrived before the question's run had started did not find that run.
-            if press.overtaken(session) and session.side is not None:
+            if press.has_later_stop(session) and session.side is not None:
                 session.side.cancel()
             yield frame
 

@@ -40,9 +40,9 @@ from ui.run.values import SIMPLER
 from ui.server.session import TabSession
 from ui.shared.all_requests import wire_all_requests
 from ui.shared.board import Values
+from ui.shared.board_handlers import wire_board
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
 from ui.shared.pending_fields import PendingFields
-from ui.shared.steering import wire_board
 
 __all__ = ["Live", "build_live", "wire_live"]
 
@@ -124,7 +124,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         **{**quick, "trigger_mode": "multiple"},
     )
     check_event.then(
-        None, live.arrived, None, js="(arrived) => { window.specscopeSettled?.answered(arrived); }"
+        None, live.arrived, None, js="(arrived) => { window.specscopeSettled?.finish(arrived); }"
     )
     temperature: Any = form.sampling["temperature"]
     settled, arrived = settled_script(), here_script()

@@ -9,7 +9,8 @@ import gradio as gr
 
 from core.errors import ConfigError
 from core.models.loading.catalog import BUNDLED, SMOLLM2
-from ui.models_tab.offering import (
+from ui.models_tab.offers import checked_pair, is_listed, memory_need, offers
+from ui.models_tab.values import (
     NOT_YOURS,
     free_line,
     need_lines,
@@ -17,7 +18,6 @@ from ui.models_tab.offering import (
     stages_value,
     state_lines,
 )
-from ui.models_tab.offers import checked_pair, is_listed, memory_need, offers
 from ui.server.context import Context
 from ui.server.model_swap import ModelPair, ModelSwap
 from ui.server.session import guard, guard_once

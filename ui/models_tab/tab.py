@@ -28,8 +28,8 @@ from ui.models_tab.handlers import (
 from ui.models_tab.offers import auto_words
 from ui.server.context import Context
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
-from ui.shared.following import wire_following
 from ui.shared.parts import notice, offer_table, stage_list
+from ui.shared.swap_updates import wire_swap_updates
 
 __all__ = ["Models", "build_models", "wire_models"]
 
@@ -180,7 +180,7 @@ def wire_models(
         one.then(_handler(models, table), table_inputs, table_outputs, **LATEST)
     events = (opened, ticked, ended, picked, offered)
     others = (tab.select for name, tab in tabs.items() if name != "models")
-    wire_following(live, own, (blocks.load, *others, *(one.then for one in events)))
+    wire_swap_updates(live, own, (blocks.load, *others, *(one.then for one in events)))
     wire_lessons(learn, (tabs["learn"].select, *(one.then for one in events)))
 
 

@@ -113,7 +113,7 @@ class _Starting:
     number: int = 0
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
+    def track(self) -> Iterator[None]:
         self.number += 1
         try:
             yield
@@ -138,7 +138,7 @@ async def _generate(
     # Without a login each request has an owner of its own, so only visitors who see all runs can
     # open its run.
     owner = context.access.key(SimpleNamespace(username=user), new_key())
-    with starting.counted():
+    with starting.track():
         api_request = await in_thread(lambda: parse(context, body))
         source = await start_run(context, api_request.request, owner)
     stops = api_request.request.sampling.stop

@@ -70,14 +70,14 @@ def schedule_words(rounds: Sequence[RoundView]) -> str:
     schedules = join_names(list(dict.fromkeys(part.schedule for part in parts)))
     # `num_live` counts the request itself.
     others = max(part.num_live for part in parts) - 1
-    company = f"beside up to {number_of(others, 'other request')}" if others else "alone"
+    concurrency = f"beside up to {number_of(others, 'other request')}" if others else "alone"
     when = f" in {len(parts)} of {len(rounds)} rounds" if len(parts) < len(rounds) else ""
     shared = sum(part.num_batch > 1 for part in parts)
     drafted = sum(part.num_drafted for part in parts)
     granted = sum(part.num_granted for part in parts)
     passes = f"{shared} of {len(parts)} passes of the LLM were shared"
     nodes = f"{granted} of {drafted} drafted nodes verified"
-    return f"schedule {schedules}{when}, {company}: {passes}, {nodes}"
+    return f"schedule {schedules}{when}, {concurrency}: {passes}, {nodes}"
 
 
 def decision_values(rounds: tuple[RoundView, ...]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import gradio as gr
 from ui.run.player import EVENTS_A_ROUND, Pace, Player
 from ui.server.session import TabSession
 from ui.sessions.history import parse_whole_number
+from ui.shared.board_handlers import select_in_run
 from ui.shared.slider import Slider
-from ui.shared.steering import select_in_run
 
 __all__ = [
     "Bar",

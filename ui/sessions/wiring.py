@@ -34,9 +34,9 @@ from ui.sessions.retention import (
 )
 from ui.sessions.tab import no_comparison, toggle_comparing
 from ui.sessions.two_runs_wiring import wire_two_runs
+from ui.shared.board_handlers import wire_board
 from ui.shared.event_options import EACH, LATEST, QUIET
 from ui.shared.into_live import into_live
-from ui.shared.steering import wire_board
 
 __all__ = ["wire_sessions"]
 

@@ -32,11 +32,11 @@ from ui.sessions.live_runs import follow_opened
 from ui.sessions.repeat import recorded_request
 from ui.sessions.retention import about_run
 from ui.sessions.tab import Sessions, opened_run
+from ui.shared.board_handlers import select_node
 from ui.shared.event_options import EACH, QUICK, QUIET
 from ui.shared.into_live import fill_form
 from ui.shared.link_fields import go_to, instead, wanted_tab, wrong_panes
 from ui.shared.parts import notice_value, part
-from ui.shared.steering import select_node
 from ui.words.messages import Line
 
 __all__ = [

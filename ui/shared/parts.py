@@ -219,7 +219,7 @@ def page_css() -> str:
 
 def page_js() -> str:
     """JavaScript that runs once in each browser tab."""
-    names = ("keys.js", "key_list.js", "presses.js")
+    names = ("keys.js", "key_list.js", "run_clicks.js")
     scripts = [(SHARED_ASSETS / name).read_text(encoding="utf-8") for name in names]
     # Each script is a function, so that names in different scripts do not collide.
     return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

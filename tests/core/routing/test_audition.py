@@ -16,14 +16,14 @@ def router() -> AuditionRouter:
 
 def test_the_ssm_that_predicts_the_prompt_best_drafts_to_the_end() -> None:
     one = router()
-    assert one.wants_audition and one.route().drafters == ("a",), "nothing is known yet"
+    assert one.needs_audition and one.route().drafters == ("a",), "nothing is known yet"
     one.observe_audition({"a": [-2.0, -1.0], "b": [-0.1, -0.3], "c": [-0.1, math.nan, -9.0]}, 1.0)
     assert one.drafter_scores()["b"] == math.exp(-0.2)
     for _ in range(3):
         route = one.route()
         assert (route.drafters, route.reason) == (("b",), "b predicted the text best")
         one.observe(RoundEvidence(0, 1, 1.0))
-        assert not one.wants_audition
+        assert not one.needs_audition
 
 
 def test_after_ties_and_failures_the_next_ssm_in_order_drafts() -> None:

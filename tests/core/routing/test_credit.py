@@ -49,7 +49,7 @@ def follow(
     switches, at = [], start
     before = {*router.route().drafters}
     while at < until:
-        if router.wants_audition:
+        if router.needs_audition:
             results = {
                 name: logs[max(0, at - WINDOW) : at] for name, logs in text.log_probs.items()
             }
@@ -132,7 +132,7 @@ def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> N
         due = []
         for _ in range(count):
             one.observe(RoundEvidence(3, 4, 4.0, log_probs={drafter: [log_prob] * 4}))
-            due.append(one.wants_audition)
+            due.append(one.needs_audition)
         return due
 
     # Auditions are expensive: after the prompt's audition, only a fall of scores causes another.
@@ -218,7 +218,7 @@ def test_the_reason_names_a_higher_scoring_ssm_that_is_not_routed() -> None:
 
 def test_fewer_drafters_than_places_are_never_auditioned() -> None:
     one = CreditRouter(("a", "b"), 2, lambda name: RoundTime(2.0, 2.0))
-    assert not one.wants_audition and one.route().drafters == ("a", "b")
+    assert not one.needs_audition and one.route().drafters == ("a", "b")
 
 
 def test_credit_is_a_discounted_mean_and_noise_its_error() -> None:
@@ -250,7 +250,7 @@ def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
     one, choices = CreditRouter(NAMES, 2, lambda name: time_of_round(name)), []
     for number in range(400):
         load = 3.0 if number // 25 % 2 else 1.0
-        if one.wants_audition:
+        if one.needs_audition:
             one.observe_audition(likelihoods, 0.05)
         one.observe(RoundEvidence(3, 4, 4.0))
         choices.append(one.route().drafters)
@@ -272,7 +272,7 @@ def test_times_near_a_bound_cause_few_switches(factor: float) -> None:
     for _ in range(400):
         before = one.route().drafters
         one.observe(RoundEvidence(3, 4, 4.0))
-        if one.wants_audition:
+        if one.needs_audition:
             one.observe_audition(likelihoods, 0.05)
         switches += one.route().drafters != before
     assert switches <= 2
@@ -286,7 +286,7 @@ def test_where_all_draft_the_reason_names_no_audition() -> None:
     ):
         one = CreditRouter(("a", "b"), count, lambda _: RoundTime(4.0, 2.0))
         assert (one.route().drafters, one.route().reason) == (("a", "b")[:count], reason)
-        assert one.wants_audition == (count < 2)
+        assert one.needs_audition == (count < 2)
 
 
 def test_times_that_are_known_later_change_the_choice_without_an_audition() -> None:
@@ -298,7 +298,7 @@ def test_times_that_are_known_later_change_the_choice_without_an_audition() -> N
     known, routes = True, []
     for _ in range(60):
         one.observe(RoundEvidence(3, 4, 1.0))
-        assert not one.wants_audition
+        assert not one.needs_audition
         routes.append(one.route().drafters)
     assert routes == [("a",)] * (STEADY_ROUNDS - 1) + [("b",)] * (61 - STEADY_ROUNDS)
     assert one.route().reason == "b for a: it drafts faster"
@@ -313,7 +313,7 @@ def test_regular_auditions_take_a_share_of_the_time_and_a_drop_causes_one_at_onc
         text.write(1200 // len(domains), good)
     spent, decoded, max_debt, windows = 0.0, 0.0, 0.0, []
     for at in range(WINDOW, 1200, 4):
-        if one.wants_audition:
+        if one.needs_audition:
             window = one.audition_window
             logs = {n: values[at - window + 1 : at] for n, values in text.log_probs.items()}
             ms = 0.05 * window  # for the prompt's audition, 60 % of a round of 4 ms

@@ -134,7 +134,7 @@ def test_there_is_no_audition_before_a_draft_is_granted(
     assert not auditions and not live.had_audition
     # A router that wants an audition in every round also has to wait.
     with monkeypatch.context() as patched:
-        patched.setattr(CreditRouter, "wants_audition", True)
+        patched.setattr(CreditRouter, "needs_audition", True)
         assert not drafts_within(engine, live, Grant(length=0)) and not auditions
     assert drafts_within(engine, live, FREE)
     assert len(auditions) == 1 and live.had_audition

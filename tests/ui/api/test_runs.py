@@ -15,7 +15,7 @@ from tests.synthetic import HOSTILE_TEXTS
 from tests.ui.api.sites import Site, wait
 from tests.ui.fakes import endless
 from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
-from ui.models_tab.offering import NOT_YOURS
+from ui.models_tab.values import NOT_YOURS
 from ui.server.model_swap import ModelPair
 from ui.sessions.exporting import FORMATS, FROM_STORE
 from ui.sessions.history import ORDERS, STATUSES

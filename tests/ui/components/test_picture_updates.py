@@ -216,10 +216,12 @@ UNPACKED = """async ([packed, base]) => {
   return packed.map((value) => unpack(value));
 }"""
 FIXED = """async ([told, base]) => {
-  const { fixed, percent } = await import(base + "text.js");
+  const { numberText, percent } = await import(base + "text.js");
   const { format } = await import(base + "grid_words.js");
-  return told.map(([value, digits]) =>
-    [fixed(value, digits), percent(value, digits), format(value, "x"), format(value, "tokens/s")]);
+  return told.map(([value, digits]) => [
+    numberText(value, digits), percent(value, digits), format(value, "x"),
+    format(value, "tokens/s"),
+  ]);
 }"""
 
 

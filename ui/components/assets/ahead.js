@@ -4,7 +4,7 @@ import { h, set, setText, entries, last } from "./dom.js";
 import { lineChart, upDownChart } from "./minichart.js";
 import { byKey } from "./palette.js";
 import { GLOSSARY } from "./quantities.js";
-import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
+import { ms, percent, plural, prose, roundName, numberText } from "./text.js";
 
 export const MARKS = { hit: "✔", miss: "✗" };
 
@@ -167,7 +167,7 @@ const hasPredictedDrafts = (value) => (
 const hasOutcomes = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes);
 const hiddenText = ({ saved }) => (saved >= 0.005 ? `${ms(saved)} hidden` : "drafted early, though not during a pass: nothing hidden");
 const pluralEs = (count, noun) => (count === 1 ? `1 ${noun}` : `${count} ${noun}es`);
-const short = (time) => fixed(time, !time || time >= 10 ? 0 : 1);
+const short = (time) => numberText(time, !time || time >= 10 ? 0 : 1);
 
 function upsAndDowns(value, hits) {
   return {
@@ -232,7 +232,7 @@ function lines(value, rounds) {
 export function aheadTable(value) {
   const rounds = [...new Set([...Object.keys(value.hits ?? {}), ...Object.keys(value.rounds ?? {})])].map(Number);
   if (!rounds.length) return null;
-  const cell = (time) => (time == null ? "" : fixed(time, 2));
+  const cell = (time) => (time == null ? "" : numberText(time, 2));
   const rows = rounds.sort((a, b) => a - b).map((round) => {
     const { hits, misses, unused = 0, saved, wasted } = value.hits?.[round] ?? {};
     const { p, ms: took, all } = value.rounds?.[round] ?? {};

@@ -30,9 +30,9 @@ function load(src) {
   });
 }
 
-// A chart in `panel`; figure(value, look) gives {data, layout}. A click on a point calls clicked(point). A click anywhere in
-// the first plot calls pressed(x), the place on its x axis.
-export function createChart(panel, { figure, label, clicked, pressed, ready = () => {} }) {
+// A chart in `panel`; figure(value, look) gives {data, layout}. A click on a point calls onClick(point). A click anywhere in
+// the first plot calls onPress(x), the place on its x axis.
+export function createChart(panel, { figure, label, onClick, onPress, ready = () => {} }) {
   const plot = h("div", { class: "ss-plot", role: "img", tabindex: 0 });
   const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a round is complete.");
   panel.body.append(note, plot);
@@ -50,8 +50,8 @@ export function createChart(panel, { figure, label, clicked, pressed, ready = ()
     const drawing = state.api.react(plot, data, full, { displayModeBar: false, displaylogo: false, responsive: false });
     if (!state.bound) {
       state.bound = true;
-      if (clicked) plot.on("plotly_click", (event) => clicked(event.points[0]));
-      if (pressed) plot.addEventListener("click", (event) => pressedAt(plot, event, pressed));
+      if (onClick) plot.on("plotly_click", (event) => onClick(event.points[0]));
+      if (onPress) plot.addEventListener("click", (event) => pressedAt(plot, event, onPress));
       ready(state.api, plot);
     }
     return drawing;
@@ -84,11 +84,11 @@ export function createChart(panel, { figure, label, clicked, pressed, ready = ()
   };
 }
 
-function pressedAt(plot, { clientX, clientY }, pressed) {
+function pressedAt(plot, { clientX, clientY }, onPress) {
   const { xaxis, yaxis } = plot._fullLayout;
   const box = plot.getBoundingClientRect();
   const [x, y] = [clientX - box.left - xaxis._offset, clientY - box.top - yaxis._offset];
-  if (x >= 0 && x <= xaxis._length && y >= 0 && y <= yaxis._length) pressed(xaxis.p2d(x));
+  if (x >= 0 && x <= xaxis._length && y >= 0 && y <= yaxis._length) onPress(xaxis.p2d(x));
 }
 
 // Waits until no picture was drawn for QUIET_MS: evaluating the script would interrupt a run on the page.

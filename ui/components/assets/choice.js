@@ -3,7 +3,7 @@
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
 import { GLOSSARY, amount, capital } from "./quantities.js";
-import { fixed, ms, plural, prose, roundName } from "./text.js";
+import { numberText, ms, plural, prose, roundName } from "./text.js";
 
 const TPS = GLOSSARY.tokens_per_second;
 const SPEED = TPS.label;
@@ -73,13 +73,13 @@ function candidates(value) {
   const all = entries(value.estimates);
   if (!all.length) return null;
   const columns = all.map(([length, e]) => ({
-    key: length, value: e.tps, note: `length ${length}: ${fixed(e.t, 2)} tokens in ${ms(e.ms)}, ${fixed(e.tps, 1)} a second, ${plural(e.n, "node")}`,
+    key: length, value: e.tps, note: `length ${length}: ${numberText(e.t, 2)} tokens in ${ms(e.ms)}, ${numberText(e.tps, 1)} a second, ${plural(e.n, "node")}`,
   }));
   const notes = columns.map((column) => column.note).join("; ");
   return {
     columns, chosen: String(value.next), line: value.lately || null,
     title: [`Expected ${SPEED} if all drafts went so far; ▸ allowed next`, `${capital(SPEED)} if all drafts went so far; ▸ allowed`, `${capital(SPEED)} by length`],
-    format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${notes}. ${lately(value)}`,
+    format: (tps) => numberText(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${notes}. ${lately(value)}`,
   };
 }
 
@@ -92,7 +92,7 @@ const lately = (value) => (value.lately ? `Recently measured: ${amount(TPS, valu
 export function choiceTable(value) {
   if (!value.policy) return null;
   const rows = entries(value.estimates).map(([length, { n, t, ms: took, tps }]) => [
-    length, fixed(t, 2), fixed(took, 2), fixed(tps, 1), n, Number(length) === value.next ? "▸ next" : "",
+    length, numberText(t, 2), numberText(took, 2), numberText(tps, 1), n, Number(length) === value.next ? "▸ next" : "",
   ]);
   return {
     caption: prose([value.why, value.granted, sentence(value), lately(value), bounds(value)].filter(Boolean).join(" ")),

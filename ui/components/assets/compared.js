@@ -2,15 +2,15 @@
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";
-import { GLOSSARY, amount, described, partOf } from "./quantities.js";
-import { fixed, prose } from "./text.js";
+import { GLOSSARY, amount, withGlossary, partOf } from "./quantities.js";
+import { numberText, prose } from "./text.js";
 
 const MEDIANS = "Figures are medians; the speed-up is the median of each repeat's own ratio, since load drifts.";
 
 // The most important columns are first: on a phone the last are out of sight.
-const COLUMNS = described([
+const COLUMNS = withGlossary([
   { key: "mean_acceptance_length" },
-  { key: "ratio", of: "speedup", note: interval, noted: (row) => row.ratio_spread,
+  { key: "ratio", of: "speedup", note: interval, noteTip: (row) => row.ratio_spread,
     also: "The median of each repeat's own ratio, since load drifts; not the ratio of the medians. Below it their spread." },
   { key: "tokens_per_second", note: spread, also: "The median of the runs, below it the slowest and the fastest." },
   { key: "draft_acceptance_rate", of: "accepted_per_pass",
@@ -22,11 +22,11 @@ const COLUMNS = described([
 ]);
 
 function spread({ runs, slowest, fastest }) {
-  return runs > 1 ? `${fixed(slowest, 1)} to ${fixed(fastest, 1)}` : "";
+  return runs > 1 ? `${numberText(slowest, 1)} to ${numberText(fastest, 1)}` : "";
 }
 
 function interval({ ratio_low: low, ratio_high: high, runs }) {
-  return low != null && runs > 1 ? `${fixed(low, 2)} to ${fixed(high, 2)}` : "";
+  return low != null && runs > 1 ? `${numberText(low, 2)} to ${numberText(high, 2)}` : "";
 }
 
 export function create(panel) {
@@ -77,9 +77,9 @@ function line(panel, value, key, row) {
   return tableRow;
 }
 
-function cell({ key, show, tip, note, noted: tooltip }, row) {
+function cell({ key, show, tip, note, noteTip }, row) {
   const noteText = note?.(row);
-  return h("td", { "data-key": key, title: tip?.(row) ?? null }, h("span", { class: "ss-compared-value" }, show(row)), noteText && h("span", { class: "ss-compared-note", title: tooltip?.(row) ?? null }, noteText));
+  return h("td", { "data-key": key, title: tip?.(row) ?? null }, h("span", { class: "ss-compared-value" }, show(row)), noteText && h("span", { class: "ss-compared-note", title: noteTip?.(row) ?? null }, noteText));
 }
 
 const GLYPHS = { identical: "✔", distribution: "≈", tie: "≈", bug: "✕", differs: "≠" };

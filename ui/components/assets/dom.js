@@ -35,7 +35,7 @@ export function setText(node, text) {
 
 // Children of `parent` in the order of `items`, one node for each key; nodes of other keys are removed.
 // `cache`: the picture's own Map of key -> node; make(item) returns a node, update(node, item) updates it.
-export function keyed(parent, cache, items, { key, make, update }) {
+export function drawKeyed(parent, cache, items, { key, make, update }) {
   const names = new Set();
   let place = parent.firstChild;
   for (const item of items) {

@@ -2,18 +2,18 @@
 
 import { h, set, setText } from "./dom.js";
 import { attach, card } from "./tip.js";
-import { GLOSSARY, amount, described } from "./quantities.js";
-import { fixed, prose } from "./text.js";
+import { GLOSSARY, amount, withGlossary } from "./quantities.js";
+import { numberText, prose } from "./text.js";
 import { createLane } from "./lane.js";
 import { createRaceClock } from "./race_clock.js";
 import { createScores } from "./scores.js";
 
 const SHARE = GLOSSARY.draft_acceptance_rate;
 
-const CARDS = described([
+const CARDS = withGlossary([
   { key: "mean_acceptance_length" },
   { key: "draft_acceptance_rate", of: "accepted_per_pass",
-    show: (v) => (v.num_draft_tokens ? `${fixed(v.num_accepted_tokens / v.num_rounds, 1)} of ${fixed(v.num_draft_tokens / v.num_rounds, 1)}` : "–"),
+    show: (v) => (v.num_draft_tokens ? `${numberText(v.num_accepted_tokens / v.num_rounds, 1)} of ${numberText(v.num_draft_tokens / v.num_rounds, 1)}` : "–"),
     more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}: ${amount(SHARE, v.draft_acceptance_rate)} ${SHARE.label}` : ""),
     also: "What each drafter had accepted is on its chip, the chance of one token after its parent in What if." },
   { key: "tokens_per_second", note: (v) => (v.blocks > 1 ? "this run" : ""),
@@ -21,7 +21,7 @@ const CARDS = described([
   { key: "speedup", more: (v) => v.speed, note: (v) => v.sample, also: "The median of repeats in which both ran in turns, or one sample. Repeats of which the highest is twice the lowest or more were disturbed." },
   { key: "num_rounds", one: "LLM pass" },
   { key: "num_new_tokens", one: "token", more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : "") },
-  { key: "ttft_ms", more: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : "") },
+  { key: "ttft_ms", more: (v) => (v.queue_ms > 1 ? `${numberText(v.queue_ms, 0)} ms queued` : "") },
 ]);
 
 const ENDS = { length: "token limit", eos: "end of text", stop: "stop string", context: "context full" };
@@ -55,7 +55,7 @@ export function create(panel) {
   panel.finishTools({ tableForm: true });
   attach(figures, ".ss-figure", (node) => {
     const { spec } = views.find((one) => one.node === node);
-    return card(spec.label, [spec.means, spec.more?.(panel.value ?? {}), compared(spec, panel.value?.before)].filter(Boolean));
+    return card(spec.label, [spec.means, spec.more?.(panel.value ?? {}), previousWords(spec, panel.value?.before)].filter(Boolean));
   });
   attach(end, ".ss-race-same", () => (panel.value?.text_why ? card("Why?", [prose(panel.value.text_why)]) : null));
   return {
@@ -207,7 +207,7 @@ function stop(view) {
   view.frame = 0;
 }
 
-function compared(spec, before) {
+function previousWords(spec, before) {
   const shown = before && Object.keys(before).length ? spec.show(before) : "–";
   return shown === "–" ? "" : `the previous run: ${shown}`;
 }

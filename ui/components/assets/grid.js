@@ -5,7 +5,7 @@ import { format, labelOf, markWords, range } from "./grid_words.js";
 import { createHeat } from "./heat.js";
 import { sharedChoice, sharedPoint } from "./shared_choice.js";
 import { createSweep } from "./sweep.js";
-import { fixed, prose } from "./text.js";
+import { numberText, prose } from "./text.js";
 
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a point is measured.");
@@ -93,7 +93,7 @@ function table(value, at) {
     cell.refused ? "cannot run" : format(cell.value, value.unit),
     cell.refused ? prose(cell.refused) : range(cell, value.unit) || "–",
     cell.refused ? "" : cell.spread,
-    cell.refused ? "" : fixed(cell.runs, 0),
+    cell.refused ? "" : numberText(cell.runs, 0),
     markWords(cell),
   ]);
   return { caption: words(value, at), head: ["point", labelOf(value.unit), "from to", "spread", "runs", "found"], rows };

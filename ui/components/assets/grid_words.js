@@ -2,7 +2,7 @@
 
 import { card } from "./tip.js";
 import { GLOSSARY, amount } from "./quantities.js";
-import { fixed, plural, prose } from "./text.js";
+import { numberText, plural, prose } from "./text.js";
 
 const QUANTITIES = { x: GLOSSARY.speedup, "tokens/s": GLOSSARY.tokens_per_second, tokens: GLOSSARY.mean_acceptance_length };
 
@@ -14,7 +14,7 @@ export const glyphOf = (cell) => markWords(cell).slice(0, 1);
 
 // The ends of a cell's interval.
 export function range(cell, unit) {
-  return cell.low == null ? "" : [cell.low, cell.high].map((end) => fixed(end, QUANTITIES[unit].places)).join(" to ");
+  return cell.low == null ? "" : [cell.low, cell.high].map((end) => numberText(end, QUANTITIES[unit].places)).join(" to ");
 }
 
 export function tipOf(cell, unit) {
@@ -22,11 +22,11 @@ export function tipOf(cell, unit) {
   if (cell.refused) return card(prose(cell.name), ["Cannot run.", prose(cell.refused)]);
   if (cell.value == null) return card(prose(cell.name), ["Not measured yet."]);
   const reach = range(cell, unit);
-  const rows = [[labelOf(unit), format(cell.value, unit)], reach && [cell.spread, reach], ["runs", fixed(cell.runs, 0)]];
+  const rows = [[labelOf(unit), format(cell.value, unit)], reach && [cell.spread, reach], ["runs", numberText(cell.runs, 0)]];
   return card(prose(cell.name), [markWords(cell)].filter(Boolean), rows.filter(Boolean));
 }
 
-export function spoken(cell, unit) {
+export function cellLabel(cell, unit) {
   if (cell.refused) return prose(`${cell.name}: cannot run. ${cell.refused}`);
   if (cell.value == null) return prose(`${cell.name}: not measured yet`);
   const reach = range(cell, unit);

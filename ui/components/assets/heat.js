@@ -1,7 +1,7 @@
 // A map of two axes: a table whose measured cells have a colour and a number.
 
 import { h, entries, set, setText } from "./dom.js";
-import { format, glyphOf, markWords, range, spoken, tipOf } from "./grid_words.js";
+import { format, glyphOf, markWords, range, cellLabel, tipOf } from "./grid_words.js";
 import { shade, share, steps } from "./scale.js";
 import { attach } from "./tip.js";
 import { prose, spreads } from "./text.js";
@@ -119,7 +119,7 @@ function fill(node, cell, value, chosen) {
   set(node, "data-state", measured ? "measured" : cell?.refused ? "refused" : "waiting");
   set(node, "data-mark", cell?.mark || null);
   set(node, "aria-selected", String(Boolean(cell) && cell.point >= 0 && cell.point === chosen));
-  set(node, "aria-label", cell ? spoken(cell, value.unit) : null);
+  set(node, "aria-label", cell ? cellLabel(cell, value.unit) : null);
   const glyph = glyphOf(cell);
   const text = measured ? format(cell.value, value.unit) : cell?.refused ? "✕" : "…";
   setText(number, glyph ? `${glyph} ${text}` : text);
@@ -128,11 +128,11 @@ function fill(node, cell, value, chosen) {
 
 function fillKey(key, value) {
   const cells = Object.values(value.cells);
-  const found = (kind) => [...new Set(cells.filter(({ mark }) => mark === kind).map(markWords))].join("; ");
+  const kindWords = (kind) => [...new Set(cells.filter(({ mark }) => mark === kind).map(markWords))].join("; ");
   const legend = [
-    [found("best"), found("best")],
+    [kindWords("best"), kindWords("best")],
     [`small numbers: ${spreads(cells.map(({ spread }) => spread))}`, cells.some(({ low }) => low != null) && entries(value.columns).length <= SPREAD_COLUMNS],
-    [`${found("near")}: their intervals overlap, or they drafted alike`, found("near")],
+    [`${kindWords("near")}: their intervals overlap, or they drafted alike`, kindWords("near")],
     ["✕ cannot run", cells.some(({ refused }) => refused)],
     ["… not measured yet", cells.some(({ refused, value: figure }) => !refused && figure == null)],
   ].filter(([, present]) => present).map(([words]) => words);

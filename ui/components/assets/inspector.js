@@ -1,8 +1,8 @@
 // One node: the LLM's most probable tokens beside each drafter's, and a sentence that explains the verdict.
 
-import { h, set, setText, keyed, entries } from "./dom.js";
+import { h, set, setText, drawKeyed, entries } from "./dom.js";
 import { drafters, badge, llmBadge } from "./palette.js";
-import { tokenText, prob, prose, said } from "./text.js";
+import { tokenText, prob, prose, sentenceNodes } from "./text.js";
 
 const ASK = "Click a node of the tree: the models' most probable tokens will appear here side by side.";
 
@@ -36,7 +36,7 @@ function draw(value, view) {
   const listed = hasRound ? shown.map(probable).filter((source) => source.rows.length) : [];
   // One scale for all models, so that a bar of one compares with a bar of another.
   const longest = Math.max(...listed.flatMap(({ rows }) => rows.map(([, row]) => row.p ?? 0)), 0) || 1;
-  keyed(view.sources, view.cache, listed, {
+  drawKeyed(view.sources, view.cache, listed, {
     key: (source) => `${source.key}|${source.name}|${listed.length}`, make: makeSource, update: (node, source) => updateSource(node, source, value, longest),
   });
 }
@@ -48,8 +48,8 @@ function drawWords({ token, title, sentence, outcome }, view) {
   view.shown = shown;
   const inspected = h("span", { class: "ss-inspected", "data-outcome": outcome || null, hidden: !token }, token ? tokenText(token, 40) : null);
   view.words.replaceChildren(
-    h("div", { class: "ss-inspected-head" }, inspected, h("span", { class: "ss-inspected-title" }, ...said(title ?? ""))),
-    h("p", { class: "ss-sentence" }, ...said(sentence ?? "")),
+    h("div", { class: "ss-inspected-head" }, inspected, h("span", { class: "ss-inspected-title" }, ...sentenceNodes(title ?? ""))),
+    h("p", { class: "ss-sentence" }, ...sentenceNodes(sentence ?? "")),
   );
 }
 
@@ -75,7 +75,7 @@ function makeSource(source) {
 
 function updateSource(node, source, value, longest) {
   const color = source.drafter ? source.drafter.color : "var(--ss-ink)";
-  keyed(node.ssList, node.ssRows, source.rows, {
+  drawKeyed(node.ssList, node.ssRows, source.rows, {
     key: ([rank]) => rank,
     make: makeBar,
     update: (item, [, row]) => updateBar(item, row, { color, longest, hit: isHit(row, value) }),

@@ -4,7 +4,7 @@ import { entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, band, below, heading, shareTicks } from "./charts.js";
 import { choiceTable, createChoice } from "./choice.js";
 import { GLOSSARY, capital } from "./quantities.js";
-import { fixed, percent, plural, prose } from "./text.js";
+import { numberText, percent, plural, prose } from "./text.js";
 
 const RATE = capital(GLOSSARY.acceptance_rate_per_position.label);
 const MANY = 150;
@@ -14,7 +14,7 @@ export function create(panel) {
     figure,
     label: (value) => `${panel.title}: ${sentence(value)}`,
     // A click anywhere in a round's column counts, since a round without accepted tokens has no bar.
-    pressed(x) {
+    onPress(x) {
       const round = Math.round(x) - 1;
       if (panel.value?.rounds?.[round]) panel.select(round);
     },
@@ -44,7 +44,7 @@ function sentence(value) {
   const best = Math.max(...rounds.map((round) => round.a));
   const mean = rounds.reduce((sum, round) => sum + round.a, 0) / rounds.length;
   const before = Object.keys(value.before ?? {}).length ? " The pale line is the previous run." : "";
-  return `${fixed(mean, 2)} ${GLOSSARY.accepted_per_pass.label} over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
+  return `${numberText(mean, 2)} ${GLOSSARY.accepted_per_pass.label} over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
 }
 
 function figure(value, look) {
@@ -234,11 +234,11 @@ function oftenTable(value) {
 // "Depth allowed" has a column if it differs from the speculation length in a round.
 function roundTable(value) {
   const isLess = isCut(value);
-  const allowed = (figures) => (isLess ? [depthAllowed(figures)] : []);
+  const allowedCells = (figures) => (isLess ? [depthAllowed(figures)] : []);
   const decisions = value.decisions ?? {};
   const hasDecisions = Object.keys(decisions).length > 0;
   const decision = (round) => (hasDecisions ? [round in decisions ? prose(`${decisions[round].k}: ${decisions[round].t}`) : ""] : []);
-  const rows = entries(value.rounds).map(([round, figures]) => [Number(round) + 1, figures.a, figures.d, ...allowed(figures), figures.s, ...decision(round)]);
+  const rows = entries(value.rounds).map(([round, figures]) => [Number(round) + 1, figures.a, figures.d, ...allowedCells(figures), figures.s, ...decision(round)]);
   const head = ["round", "accepted", "tree depth", ...(isLess ? ["depth allowed"] : []), "speculation length", ...(hasDecisions ? ["the scheduler"] : [])];
   return { caption: "Round by round", head, rows };
 }

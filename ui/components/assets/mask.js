@@ -50,11 +50,11 @@ function draw(value, view) {
   const committed = value.stage === "commit" || value.stage === "verify";
   const committedRows = rows.filter((row) => row.after != null).sort((a, b) => a.after - b.after);
   view.after.replaceChildren(...(committed ? [prefix(value), ...committedRows.map((row) => slot(row, row.after))] : []));
-  point(view, pointed(view));
+  point(view, targetKey(view));
 }
 
 // The key of the token under the pointer, else of the selected token.
-const pointed = ({ held, value }) => held ?? (value.node == null ? null : String(value.node));
+const targetKey = ({ held, value }) => held ?? (value.node == null ? null : String(value.node));
 
 const isOneScreen = (panel) => Boolean(panel.section.closest(".sp-board")) && matchMedia("(min-width: 1000px) and (min-height: 560px)").matches;
 
@@ -83,7 +83,7 @@ function drawCells(view) {
       x: x(at), y: y * step, width: cell, height: cell,
     })),
   ]), ...names);
-  point(view, pointed(view));
+  point(view, targetKey(view));
 }
 
 const prefix = ({ cached }) => h("span", { class: "ss-slot ss-slot-prefix" }, h("small", {}, cached > 1 ? `0–${cached - 1}` : "0"), "the text");
@@ -115,7 +115,7 @@ function listen(view) {
   const { panel, page } = view;
   const hold = (key) => {
     view.held = key;
-    point(view, pointed(view));
+    point(view, targetKey(view));
   };
   panel.body.addEventListener("pointerover", (event) => hold(event.target.closest("[data-row]")?.dataset.row ?? null));
   panel.body.addEventListener("pointerleave", () => hold(null));

@@ -26,13 +26,13 @@ export function scaleOf(element) {
 }
 
 // An element's inner size, updated by an observer, so that reading it causes no layout.
-export function sizeOf(element, changed = () => {}) {
+export function sizeOf(element, onChange = () => {}) {
   const size = { width: element.clientWidth, height: element.clientHeight };
   new ResizeObserver(() => {
     // A hidden element keeps its last size, in which it is drawn and saved.
     if (!element.clientWidth && size.width) return;
     Object.assign(size, { width: element.clientWidth, height: element.clientHeight });
-    changed();
+    onChange();
   }).observe(element);
   return size;
 }

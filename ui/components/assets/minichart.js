@@ -192,7 +192,7 @@ function drawColumns({ columns: all, chosen, line: level, format, title }, place
   // Overlapping names are dropped, except the chosen one.
   const every = Math.ceil((1.8 * place.font) / step);
   const at = all.findIndex(({ key }) => key === chosen);
-  const named = (i) => i === at || (i % every === 0 && (at < 0 || Math.abs(i - at) >= every));
+  const hasName = (i) => i === at || (i % every === 0 && (at < 0 || Math.abs(i - at) >= every));
   all.forEach(({ key, value, note }, i) => {
     const isChosen = key === chosen;
     const left = place.left + i * step;
@@ -201,7 +201,7 @@ function drawColumns({ columns: all, chosen, line: level, format, title }, place
     const looks = { "text-anchor": "middle", class: isChosen ? "ss-mini-end" : "ss-mini-tick" };
     parts.push(
       s("rect", { class: isChosen ? "ss-mini-col ss-mini-chosen" : "ss-mini-col", ...box }, s("title", {}, note)),
-      text(isChosen ? `▸${key}` : named(i) ? key : "", left + step / 2, place.bottom + place.font * 0.95, place, looks),
+      text(isChosen ? `▸${key}` : hasName(i) ? key : "", left + step / 2, place.bottom + place.font * 0.95, place, looks),
     );
   });
   if (level) {

@@ -1,8 +1,8 @@
 // The nodes that draft for a run, in the pipeline picture: each with its figures and the longest time on the wire at which
 // the node pays.
 
-import { h, setText, keyed, entries } from "./dom.js";
-import { fixed, ms, percent, plural, prose } from "./text.js";
+import { h, setText, drawKeyed, entries } from "./dom.js";
+import { numberText, ms, percent, plural, prose } from "./text.js";
 
 const STATES = { in_time: "drafts in time", ahead: "drafts ahead", late: "late", absent: "not there", "": "no draft requested yet" };
 const HEAD = ["node", "SSMs", "now", "round trip", "of it wire", "deadline", "in time", "ahead", "late", "absent", "starts", "pays up to a wire of"];
@@ -21,7 +21,7 @@ export function createNodes(panel) {
       const nodes = entries(value.nodes);
       box.hidden = !nodes.length;
       setText(words, nodes.length ? summary(nodes.map(([, node]) => node)) : "");
-      keyed(rows, cache, nodes, {
+      drawKeyed(rows, cache, nodes, {
         key: ([key]) => key,
         make: () => h("li", {}, h("b"), h("dl", {}, HEAD.slice(1).map((name) => h("div", {}, h("dt", {}, name), h("dd"))))),
         update: (row, [, node]) => {
@@ -73,7 +73,7 @@ function cells(node, time, limit) {
 export function nodesTable(value) {
   const nodes = entries(value.nodes).map(([, node]) => node);
   if (!nodes.length) return null;
-  const digits = (value) => (value == null ? "" : fixed(value, 2));
+  const digits = (value) => (value == null ? "" : numberText(value, 2));
   const rows = nodes.map((node) => cells(node, digits, digits));
   const head = HEAD.map((name, i) => ([3, 4, 5, 11].includes(i) ? `${name} (ms)` : name));
   return { caption: "Nodes", head, rows };

@@ -6,7 +6,7 @@ import { intervalBars, stackedBars } from "./hbars.js";
 import { dash, lineChart } from "./minichart.js";
 import { columnRows } from "./multiples.js";
 import { GLOSSARY, amount, capital } from "./quantities.js";
-import { fixed, plural, prose, spreads } from "./text.js";
+import { numberText, plural, prose, spreads } from "./text.js";
 import { STAGES } from "./timeline_bars.js";
 
 const { speedup: SPEED_UP, acceptance_rate_per_position: RATE } = GLOSSARY;
@@ -67,7 +67,7 @@ function ratios(panel) {
       const bars = names(value).filter(([key, one]) => !one.plain && value.ratios[key].value != null)
         .map(([key, one, name]) => ({ key: number(key), name, color: paint(key, one), spread: value.spreads[key], ...value.ratios[key] }));
       if (!bars.length) return null;
-      const label = bars.map(({ name, value: ratio }) => `${name} ${fixed(ratio, 2)}`).join("; ");
+      const label = bars.map(({ name, value: ratio }) => `${name} ${numberText(ratio, 2)}`).join("; ");
       return { bars, level: 1, label: `${capital(SPEED_UP.label)}: ${label}`, format: (x) => amount(SPEED_UP, x),
         say: `1 is plain decoding's speed; ${bars.some(({ low }) => low != null) ? "whiskers: " : ""}${spreads(bars.map(({ spread }) => spread))}.` };
     },
@@ -95,15 +95,15 @@ function stages(panel) {
       if (!bars.length) return null;
       const used = [...STAGES].filter(([stage]) => bars.some(({ parts }) => parts.some((part) => part.stage === stage)));
       const keys = used.map(([stage, name]) => h("span", {}, h("span", { class: "ss-share-part", "data-stage": stage }), name));
-      const label = bars.map(({ name, wall }) => `${name} ${fixed(wall, 1)} ms`).join("; ");
-      return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${fixed(x, 1)} ms`,
+      const label = bars.map(({ name, wall }) => `${name} ${numberText(wall, 1)} ms`).join("; ");
+      return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${numberText(x, 1)} ms`,
         say: `Milliseconds per new token: 1000 / tokens per second, of each configuration's run nearest to its median. The first token's wait is not in it. ▴ is wall time: overlapping stages add up to more.` };
     },
     table: (value) => ({
       caption: panel.title, head: ["configuration", "all, ms / token", ...STAGES.values()],
       rows: names(value).map(([key, , name]) => {
         const times = value.stages[key] ?? {};
-        return [name, fixed(times.wall, 2), ...[...STAGES.keys()].map((stage) => fixed(times[stage], 2))];
+        return [name, numberText(times.wall, 2), ...[...STAGES.keys()].map((stage) => numberText(times[stage], 2))];
       }),
     }),
   });
@@ -142,7 +142,7 @@ function rounds(panel) {
       const lines = series(value, value.rounds, width);
       if (!lines.length) return null;
       const of = width > 1 ? `mean of ${width} rounds` : "each round";
-      return { series: lines, format: (y) => fixed(y, y % 1 ? 1 : 0), of: "round", label: `Accepted tokens, ${of}`,
+      return { series: lines, format: (y) => numberText(y, y % 1 ? 1 : 0), of: "round", label: `Accepted tokens, ${of}`,
         say: `Accepted tokens, ${of}, of repeat ${value.repeat + 1}; plain decoding drafts nothing.` };
     },
     table: (value) => byNumber(panel, value, value.rounds, "round", String),

@@ -2,7 +2,7 @@
 
 import { h, set, setText, uid } from "./dom.js";
 import { saveAs } from "./save.js";
-import { prose, said } from "./text.js";
+import { prose, sentenceNodes } from "./text.js";
 
 export function createPanel(shell, kind, title, select) {
   const heading = h("h2", { class: "ss-title", id: uid("title") }, title);
@@ -16,7 +16,7 @@ export function createPanel(shell, kind, title, select) {
   const panel = { kind, title, section, words, body, table, select, picture: null, redraw: () => {} };
 
   panel.say = (text) => {
-    if (words.textContent !== prose(text)) words.replaceChildren(...said(text));
+    if (words.textContent !== prose(text)) words.replaceChildren(...sentenceNodes(text));
   };
   panel.button = (label, name, action) => {
     const button = h("button", { type: "button", class: "ss-tool", title: name, "aria-label": name, onclick: action }, label);

@@ -1,6 +1,6 @@
 // All points of a grid in a table that can be sorted; a press of a row chooses its point.
 
-import { h, entries, keyed, set, setText } from "./dom.js";
+import { h, entries, drawKeyed, set, setText } from "./dom.js";
 import { GLOSSARY } from "./quantities.js";
 import { sharedPoint } from "./shared_choice.js";
 import { growing } from "./table_rows.js";
@@ -64,7 +64,7 @@ export function create(panel) {
       panel.say([PRESS, value.samples, value.spread && `Speed-up: the median of ratios to plain decoding at the same temperature, prompt and repeat, not the ratio of the medians. Spread: ${value.spread}.`].filter(Boolean).join(" "));
       const columns = entries(value.heads).length;
       const chosen = point.of(value);
-      keyed(body, state.rows, rows, {
+      drawKeyed(body, state.rows, rows, {
         key: (row) => `${value.study}/${columns}/${row.point}`,
         make: (row) => emptyRow(row, columns),
         update: (node, row) => fillRow(node, row, chosen, numeric),
@@ -72,7 +72,7 @@ export function create(panel) {
       request(value, chosen);
     },
     caption: (value) => value.words ?? "",
-    exported: () => (box.hidden ? note : box),
+    savedNode: () => (box.hidden ? note : box),
   };
 }
 
@@ -100,10 +100,10 @@ function sortRows(rows, { by, down }) {
   if (by === null) return rows;
   const sign = down ? -1 : 1;
   const cell = (row) => row.cells[by] ?? { t: "" };
-  const refused = ({ mark }) => Number(mark === "refused");
+  const isRefused = ({ mark }) => Number(mark === "refused");
   // In both directions points that cannot run are last, and cells without a number before them.
   return [...rows].sort((a, b) => {
-    if (refused(a) !== refused(b)) return refused(a) - refused(b);
+    if (isRefused(a) !== isRefused(b)) return isRefused(a) - isRefused(b);
     const [left, right] = [cell(a), cell(b)];
     if ("v" in left && "v" in right) return sign * (left.v - right.v);
     if ("v" in left !== "v" in right) return "v" in left ? -1 : 1;

@@ -5,10 +5,10 @@ import { h, entries } from "./dom.js";
 const GROUPS = ["domain", "settings", "prompt", "nothing"];
 const NONE = " "; // stands for "no domain"; no domain has this name
 
-export function createFilters(changed) {
-  const find = h("input", { type: "search", "aria-label": "Prompt has", class: "ss-prompts-find", oninput: changed });
-  const [settings, domain, drafter] = ["Settings", "Domain", "Drafter"].map((words) => createMenu(words, changed));
-  const group = h("select", { "aria-label": "Group by", onchange: changed }, GROUPS.map((name) => h("option", { value: name }, name)));
+export function createFilters(onChange) {
+  const find = h("input", { type: "search", "aria-label": "Prompt has", class: "ss-prompts-find", oninput: onChange });
+  const [settings, domain, drafter] = ["Settings", "Domain", "Drafter"].map((words) => createMenu(words, onChange));
+  const group = h("select", { "aria-label": "Group by", onchange: onChange }, GROUPS.map((name) => h("option", { value: name }, name)));
   const bar = h(
     "div", { class: "ss-prompts-filters", "data-noexport": true },
     h("label", {}, h("span", {}, "Prompt has"), find), settings.label, domain.label, drafter.label, h("label", {}, h("span", {}, "Group by"), group),
@@ -41,8 +41,8 @@ export function createFilters(changed) {
 }
 
 // A menu, hidden if there is nothing to choose. A chosen name that is missing from the choices is chosen again when it is back.
-function createMenu(words, changed) {
-  const select = h("select", { "aria-label": words, onchange: () => { wanted = select.value; changed(); } });
+function createMenu(words, onChange) {
+  const select = h("select", { "aria-label": words, onchange: () => { wanted = select.value; onChange(); } });
   const label = h("label", {}, h("span", {}, words), select);
   let wanted = "";
   return {

@@ -1,13 +1,13 @@
 // A row of the table of prompts: its cells, and what each column means.
 
 import { h, s, entries, set } from "./dom.js";
-import { GLOSSARY, amount, described, partOf } from "./quantities.js";
+import { GLOSSARY, amount, withGlossary, partOf } from "./quantities.js";
 import { percent, plural, prose } from "./text.js";
 
 const SHARE = GLOSSARY["draft_acceptance_rate"];
 
 // `key` is what a column sorts by; `number`: figures are right-aligned, and sorted from the largest at first.
-export const COLUMNS = described([
+export const COLUMNS = withGlossary([
   { key: "prompt", label: "prompt", cell: promptCell, also: "A click opens its latest run." },
   { key: "settings", label: "settings", cell: settingsCell, also: "The preset, or what differs from the defaults." },
   { key: "mean", of: "mean_acceptance_length", number: true },

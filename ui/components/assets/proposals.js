@@ -1,10 +1,10 @@
 // What each drafter proposed at each depth of the selected round, what was accepted, and the vote.
 
-import { h, set, setText, keyed, entries } from "./dom.js";
+import { h, set, setText, drawKeyed, entries } from "./dom.js";
 import { drafters, badge } from "./palette.js";
 import { createSplitScroll } from "./split_scroll.js";
 import { attach, card } from "./tip.js";
-import { tokenText, fixed, prob, plural, roundName } from "./text.js";
+import { tokenText, numberText, prob, plural, roundName } from "./text.js";
 import { createVotes, massText, weighs, weightsTable, weightText } from "./votes.js";
 
 const ASK = "The drafts of the selected round, model by model.";
@@ -45,10 +45,10 @@ function draw(value, view) {
   setText(empty, hasRound ? "No drafter: the LLM wrote each token by itself." : ASK);
   panel.say([value.helped, sentence(value, drafted, hasRound)].filter(Boolean).join(" "));
   const columns = ["drafter", ...Array.from({ length: deepest }, (_, i) => (i ? String(i + 1) : "depth 1"))];
-  keyed(head, heads, columns, {
+  drawKeyed(head, heads, columns, {
     key: (name) => name, make: (name) => h("th", { scope: "col" }, name),
   });
-  keyed(body, rows, hasRound ? all : [], {
+  drawKeyed(body, rows, hasRound ? all : [], {
     key: (drafter) => `${drafter.key}|${drafter.slot}|${drafter.name}`,
     make: makeRow,
     update: (row, drafter) => updateRow(row, drafter, value, deepest),
@@ -125,7 +125,7 @@ function updateRow(row, drafter, value, deepest) {
   }
   const tokens = entries(value.rows?.[drafter.key]);
   row.ssCells.forEach(({ node, chips }, i) => {
-    keyed(node, chips, tokens.filter(([, token]) => token.depth === i + 1), {
+    drawKeyed(node, chips, tokens.filter(([, token]) => token.depth === i + 1), {
       key: ([j]) => j, make: makeChip, update: (chip, [, token]) => updateChip(chip, token, drafter, value),
     });
   });
@@ -188,7 +188,7 @@ function chipCard(token, drafter, value) {
   return card(tokenText(token.t, 80), [h("span", {}, badge(drafter), ` ${drafter.name}`), fate], rows);
 }
 
-const prob3 = (mass) => (mass > 0 && mass < 0.0005 ? "<0.001" : fixed(mass, 3));
+const prob3 = (mass) => (mass > 0 && mass < 0.0005 ? "<0.001" : numberText(mass, 3));
 
 function table(value) {
   const rows = drafters(value).flatMap((drafter) => entries(value.rows?.[drafter.key]).map(([, token]) => [

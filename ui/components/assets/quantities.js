@@ -1,21 +1,21 @@
 // Labels, meanings and number formats from the page's glossary.
 
 import { GLOSSARY } from "./glossary.js";
-import { fixed } from "./text.js";
+import { numberText } from "./text.js";
 
 export { GLOSSARY };
 
 // A number with the quantity's `sign`; a dash for what was not measured.
 export function amount({ places, sign, scale }, value) {
-  return value == null || !Number.isFinite(value) ? "–" : `${fixed(scale * value, places)}${sign}`;
+  return value == null || !Number.isFinite(value) ? "–" : `${numberText(scale * value, places)}${sign}`;
 }
 
 // `2.5 of 2.9`
-export const partOf = ({ places }, part, whole) => (part == null || whole == null ? "–" : `${fixed(part, places)} of ${fixed(whole, places)}`);
+export const partOf = ({ places }, part, whole) => (part == null || whole == null ? "–" : `${numberText(part, places)} of ${numberText(whole, places)}`);
 
 // Columns or figures with the label, meaning and number format of the glossary's quantity `of` (default: `key`). `also`: a
 // further sentence about its meaning here.
-export function described(specs) {
+export function withGlossary(specs) {
   return specs.map((spec) => {
     const quantity = GLOSSARY[spec.of ?? spec.key];
     const means = [quantity?.means, spec.also].filter(Boolean).join(" ");

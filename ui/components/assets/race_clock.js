@@ -10,8 +10,8 @@ const MEANS = {
 const LINKED = { time: "ms", passes: "passes" };
 const UNTIMED = "Known once plain decoding of this run was timed, in the race after a run";
 
-// `changed` is called after the visitor has chosen.
-export function createRaceClock(changed) {
+// `onChange` is called after the visitor has chosen.
+export function createRaceClock(onChange) {
   const name = uid("clock");
   const option = (value, label) => h("input", { type: "radio", name, value, "aria-label": label, onchange: () => choose(value) });
   const inputs = { ms: option("ms", "time"), passes: option("passes", "passes") };
@@ -22,7 +22,7 @@ export function createRaceClock(changed) {
   const choose = (value) => {
     state.chosen = value;
     draw();
-    changed();
+    onChange();
     window.specscopeLink?.turned();
   };
   const at = () => (state.timed ? state.chosen ?? state.first : "passes");

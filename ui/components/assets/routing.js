@@ -7,7 +7,7 @@ import { byKey, badge } from "./palette.js";
 import { card, hide, show } from "./tip.js";
 import { createParts, partsTable } from "./parts.js";
 import { createRegret, regretTable } from "./regret.js";
-import { fixed, plain, prose, roundName } from "./text.js";
+import { numberText, plain, prose, roundName } from "./text.js";
 
 const ROW_HEIGHT = 2;  // in heights of the type
 const MAX_STEP = 88;  // pixels of a round
@@ -165,7 +165,7 @@ function scoreLabel({ cells: all }, row, value, layout) {
   return text(cell ? scoreText(cell.s) : "", layout.right + 0.5 * layout.font, layout.y(row), layout, { class: "ss-mini-tick" });
 }
 
-const scoreText = (score) => fixed(score, score >= 100 ? 0 : score >= 10 ? 1 : 2);
+const scoreText = (score) => numberText(score, score >= 100 ? 0 : score >= 10 ? 1 : 2);
 
 // A round in which other SSMs draft than before: a mark above its column and, with `hasLine`, a line at its left.
 function switchMark(round, { x, top, bottom, font }, hasLine) {

@@ -6,9 +6,9 @@ import { svgOf } from "./dom_svg.js";
 const PNG_SCALE = 2;
 const PNG_SIDE = 12000;
 
-// A picture's exported() is the element to save; without it the panel's whole body is saved.
+// A picture's savedNode() is the element to save; without it the panel's whole body is saved.
 export async function saveAs(panel, format) {
-  const drawing = await onPaper(panel, () => svgOf(panel.section, panel.picture.exported?.() ?? panel.body, panel.title, captionOf(panel)));
+  const drawing = await onPaper(panel, () => svgOf(panel.section, panel.picture.savedNode?.() ?? panel.body, panel.title, captionOf(panel)));
   const kind = panel.picture.file?.(panel.value) ?? panel.kind;
   const name = `specscope-${kind}${panel.value?.round >= 0 ? `-round-${panel.value.round + 1}` : ""}.${format}`;
   const blob = format === "svg" ? new Blob([drawing.text], { type: "image/svg+xml" }) : await rasterise(drawing);

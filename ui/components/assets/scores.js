@@ -1,6 +1,6 @@
 // The scoreboard of a run: how many of each drafter's proposals were accepted.
 
-import { h, set, keyed, entries } from "./dom.js";
+import { h, set, drawKeyed, entries } from "./dom.js";
 import { drafters } from "./palette.js";
 
 const MEANS = "accepted; a token that several drafters proposed counts for each, in a fused draft for the one it was taken from";
@@ -13,7 +13,7 @@ export function createScores() {
     draw({ scores }) {
       const list = drafters({ drafters: scores });
       const counts = entries(scores).map(([, one]) => one);
-      keyed(node, cache, list.map((drafter, i) => ({ ...drafter, ...counts[i] })), { key: ({ name, slot }) => `${slot} ${name}`, make, update });
+      drawKeyed(node, cache, list.map((drafter, i) => ({ ...drafter, ...counts[i] })), { key: ({ name, slot }) => `${slot} ${name}`, make, update });
     },
   };
 }

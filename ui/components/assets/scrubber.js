@@ -1,6 +1,6 @@
 // The scrubber: accepted tokens per round as columns, each of which selects its round, and the playback controls.
 
-import { h, set, setText, keyed, entries } from "./dom.js";
+import { h, set, setText, drawKeyed, entries } from "./dom.js";
 import { attach, card } from "./tip.js";
 import { plural, roundName } from "./text.js";
 
@@ -48,7 +48,7 @@ export function create(panel) {
         state.room = room;
         columns.style.setProperty("--ss-room", room);
       }
-      keyed(columns, state.columns, rounds, {
+      drawKeyed(columns, state.columns, rounds, {
         key: ([number]) => number,
         make: ([number]) => h("span", { class: "ss-column", "data-r": number }, h("i", { class: "ss-column-bar" }), h("i", { class: "ss-column-length" })),
         update: (node, [number, round]) => updateColumn(node, round, top, Number(number) === value.sel),
@@ -99,8 +99,8 @@ function drawPlace(value, { columns, at, buttons, speed, rounds }) {
   set(play, "aria-label", value.moving ? "Pause" : "Play");
   for (const button of buttons.values()) button.disabled = !total;
   const speedName = value.mode === "slow" ? String(value.rate) : value.mode ?? "full";
-  if (document.activeElement !== speed || speed.dataset.told !== speedName) {
-    speed.dataset.told = speedName;
+  if (document.activeElement !== speed || speed.dataset.speed !== speedName) {
+    speed.dataset.speed = speedName;
     speed.value = SPEEDS.some(([name]) => name === speedName) ? speedName : "2";
   }
 }

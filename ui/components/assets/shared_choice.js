@@ -1,13 +1,13 @@
 // A choice within one study that its pictures share without the server: the chosen point of a grid, the shown layer.
 
-// sharedChoice(panel, event, changed): `changed` is called after each choice, whichever picture it was made in.
+// sharedChoice(panel, event, onChange): `onChange` is called after each choice, whichever picture it was made in.
 // of(value) is the latest choice if it was made for the value's study, else undefined; choose(choice) reaches all pictures.
-export function sharedChoice(panel, event, changed) {
+export function sharedChoice(panel, event, onChange) {
   const state = { study: null, choice: undefined };
   const listen = ({ detail }) => {
     if (!panel.section.isConnected) return document.removeEventListener(event, listen);
     Object.assign(state, detail);
-    if (panel.value) changed();
+    if (panel.value) onChange();
   };
   document.addEventListener(event, listen);
   return {
@@ -17,7 +17,7 @@ export function sharedChoice(panel, event, changed) {
 }
 
 // The point that the maps, the lines and the table of a grid mark: its best until another is chosen.
-export function sharedPoint(panel, changed) {
-  const { of, choose } = sharedChoice(panel, "specscope-point", changed);
+export function sharedPoint(panel, onChange) {
+  const { of, choose } = sharedChoice(panel, "specscope-point", onChange);
   return { of: (value) => of(value) ?? value.best, choose };
 }

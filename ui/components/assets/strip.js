@@ -1,6 +1,6 @@
 // The text, token by token. Stripes under a token: a lane for each drafter that proposed it. The shape shows the kind of token.
 
-import { h, set, setText, keyed, entries } from "./dom.js";
+import { h, set, setText, drawKeyed, entries } from "./dom.js";
 import { byKey, badge, llmBadge } from "./palette.js";
 import { attach, card } from "./tip.js";
 import { tokenText, prob, plural, prose, roundName } from "./text.js";
@@ -60,7 +60,7 @@ function draw(value, view) {
   state.value = value;
   state.drafters = byKey(value);
   drawSurroundings(value, view);
-  keyed(flow, state.rounds, groups(value.tokens), {
+  drawKeyed(flow, state.rounds, groups(value.tokens), {
     key: (group) => group.round,
     make: (group) => h("span", { class: "ss-round", "data-r": group.round, role: "button", tabindex: -1 }),
     update: (node, group) => updateRound(node, group, state),
@@ -150,7 +150,7 @@ function groups(tokens) {
 
 function updateRound(node, group, state) {
   node.ssTokens ??= new Map();
-  keyed(node, node.ssTokens, group.tokens, {
+  drawKeyed(node, node.ssTokens, group.tokens, {
     key: ([index]) => index,
     make: ([index]) => h("span", { class: "ss-tok", "data-i": index }),
     update: (token, [, values]) => updateToken(token, values, state),

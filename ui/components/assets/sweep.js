@@ -1,7 +1,7 @@
 // A chart over one axis: a dot for each value, spreads, plain decoding's level.
 
 import { h, s, entries, set } from "./dom.js";
-import { format, glyphOf, spoken, tipOf } from "./grid_words.js";
+import { format, glyphOf, cellLabel, tipOf } from "./grid_words.js";
 import { scaleOf, sizeOf, textWidth } from "./measure.js";
 import { attach } from "./tip.js";
 import { prose } from "./text.js";
@@ -154,7 +154,7 @@ function dots(state, measured, x, y, { font }) {
     return s(
       "g", {
         class: "ss-sweep-dot", role: "button", "data-place": place, tabindex: place === reached ? 0 : -1, "data-mark": cell.mark || null,
-        "aria-pressed": String(cell.point === chosen), "aria-label": spoken(cell, value.unit),
+        "aria-pressed": String(cell.point === chosen), "aria-label": cellLabel(cell, value.unit),
       },
       s("rect", { x: cx - 12, y: cy - 12, width: 24, height: 24, fill: "transparent" }), whisker,
       cell.point === chosen && s("circle", { class: "ss-sweep-chosen", cx, cy, r: 0.85 * font }),

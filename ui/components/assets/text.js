@@ -69,7 +69,7 @@ const nothing = "–";
 // A number with `digits` decimals, rounded half to even as Python does.
 const FURTHER = 25;  // decimals beyond `digits` that tell a double from the exact middle
 const MIDDLE = "5".padEnd(FURTHER, "0");
-export function rounded(value, digits) {
+export function roundTo(value, digits) {
   const shown = value.toFixed(digits);
   const exact = value.toFixed(digits + FURTHER);
   if (!exact.endsWith(MIDDLE)) return shown;
@@ -79,7 +79,7 @@ export function rounded(value, digits) {
 }
 
 export function percent(value, digits = 0) {
-  return value == null ? nothing : `${rounded(100 * value, digits)} %`;
+  return value == null ? nothing : `${roundTo(100 * value, digits)} %`;
 }
 
 // Probabilities with three decimals, except 0 and 1; never "0.000" or "1.000".
@@ -87,16 +87,16 @@ export function prob(value) {
   if (value == null) return nothing;
   if (value > 0 && value < 0.0005) return "<0.001";
   if (value < 1 && value >= 0.9995) return ">0.999";
-  return rounded(value, value === 0 || value === 1 ? 0 : 3);
+  return roundTo(value, value === 0 || value === 1 ? 0 : 3);
 }
 
-export function fixed(value, digits) {
-  return value == null || !Number.isFinite(value) ? nothing : rounded(value, digits);
+export function numberText(value, digits) {
+  return value == null || !Number.isFinite(value) ? nothing : roundTo(value, digits);
 }
 
 export function ms(value) {
   if (value == null) return nothing;
-  return value >= 1000 ? `${rounded(value / 1000, 2)} s` : `${rounded(value, value < 10 ? 2 : 1)} ms`;
+  return value >= 1000 ? `${roundTo(value / 1000, 2)} s` : `${roundTo(value, value < 10 ? 2 : 1)} ms`;
 }
 
 // Rounds are numbered from 0 in values and from 1 for people.
@@ -110,10 +110,10 @@ export function prose(text) {
 }
 
 // A token's text within a sentence, in the quotation marks of the server's sentences.
-export const quoted = (text) => `“${plain(text)}”`;
+export const inQuotes = (text) => `“${plain(text)}”`;
 
 // A sentence as DOM, with the parts within “ and ” in elements of their own, which look like a token's text.
-export function said(text) {
+export function sentenceNodes(text) {
   return prose(text).split(/(“[^“”]+”)/).flatMap((part) => (
     part.length > 2 && part.startsWith("“") ? ["“", h("span", { class: "ss-quoted" }, part.slice(1, -1)), "”"] : [part]));
 }

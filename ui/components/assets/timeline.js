@@ -1,12 +1,12 @@
 // Where the time goes: a lane for each worker on one millisecond axis, and the share of each stage.
 
-import { h, setText, set, keyed, entries } from "./dom.js";
+import { h, setText, set, drawKeyed, entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, band, below } from "./charts.js";
 import { aheadTable, createAhead } from "./ahead.js";
 import { textWidth } from "./measure.js";
 import { createNodes, nodesTable } from "./nodes.js";
 import { drafters } from "./palette.js";
-import { fixed, ms, percent, prose, shorten } from "./text.js";
+import { numberText, ms, percent, prose, shorten } from "./text.js";
 import { STAGES, TOGETHER, hoverData, markerOf, marksOf, nameOf, remarksOn, shares } from "./timeline_bars.js";
 
 // A run's events show when no model worked for it, but not what happened then.
@@ -22,7 +22,7 @@ export function create(panel) {
   const chart = createChart(panel, {
     figure: (value, look) => figure(value, look, view),
     label: (value) => `${panel.title}: ${sentence(value)}`,
-    clicked: (point) => panel.select(point.customdata[0]),
+    onClick: (point) => panel.select(point.customdata[0]),
     ready: (_api, plot) => plot.on("plotly_relayout", (change) => applyZoom(view, change)),
   });
   const remarks = h("p", { class: "ss-meant ss-lane-remarks" });
@@ -208,7 +208,7 @@ function drawShare(value, view) {
   ));
   view.share.hidden = view.shareWords.hidden = !total;
   set(view.share, "aria-label", `Share of time: ${parts.map((part) => `${part.label} ${percent(part.part)}`).join(", ")}`);
-  keyed(view.share, view.cache, parts, {
+  drawKeyed(view.share, view.cache, parts, {
     key: (part) => part.name,
     make: (part) => h("span", { class: "ss-share-part", "data-stage": part.name }),
     update: (node, part) => {
@@ -216,7 +216,7 @@ function drawShare(value, view) {
       set(node, "title", shareTitle(part));
     },
   });
-  keyed(view.shareWords, view.words, parts, {
+  drawKeyed(view.shareWords, view.words, parts, {
     key: (part) => part.name,
     make: ({ name }) => {
       const swatch = h("span", { class: "ss-share-part", "data-stage": name });
@@ -235,8 +235,8 @@ function table(value) {
   const bars = barsOf(value);
   const shared = shares(bars);
   const rows = bars.map((bar) => [
-    bar.round + 1, laneName(value.lanes?.[bar.lane] ?? bar.lane, new Map()), nameOf(bar.name), fixed(bar.start, 2),
-    fixed(bar.end - bar.start, 2), ...(shared ? [fixed(bar.own ?? bar.end - bar.start, 2)] : []),
+    bar.round + 1, laneName(value.lanes?.[bar.lane] ?? bar.lane, new Map()), nameOf(bar.name), numberText(bar.start, 2),
+    numberText(bar.end - bar.start, 2), ...(shared ? [numberText(bar.own ?? bar.end - bar.start, 2)] : []),
     bar.a === "open" ? "not used" : bar.a ?? "",
   ]);
   const counted = shared ? ["counted for it (ms)"] : [];

@@ -41,12 +41,12 @@ export function marksOf(bars) {
 // Bars that `ahead` picks are outlines, dotted for a hit and crossed for a miss.
 export function markerOf(bars, { value, look, many, ahead, colors }) {
   const colorOf = (bar) => colors.get(String(bar.lane)) ?? look.muted;
-  const chosen = (bar) => bar.round === value.sel;
+  const isSelected = (bar) => bar.round === value.sel;
   const pale = many ? 0.85 : 0.55;
   const hatch = (bar) => (many ? "" : ahead(bar) ? FILLED[bar.a] ?? "" : PATTERNS[bar.name] ?? "");
   return {
     color: bars.map((bar) => (ahead(bar) && !FILLED[bar.a] ? look.panel : colorOf(bar))),
-    opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
+    opacity: bars.map((bar) => (isSelected(bar) || value.sel < 0 ? 1 : pale)),
     line: {
       color: bars.map((bar) => (ahead(bar) ? colorOf(bar) : look.panel)),
       width: bars.map((bar) => (ahead(bar) ? 2 : many ? 0 : 0.5)),

@@ -1,14 +1,14 @@
 // The selected round's token tree, stage by stage: SVG in a panel that scrolls and zooms.
 
-import { h, s, set, setText, keyed } from "./dom.js";
+import { h, s, set, setText, drawKeyed } from "./dom.js";
 import { badge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { tokenText, prob, prose, fixed } from "./text.js";
+import { tokenText, prob, prose, numberText } from "./text.js";
 import { scaleOf, forget } from "./measure.js";
 import { STRONG, laidOut } from "./tree_forms.js";
 import { edgePath } from "./tree_layout.js";
 import { drawHeadings, drawOrs } from "./tree_marks.js";
-import { heading, isFused, items, offering, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
+import { heading, isFused, items, offering, words, tableOf, nodeLabel, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, updateNode } from "./tree_node.js";
 import { FUSED, drawRails, partOf } from "./tree_fused.js";
 import { createScrollHints } from "./scroll_hints.js";
@@ -46,13 +46,13 @@ export function create(panel) {
     scrollHints, numbers, places: new Map(),
   };
   // At full speed the sentence may change its height with every round, so a change of height alone is ignored.
-  const resized = ({ wider }) => {
+  const onResize = ({ wider }) => {
     if (!view.value || !(wider || view.value.rest)) return;
     view.sized += 1;
     if (wider) view.scale = null;  // the type size depends on the window's width
     draw(view.value, view);
   };
-  view.zoom = zoomable(panel, viewport, svg, { resized, seen: (...part) => scrollHints.update(view.places, ...part) });
+  view.zoom = zoomable(panel, viewport, svg, { onResize, onView: (...part) => scrollHints.update(view.places, ...part) });
   panel.finishTools({ tableForm: true });
   listen(view);
   return {
@@ -62,7 +62,7 @@ export function create(panel) {
       view.scale = null;
     },
     table: (value) => tableOf(value, items(value), (text) => tokenText(text)),
-    exported: () => svg,
+    savedNode: () => svg,
   };
 }
 
@@ -157,7 +157,7 @@ function drawEdges(view, list, places, size) {
   const joined = list.filter((item) => places.has(item.parent));
   // Edges of the accepted path are drawn last, over edges that share a part of them.
   const shown = [...joined.filter((item) => !STRONG.has(item.kind)), ...joined.filter((item) => STRONG.has(item.kind))];
-  keyed(view.edges, view.caches.edges, shown, {
+  drawKeyed(view.edges, view.caches.edges, shown, {
     key: (item) => item.key,
     make: () => s("path"),
     update: (path, item) => {
@@ -170,7 +170,7 @@ function drawEdges(view, list, places, size) {
 
 function drawNodes(view, list, places, size) {
   const chosen = view.value.node == null ? null : String(view.value.node);
-  keyed(view.nodes, view.caches.nodes, list, {
+  drawKeyed(view.nodes, view.caches.nodes, list, {
     key: (item) => item.key,
     make: makeNode,
     update: (node, item) => {
@@ -189,7 +189,7 @@ function listen(view) {
   };
   nodes.addEventListener("click", (event) => {
     const node = event.target.closest(".ss-node");
-    if (node && !view.zoom.dragged()) choose(node.dataset.key);
+    if (node && !view.zoom.hasMoved()) choose(node.dataset.key);
   });
   nodes.addEventListener("keydown", (event) => {
     const key = event.target.closest(".ss-node")?.dataset.key;
@@ -231,7 +231,7 @@ function nodeCard(item, value) {
     const sampled = proposal.q == null || proposal.q === 1 ? "" : `, drawn with ${prob(proposal.q)}`;
     rows.push([h("span", {}, badge(drafter), ` ${drafter.name}`), `${prob(proposal.score)}${sampled}${partOf(item, drafter)}`]);
   }
-  if (item.values?.mass != null) rows.push([terms.mass || "mass", fixed(item.values.mass, 3)]);
+  if (item.values?.mass != null) rows.push([terms.mass || "mass", numberText(item.values.mass, 3)]);
   if (item.values?.id != null) rows.push(["token id", String(item.values.id)]);
-  return card(tokenText(item.text, 80), [(item.kind === "dropped" && terms.dropped) || (MEANING[item.kind] ?? spoken(item))], rows);
+  return card(tokenText(item.text, 80), [(item.kind === "dropped" && terms.dropped) || (MEANING[item.kind] ?? nodeLabel(item))], rows);
 }

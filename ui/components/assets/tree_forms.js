@@ -1,7 +1,7 @@
 // How roomy the tree is drawn: nodes of one line or two, leaves in rows of their own or side by side, levels near or far,
 // a badge for each drafter or one for all.
 
-import { folded } from "./tree_fold.js";
+import { foldTree } from "./tree_fold.js";
 import { layout } from "./tree_layout.js";
 import { nodeWidth, orWidth, sizes } from "./tree_node.js";
 
@@ -49,7 +49,7 @@ function larger(at, flat, view) {
   if (scale >= LARGE) return flat;
   const { size, measured, placed } = inForm(Math.max(at, COMPACT), view);
   for (const target of BAND_SCALES.filter((one) => one >= BANDS * scale)) {
-    const drawn = folded(placed, { ...size, across: zoom.across(target) });
+    const drawn = foldTree(placed, { ...size, across: zoom.across(target) });
     const lower = (key) => drawn.places.get(key)?.fold !== undefined;
     const joins = drawn && measured.filter(({ key, parent }) => lower(key) && !lower(parent));
     if (joins?.length === 1 && zoom.holds(drawn, target)) return { size, measured, drawn };
@@ -69,7 +69,7 @@ function inForm(at, { list, scale, zoom }) {
 function inTwoBands(view) {
   for (let at = COMPACT; at < FORMS.length; at += 1) {
     const { size, measured, placed } = inForm(at, view);
-    const drawn = folded(placed, size);
+    const drawn = foldTree(placed, size);
     if (drawn && view.zoom.holds(drawn, size.legible)) return { size, measured, drawn };
   }
   return null;

@@ -1,13 +1,13 @@
 // What only a tree of fused drafts has: a band behind the trunk, and whose token each node is.
 
-import { s, set, keyed } from "./dom.js";
+import { s, set, drawKeyed } from "./dom.js";
 import { edgePath } from "./tree_layout.js";
 
 export const FUSED = "The band is the trunk, which the SSMs drafted together; beside it are tokens that were not taken into it. A letter says whose token a node is.";
 
 export function drawRails(view, list, places, size) {
   const out = Math.min(7, 0.4 * (size.row - size.height) + 3);
-  keyed(view.rails, view.caches.rails, list.filter((item) => item.trunk && places.has(item.parent)), {
+  drawKeyed(view.rails, view.caches.rails, list.filter((item) => item.trunk && places.has(item.parent)), {
     key: (item) => item.key,
     make: () => s("g", { class: "ss-rail" }, s("path"), s("rect", { rx: 9 })),
     update: (rail, item) => {

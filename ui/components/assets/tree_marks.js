@@ -1,9 +1,9 @@
 // What is written beside the nodes of a tree: a drafter's name above its draft, "or" between siblings in one row.
 
-import { s, set, setText, keyed } from "./dom.js";
+import { s, set, setText, drawKeyed } from "./dom.js";
 
 export function drawHeadings(view, list, places, size) {
-  keyed(view.headings, view.caches.headings, list.filter((item) => item.heading), {
+  drawKeyed(view.headings, view.caches.headings, list.filter((item) => item.heading), {
     key: (item) => item.key,
     make: () => s("text", { class: "ss-heading" }),
     update: (text, item) => {
@@ -19,7 +19,7 @@ export function drawHeadings(view, list, places, size) {
 // Without “or”, siblings side by side would look like a phrase.
 export function drawOrs(view, list, places, size) {
   const further = list.filter((item) => places.get(item.key).after);
-  keyed(view.ors, view.caches.ors, further, {
+  drawKeyed(view.ors, view.caches.ors, further, {
     key: (item) => item.key,
     make: () => s("text", { class: "ss-or" }, "or"),
     update: (text, item) => {

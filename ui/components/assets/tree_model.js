@@ -3,7 +3,7 @@
 import { entries } from "./dom.js";
 import { byKey } from "./palette.js";
 import { TOKEN_KINDS } from "./glossary.js";
-import { plain, plural, prob, quoted, roundName } from "./text.js";
+import { plain, plural, prob, inQuotes, roundName } from "./text.js";
 
 export const STAGES = [
   ["draft", "Draft", "the small models guess ahead"],
@@ -35,7 +35,7 @@ export function items(value) {
   const root = { key: "-1", parent: null, kind: "root", text: value.root.t, by: [], p: null, label: "so far", node: -1 };
   const drafts = entries(value.drafts);
   if (value.stage === "draft" && drafts.length) return [root, ...separate(drafts, drafters)];
-  const [nodes, lost] = [merged(value, drafters), dropped(value, drafters)];
+  const [nodes, lost] = [treeNodes(value, drafters), droppedNodes(value, drafters)];
   const drafting = [...new Set([...nodes, ...lost].flatMap(({ by }) => by))];
   const slots = drafting.map(({ slot }) => slot);
   const asRange = drafting.length >= AGREED && Math.max(...slots) - Math.min(...slots) + 1 === drafting.length;
@@ -58,7 +58,7 @@ function separate(drafts, drafters) {
 }
 
 // `by` of a fused node: the one drafter whose token it is.
-function merged(value, drafters) {
+function treeNodes(value, drafters) {
   return entries(value.nodes).map(([i, node]) => ({
     key: i, parent: String(node.parent), kind: node.outcome ?? "pending", text: node.t, trunk: node.trunk === true,
     by: (node.origin === undefined ? entries(node.by).map(([key]) => key) : [node.origin]).map((key) => drafters.get(key)).filter(Boolean),
@@ -75,7 +75,7 @@ export const offering = (item, value) => {
 };
 
 // Dropped tokens whose parent is unknown cannot be drawn; the sentence counts them too.
-function dropped(value, drafters) {
+function droppedNodes(value, drafters) {
   return entries(value.dropped).filter(([, node]) => node.parent != null).map(([k, node]) => ({
     key: `d${k}`, parent: String(node.parent), kind: "dropped", text: node.t,
     by: entries(node.by).map(([key]) => drafters.get(key)).filter(Boolean), p: null, label: null, node: null, values: node,
@@ -94,7 +94,7 @@ function own(value) {
 export function words(value, list) {
   if (!list.length) return "The tree of the selected round will be drawn here.";
   const nodes = Object.values(value.nodes ?? {});
-  if (!begun(value)) return "The text so far is the prompt; nothing is drafted yet.";
+  if (!hasBegun(value)) return "The text so far is the prompt; nothing is drafted yet.";
   if (!nodes.length && !Object.keys(value.drafts ?? {}).length) return plainWords(value);
   if (value.stage === "draft") return draftWords(value, nodes);
   if (value.stage === "combine") return combineWords(value, nodes);
@@ -109,12 +109,12 @@ export function words(value, list) {
 
 const dottedWords = ({ dropped: lost, words: terms }) => (Object.keys(lost ?? {}).length ? ` Dotted: ${terms?.dropped_short ?? "dropped"}.` : "");
 
-const begun = ({ round }) => round != null && round >= 0;
+const hasBegun = ({ round }) => round != null && round >= 0;
 
-export const heading = (value) => (begun(value) ? roundName(value.round) : value.root?.t == null ? "No round yet" : "Before round 1");
+export const heading = (value) => (hasBegun(value) ? roundName(value.round) : value.root?.t == null ? "No round yet" : "Before round 1");
 
 function plainWords(value) {
-  const token = value.own && value.own.t != null ? `: ${quoted(value.own.t)}` : "";
+  const token = value.own && value.own.t != null ? `: ${inQuotes(value.own.t)}` : "";
   const numDropped = Object.keys(value.dropped ?? {}).length;
   if (numDropped) return `${plural(numDropped, "drafted token")} dropped (dotted), none verified; the LLM writes one token${token}`;
   return `Nothing was drafted in this round; the LLM writes one token${token}`;
@@ -143,12 +143,12 @@ function fusedWords(nodes) {
 
 function ownWords(value) {
   if (!value.own || value.own.t == null || value.own.kind === "none") return "";
-  const text = quoted(value.own.t);
+  const text = inQuotes(value.own.t);
   if (value.own.kind === "recovered") return `Then it ${value.own.drew ? "drew" : "wanted"} ${text} instead.`;
   return value.own.kind === "bonus" ? `The pass also gives ${text}, the ${TOKEN_KINDS.bonus.name}.` : `It writes ${text}.`;
 }
 
-export function spoken(item) {
+export function nodeLabel(item) {
   const names = item.by.map((d) => `${d.letter} ${d.name}`).join(" and ");
   const fused = item.values?.origin !== undefined;
   const by = !item.by.length ? "" : fused ? `, ${item.trunk ? "on the trunk" : "a side leaf"}, token of ${names}` : `, proposed by ${names}`;
@@ -165,6 +165,6 @@ export function tableOf(value, list, cell) {
   ]);
   const whose = fused ? ["whose token", "part"] : ["proposed by"];
   const head = ["node", "after", "token", "outcome", ...whose, value.stage === "draft" ? "score" : "LLM probability"];
-  const stage = begun(value) ? `, stage ${value.stage ?? ""}` : "";
+  const stage = hasBegun(value) ? `, stage ${value.stage ?? ""}` : "";
   return { caption: `${heading(value)}${stage}`, head, rows };
 }

@@ -3,7 +3,7 @@
 import { s, set, setText } from "./dom.js";
 import { fillTspans, plain, prob } from "./text.js";
 import { textWidth } from "./measure.js";
-import { spoken } from "./tree_model.js";
+import { nodeLabel } from "./tree_model.js";
 
 const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
@@ -83,7 +83,7 @@ export function updateNode(node, item, place, size) {
   set(node, "class", `ss-node ss-n-${item.kind}`);
   set(node, "transform", `translate(${place.x} ${top})`);
   set(node, "data-key", item.key);
-  set(node, "aria-label", spoken(item));
+  set(node, "aria-label", nodeLabel(item));
   const radius = item.kind === "bonus" || item.kind === "root" ? height / 2 : item.kind === "recovered" ? 0 : 7;
   frame(box, 0, place.width, height, radius);
   frame(ring, -4, place.width, height, radius + 4);

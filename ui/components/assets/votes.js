@@ -3,16 +3,16 @@
 import { h, set, setText, entries } from "./dom.js";
 import { dash, lineChart } from "./minichart.js";
 import { drafters } from "./palette.js";
-import { prose, fixed, plural } from "./text.js";
+import { prose, numberText, plural } from "./text.js";
 
 // Only a rule that weighs drafters has a word for a node's mass.
 export const weighs = (value) => Boolean(value.words?.mass);
 
-export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : fixed(weight, 2));
+export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : numberText(weight, 2));
 
 export function massText(value, mass) {
   if (mass == null) return "";
-  return `${value.words?.mass_symbol ?? "Σ"} ${mass < 0.005 ? "<0.01" : fixed(mass, 2)}`;
+  return `${value.words?.mass_symbol ?? "Σ"} ${mass < 0.005 ? "<0.01" : numberText(mass, 2)}`;
 }
 
 export function createVotes(panel) {
@@ -62,7 +62,7 @@ function weights(value) {
   const [, latest] = history[history.length - 1];
   const now = all.map((drafter) => `${drafter.name} ${weightText(latest[drafter.key])}`).join(", ");
   return {
-    series, sel: value.round, title: ["Weights over the rounds", "Weights"], format: (weight) => fixed(weight, !weight || weight >= 10 ? 0 : 1),
+    series, sel: value.round, title: ["Weights over the rounds", "Weights"], format: (weight) => numberText(weight, !weight || weight >= 10 ? 0 : 1),
     label: prose(`Weights over ${plural(history.length, "round")}, at last ${now}`),
   };
 }

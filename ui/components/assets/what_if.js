@@ -3,7 +3,7 @@
 import { h, s, set, setText } from "./dom.js";
 import { sizeOf } from "./measure.js";
 import { GLOSSARY, amount, capital } from "./quantities.js";
-import { fixed, plural } from "./text.js";
+import { numberText, plural } from "./text.js";
 
 const SPEED_UP = GLOSSARY.speedup;
 const LONGEST = 16;
@@ -15,10 +15,10 @@ const ON_A_GPU = "On a GPU a wide pass costs about as much as a narrow one. Not 
 const ROOM = { left: 40, right: 14, top: 26, bottom: 30 };
 // `key`: the slider's name in `factors`; `low`, `high`: its ends (exponents of 2 with `power`); `show`: the number as text.
 const SLIDERS = [
-  { key: "acceptance", words: "accepted, given its parent", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
-  { key: "ratio", words: "step / this run's LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
-  { key: "size", words: "bigger LLM: slower by", low: 0, high: 7, step: 0.1, power: true, show: (v) => `${fixed(v, v < 10 ? 1 : 0)}x` },
-  { key: "trip_ms", words: "round trip to the drafters", low: 0, high: 100, step: 1, show: (v) => `${fixed(v, 0)} ms` },
+  { key: "acceptance", words: "accepted, given its parent", low: 0.05, high: 0.99, step: 0.01, show: (v) => numberText(v, 2) },
+  { key: "ratio", words: "step / this run's LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => numberText(v, 3) },
+  { key: "size", words: "bigger LLM: slower by", low: 0, high: 7, step: 0.1, power: true, show: (v) => `${numberText(v, v < 10 ? 1 : 0)}x` },
+  { key: "trip_ms", words: "round trip to the drafters", low: 0, high: 100, step: 1, show: (v) => `${numberText(v, 0)} ms` },
 ];
 
 // Tokens that a round writes: its accepted prefix and one token of the LLM's own, 1 + a + ... + a^length for acceptance a.
@@ -64,8 +64,8 @@ export function create(panel) {
   };
 }
 
-function sliderOf({ key, words, low, high, step, power, show }, changed) {
-  const input = h("input", { type: "range", min: low, max: high, step, "aria-label": words, "data-key": key, oninput: () => changed() });
+function sliderOf({ key, words, low, high, step, power, show }, onChange) {
+  const input = h("input", { type: "range", min: low, max: high, step, "aria-label": words, "data-key": key, oninput: () => onChange() });
   const number = h("output");
   const node = h("label", { class: "ss-what-if-slider" }, h("span", {}, words), input, number);
   const get = () => (power ? 2 ** Number(input.value) : Number(input.value));
@@ -114,7 +114,7 @@ function predictionOf(view, size) {
 
 function speedWords({ curve, at }, k) {
   const range = at(k);
-  return `${amount(SPEED_UP, curve[k])}${range ? ` (${fixed(range[0], 2)} to ${fixed(range[1], 2)})` : ""}`;
+  return `${amount(SPEED_UP, curve[k])}${range ? ` (${numberText(range[0], 2)} to ${numberText(range[1], 2)})` : ""}`;
 }
 
 // The advice for the depths that the node budget allows, and for deeper drafts.
@@ -152,7 +152,7 @@ function render(view) {
   ];
   svg.replaceChildren(
     s("line", { class: "ss-mini-level", x1: ROOM.left, x2: size.width - ROOM.right, y1: y(1), y2: y(1) }),
-    text("1x", ROOM.left - 6, y(1) + 4, "end"), text(`${fixed(top, 1)}x`, ROOM.left - 6, ROOM.top + 8, "end"),
+    text("1x", ROOM.left - 6, y(1) + 4, "end"), text(`${numberText(top, 1)}x`, ROOM.left - 6, ROOM.top + 8, "end"),
     ...(ranges[0] ? [s("path", { class: "ss-what-if-range", d: band(ranges, x, y) })] : []),
     s("path", { class: "ss-what-if-curve", d: curve.map((v, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(v).toFixed(1)}`).join("") }),
     ...curve.map((v, k) => s("circle", { class: "ss-what-if-dot", "data-k": k, "data-beyond": k > most ? "" : null, "data-speedup": v.toFixed(4), cx: x(k), cy: y(v), r: k === best ? 5 : 2.5 })),
@@ -162,14 +162,14 @@ function render(view) {
   );
   const real = value.speedup == null ? `${value.measuring ? "Plain decoding is still measured" : "No plain decoding was measured"}: a pass over the tree stands for one over a token.`
     : `Measured in ${plural(value.blocks, "repeat")}: ${amount(SPEED_UP, value.speedup)}${spreadOf(value)}; a round cost `
-      + `${fixed(value.tokens / value.speedup, 1)} plain tokens and wrote ${fixed(value.tokens, 1)}.`;
+      + `${numberText(value.tokens / value.speedup, 1)} plain tokens and wrote ${numberText(value.tokens, 1)}.`;
   const llm = factors(inputs).size;
   // If the slider's size is not 1, the sentence is about that size only.
   const asIs = Math.abs(Math.log2(llm)) < 0.05;
   const bigger = predictionOf(view, BIGGER);
   const ofBigger = bigger.best ? speedWords(bigger, bigger.best) : "drafts do not beat plain decoding";
   const more = asIs ? ` An LLM ${BIGGER} times as slow: ${ofBigger}.` : "";
-  const which = asIs ? "" : ` for an LLM ${fixed(llm, llm < 10 ? 1 : 0)} times as slow`;
+  const which = asIs ? "" : ` for an LLM ${numberText(llm, llm < 10 ? 1 : 0)} times as slow`;
   setText(said, `Predicted${which}: ${adviceOf(view, prediction)}${more} ${real}`);
   set(svg, "aria-label", `${capital(SPEED_UP.label)} over the depth of the drafts. ${said.textContent}`);
 }
@@ -177,7 +177,7 @@ function render(view) {
 // The range over the repeats, which may show no difference.
 function spreadOf({ blocks, low, high }) {
   if (blocks < 2) return "";
-  return ` (${fixed(low, 2)} to ${fixed(high, 2)})${low <= 1 && high >= 1 ? ", so no difference is shown" : ""}`;
+  return ` (${numberText(low, 2)} to ${numberText(high, 2)})${low <= 1 && high >= 1 ? ", so no difference is shown" : ""}`;
 }
 
 function band(ranges, x, y) {

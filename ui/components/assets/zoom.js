@@ -12,9 +12,9 @@ const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
 // To show its whole `path`, a drawing shrinks at most to this scale: large type stays larger than ordinary type.
 const ALONG = 0.86;
 
-// `resized` is called if another form of the drawing may fit, since the panel's size has changed (`wider`: its width); `seen`
+// `onResize` is called if another form of the drawing may fit, since the panel's size has changed (`wider`: its width); `onView`
 // is called with the visible part in the drawing's own pixels: left, right, lower and upper end.
-export function zoomable(panel, viewport, svg, { resized, seen }) {
+export function zoomable(panel, viewport, svg, { onResize, onView }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, path: [0, 0, 0, 0], whole: false,
     moved: false, put: null, at: [0, 0], across: 0, high: 0,
@@ -27,7 +27,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const wider = room.width !== state.across;
     if (!wider && (room.height === state.high || state.own !== null)) return;
     Object.assign(state, { scene: wider ? null : state.scene, across: room.width, high: room.height });
-    resized({ wider });
+    onResize({ wider });
   });
   const scale = () => state.own ?? state.fitted;
   const apply = () => {
@@ -45,7 +45,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const from = over ? state.at[0] / scale() : 0;
     const high = room.height && state.height * scale() > room.height + 1;
     const [top, bottom] = high ? [state.at[1], state.at[1] + room.height].map((y) => y / scale()) : [-Infinity, Infinity];
-    seen(from, over ? from + room.width / scale() : Infinity, bottom, top);
+    onView(from, over ? from + room.width / scale() : Infinity, bottom, top);
   };
   // The scroll position is stored, since reading it makes the browser lay out the page.
   const follow = () => {
@@ -94,7 +94,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   }, { passive: false });
   enableDragging(viewport, state);
   return {
-    dragged: () => state.moved,
+    hasMoved: () => state.moved,
     // Whether a drawing of this size is legible without scrolling; true where the panel is closed.
     holds: ({ width, height }, legible) => !room.width || (width * legible <= room.width - 2 && height * legible <= room.height - 2),
     // The scale, at most GROWN, at which a drawing of this size fits; 1 where the panel is closed.

@@ -7,7 +7,7 @@ import operator
 from core.config import SpeculationConfig
 from core.plurals import number_of
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
-from ui.learn.lessons.measured import Evidence, compared, every_repeat, leader, ranked_words
+from ui.learn.lessons.measured import Evidence, compare_repeats, every_repeat, leader, ranked_words
 from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
@@ -167,7 +167,7 @@ def slower_choice(evidence: Evidence) -> str:
     rows = evidence.of(ALWAYS, CHOSEN)
     if rows is None:
         return ""
-    ratio = compared(rows, "tokens_per_second", operator.truediv)
+    ratio = compare_repeats(rows, "tokens_per_second", operator.truediv)
     if ratio.groups < 2 or ratio.high >= 1:
         return ""
     return (

@@ -7,7 +7,7 @@ import operator
 from core.plurals import number_of
 from lab.figures import Estimate
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
-from ui.learn.lessons.measured import Evidence, compared
+from ui.learn.lessons.measured import Evidence, compare_repeats
 from ui.learn.lessons.runs import (
     CODE,
     DIALOGUE,
@@ -34,7 +34,7 @@ ALONE, EIGHT, SIXTEEN = "1 token in a pass", "8 tokens in a pass", "16 tokens in
 def _pass_ratio(evidence: Evidence) -> Estimate | None:
     """The time of a pass over 8 tokens as a multiple of the time of a pass over 1 token."""
     rows = evidence.of(ALONE, EIGHT)
-    return compared(rows, "pass_ms", operator.truediv) if rows else None
+    return compare_repeats(rows, "pass_ms", operator.truediv) if rows else None
 
 
 def pass_ratio_value(evidence: Evidence) -> float | None:

@@ -20,7 +20,7 @@ __all__ = [
     "TIMES",
     "Evidence",
     "Measured",
-    "compared",
+    "compare_repeats",
     "every_repeat",
     "leader",
     "measured_row",
@@ -147,7 +147,7 @@ def times(row: Measured, column: str) -> tuple[float, ...]:
     return tuple(_cell(one, column) for one in row.repeats or (row,))
 
 
-def compared(
+def compare_repeats(
     rows: tuple[Measured, ...], column: str, by: Callable[[float, float], float]
 ) -> Estimate:
     """Compares a column of TIMES in two rows by `by(second, first)`. The estimate's value compares

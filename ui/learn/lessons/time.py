@@ -7,7 +7,7 @@ import operator
 from core.config import SpeculationConfig
 from lab.figures import Estimate
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
-from ui.learn.lessons.measured import Evidence, compared, every_repeat, time_words
+from ui.learn.lessons.measured import Evidence, compare_repeats, every_repeat, time_words
 from ui.learn.lessons.runs import (
     AHEAD_4,
     ALL_AND_NGRAM,
@@ -48,7 +48,7 @@ def longer_rounds(evidence: Evidence) -> str:
     rows = evidence.of(TURNS, AHEAD)
     if rows is None:
         return ""
-    ratio = compared(rows, "round_ms", operator.truediv)
+    ratio = compare_repeats(rows, "round_ms", operator.truediv)
     if ratio.groups < 2 or ratio.low <= 1:
         return ""
     return (
@@ -110,7 +110,7 @@ PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 def _need(evidence: Evidence) -> Estimate | None:
     """How many tokens a round with drafts of 12 has to write to be as fast as the LLM alone."""
     rows = evidence.of(PLAIN, LONG)
-    return compared(rows, "round_ms", operator.truediv) if rows else None
+    return compare_repeats(rows, "round_ms", operator.truediv) if rows else None
 
 
 def needed_tokens(evidence: Evidence) -> float | None:

@@ -6,7 +6,7 @@ import operator
 
 from core.plurals import number_of
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
-from ui.learn.lessons.measured import Evidence, compared, time_words
+from ui.learn.lessons.measured import Evidence, compare_repeats, time_words
 from ui.learn.lessons.runs import DIALOGUE, DRAFT_4, DRAFT_12, ONE
 
 __all__ = ["WIRE"]
@@ -18,7 +18,7 @@ WIRE_MS, TOKENS = 20.0, 32
 def added_ms(evidence: Evidence) -> float | None:
     """Milliseconds that the connection adds to a round, with drafts of the same length."""
     rows = evidence.of(NEAR, FAR)
-    return compared(rows, "round_ms", operator.sub).value if rows else None
+    return compare_repeats(rows, "round_ms", operator.sub).value if rows else None
 
 
 def explain_wire(evidence: Evidence) -> str:

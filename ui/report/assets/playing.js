@@ -1,6 +1,6 @@
 // The reader's position in the run and how it moves.
 
-export function createPlayer(recording, changed) {
+export function createPlayer(recording, onChange) {
   const { last } = recording;
   // `opening`: true until the first move or selection. `round`: the selected round, null for the latest. `stage`: the last shown
   // stage of the selected round, null for all stages.
@@ -10,7 +10,7 @@ export function createPlayer(recording, changed) {
 
   const update = (change) => {
     Object.assign(at, { opening: false }, change);
-    changed(at);
+    onChange(at);
   };
   const moveTo = (stop) => update({ stop: Math.max(0, Math.min(last, stop)), round: null, node: null, stage: null });
   const pause = () => {
@@ -78,7 +78,7 @@ export function createPlayer(recording, changed) {
       if (mode === "step") pause();
       since = performance.now();
       if (at.moving) wait();
-      changed(at);
+      onChange(at);
     },
   };
 }

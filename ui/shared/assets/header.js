@@ -1,6 +1,6 @@
 // The header: chips, the state, buttons. Hover and focus show a chip's description.
 function chip(model) {
-  const created = node("span", "sp-chip sp-told");
+  const created = node("span", "sp-chip sp-hint");
   created.tabIndex = 0;
   created.setAttribute("role", "group");
   if (model.slot >= 0) {
@@ -26,8 +26,8 @@ function drawScore(created, model) {
     : proposed === 0 ? "; no token of this run's drafts is from it" : "";
   const facts = model.parameters ? `${model.parameters} parameters, ${model.dtype}, ${model.device}` : "no model, it looks up what was written";
   const label = `${fullName}: ${facts}${score}`;
-  if (created.dataset.told === label) return;
-  created.dataset.told = label;
+  if (created.dataset.hint === label) return;
+  created.dataset.hint = label;
   created.setAttribute("aria-label", label);
   const counts = created.querySelector(".sp-score");
   if (!counts) return;
@@ -63,7 +63,7 @@ const bar = node("div", "sp-bar");
 const chips = node("div", "sp-chips");
 const state = node("span", "sp-state");
 const stateText = node("span");
-const rest = node("span", "sp-chip sp-told sp-rest");
+const rest = node("span", "sp-chip sp-hint sp-rest");
 rest.tabIndex = 0;
 rest.setAttribute("role", "group");
 const offer = button("sp-header-offer", "", () => trigger("select", { do: "offer" }));
@@ -118,19 +118,19 @@ function show(drafters, count) {
   const left = ordered.slice(count);
   if (!left.length) return rest.remove();
   if (!rest.parentElement) chips.append(rest);
-  const label = `${left.length} more: ${left.map((one) => one.dataset.told.split(":")[0]).join(", ")}`;
-  if (rest.dataset.told === label) return;
+  const label = `${left.length} more: ${left.map((one) => one.dataset.hint.split(":")[0]).join(", ")}`;
+  if (rest.dataset.hint === label) return;
   rest.textContent = `+${left.length}`;
-  rest.dataset.told = label;
+  rest.dataset.hint = label;
   rest.setAttribute("aria-label", label);
 }
 // How far a study is: the text of its progress bar if the bar is visible, so that both agree.
-function measured(value) {
+function progressText(value) {
   const bar = [...document.querySelectorAll(".sp-study")].find((one) => one.offsetParent !== null);
   return bar ? bar.dataset.measured : value.measured;
 }
 function drawState(value) {
-  const work = value.at_work && [value.at_work, measured(value)].filter(Boolean).join(" ");
+  const work = value.at_work && [value.at_work, progressText(value)].filter(Boolean).join(" ");
   const words = work || (value.state || "") + (value.place ? `, place ${value.place}` : "");
   const kind = "sp-state sp-state-" + (value.at_work ? "measuring" : String(value.state || "").replace(/\W/g, ""));
   if (state.className !== kind) state.className = kind;

@@ -1,7 +1,7 @@
 // Updates the page's address with the open tab, lesson, run, place, dock and clock, and copies it. Tabs, lessons and
 // runs are steps of the browser's history.
 const OURS = ["tab", "lesson", "run", "round", "stage", "node", "shown", "dock", "clock"];
-const STILL_MS = 250, TOLD_MS = 2000, SETTLES_MS = 4000, AWAITED_MS = 30000;
+const STILL_MS = 250, RESULT_MS = 2000, SETTLES_MS = 4000, AWAITED_MS = 30000;
 const MOVES = ["wheel", "pointerdown", "touchmove", "keydown"];
 const initialQuery = new URLSearchParams(location.search);
 // `places`: by tab, the run and place that its scrubber shows.
@@ -96,8 +96,8 @@ function confirm(id, words) {
   const button = document.querySelector("#" + id);
   if (!button) return;
   clearTimeout(confirmTimers[id]); // the timer of an earlier press would remove these words too soon
-  button.dataset.told = words;
-  confirmTimers[id] = setTimeout(() => delete button.dataset.told, TOLD_MS);
+  button.dataset.result = words;
+  confirmTimers[id] = setTimeout(() => delete button.dataset.result, RESULT_MS);
 }
 async function copy(id) {
   const url = address(id.split("-")[0], true);

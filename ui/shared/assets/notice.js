@@ -31,8 +31,8 @@ function draw() {
 const STILL_MS = 300;
 let still = 0;
 function reach() {
-  const cut = ({ lastElementChild: text }) => text.scrollHeight > text.clientHeight + 1;
-  root.tabIndex = root.scrollHeight > root.clientHeight || [...root.children].some(cut) ? 0 : -1;
+  const isCut = ({ lastElementChild: text }) => text.scrollHeight > text.clientHeight + 1;
+  root.tabIndex = root.scrollHeight > root.clientHeight || [...root.children].some(isCut) ? 0 : -1;
 }
 new ResizeObserver(reach).observe(root);  // in a narrower window the same words take more lines
 // With `again`, the lines are requested again while the notice is visible.

@@ -5,7 +5,7 @@
   // on their way (ui/shared/pending_fields.py), the check is repeated a little later.
   const STILL_MS = 60, LATER_MS = 150, LOST_MS = 5000, TRIES = 3;
   const state = (window.specscopeSettled ??= { timer: 0, late: 0, asked: false, again: false, tries: 0, out: 0 });
-  const awaited = () => performance.now() < (window.specscopeAwaited ?? 0);
+  const hasPending = () => performance.now() < (window.specscopeAwaited ?? 0);
   const ask = () => {
     state.timer = 0;
     if (state.asked) {
@@ -13,14 +13,14 @@
       return;
     }
     // A preset's fields are on their way: the check would see the old ones.
-    if (awaited()) {
+    if (hasPending()) {
       soon(LATER_MS);
       return;
     }
-    Object.assign(state, { asked: true, again: false, late: setTimeout(lost, LOST_MS) });
+    Object.assign(state, { asked: true, again: false, late: setTimeout(retry, LOST_MS) });
     document.querySelector("#live-settled")?.click();
   };
-  const lost = () => {
+  const retry = () => {
     Object.assign(state, { asked: false, tries: state.tries + 1, out: state.out + 1 });
     if (state.again || state.tries < TRIES) ask();
   };
@@ -28,13 +28,13 @@
     clearTimeout(state.timer);
     state.timer = setTimeout(ask, ms);
   };
-  state.answered = (arrived) => {
+  state.finish = (arrived) => {
     clearTimeout(state.late);
     const stale = state.out > 0;
     Object.assign(state, { asked: false, tries: 0, out: Math.max(0, state.out - 1) });
     if (state.again || stale) ask();
     else if (!arrived && !state.timer) soon(LATER_MS);
   };
-  state.busy = () => state.timer > 0 || state.asked || awaited();
+  state.busy = () => state.timer > 0 || state.asked || hasPending();
   soon(STILL_MS);
 }

@@ -3,7 +3,7 @@ const GLYPHS = { done: "✔", now: "›", failed: "✕" };
 function line(entry) {
   const mark = node("span", "sp-glyph", GLYPHS[entry.state] || "›");
   mark.setAttribute("aria-hidden", "true");
-  const words = node("span", "sp-told", node("b", "", entry.what), " ", node("span", "", entry.steps));
+  const words = node("span", "sp-stage-words", node("b", "", entry.what), " ", node("span", "", entry.steps));
   return node("li", "sp-stage sp-stage-" + String(entry.state).replace(/\W/g, ""), mark, words);
 }
 function draw() {

@@ -20,7 +20,7 @@ from ui.live.layout import Live
 from ui.server.context import Context
 from ui.shared.event_options import QUICK
 
-__all__ = ["fields_after_swap", "opening_preset", "wire_following"]
+__all__ = ["fields_after_swap", "opening_preset", "wire_swap_updates"]
 
 PLAIN = "autoregressive"
 BEST = "best"
@@ -74,7 +74,7 @@ def fields_after_swap(
 # -- wiring --
 
 
-def wire_following(
+def wire_swap_updates(
     live: Live, own: gr.BrowserState, triggers: Iterable[Callable[..., Any]]
 ) -> None:
     """Updates the header and Live's form at each of `triggers`, if the models have changed. `own`:
@@ -86,7 +86,7 @@ def wire_following(
     outputs: list[Component] = [loaded, live.header, form.preset, live.chosen, chat, *fields]
     for trigger in triggers:
         trigger(
-            _follow_handler(live, len(outputs)),
+            _update_handler(live, len(outputs)),
             [loaded, form.preset, temperature, own, *fields],
             outputs,
             preprocess=False,  # Gradio would refuse a drafter that is no longer loaded
@@ -94,10 +94,10 @@ def wire_following(
         )
 
 
-def _follow_handler(live: Live, num_outputs: int) -> Callable[..., list[Any]]:
+def _update_handler(live: Live, num_outputs: int) -> Callable[..., list[Any]]:
     context = live.board.context
 
-    def follow(
+    def update(
         request: gr.Request,
         loaded: LoadedKey,
         preset: str,
@@ -117,4 +117,4 @@ def _follow_handler(live: Live, num_outputs: int) -> Callable[..., list[Any]]:
         chat = gr.Checkbox(**properties)
         return [loaded_now, live_values(live, session, [])[0], name, name, chat, *fields]
 
-    return follow
+    return update
