@@ -260,7 +260,7 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
     if rule.chains:
         parts = _vote_words(tree, drafting, drafts)
     else:
-        parts = _pool_words(tree, drafting) if rule.is_pooled else _tree_vote_words(tree, drafts)
+        parts = [_result_words(tree, drafting, drafts)]
     parts += filter(None, [dropped_choice(tree, drafts, detail.verified)])
     if rule.chains and round_ and detail.verified:
         parts += _reward_words(view, detail, round_)
@@ -294,21 +294,17 @@ def _num_common(drafts: Sequence[DraftRecord]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
 
-def _tree_vote_words(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:
-    counts = _kept_counts(tree, drafts)
-    nodes, drafted = counts["nodes"], counts["all"]
-    if nodes == drafted:
-        return [f"All drafted nodes ({drafted}) were kept: this is the union."]
-    return [f"The best {nodes} of {drafted} drafted nodes were kept, by weighted score."]
-
-
-def _pool_words(tree: Combined, drafting: list[str]) -> list[str]:
-    subject = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
-    nodes = number_of(len(tree.token_ids), "node")
-    return [
-        f"{subject} drafted one tree of {nodes} together; ∏ is the weighted geometric mean of "
-        "their scores."
-    ]
+def _result_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> str:
+    """The rule's own sentence about its result."""
+    rule, counts = combine_rule(tree.rule), _kept_counts(tree, drafts)
+    kept, drafted = counts["nodes"], counts["all"]
+    sentence = rule.result_all if rule.result_all and kept == drafted else rule.result
+    return sentence.format(
+        kept=kept,
+        drafted=drafted,
+        nodes=number_of(kept, "node"),
+        ssms=f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0],
+    )
 
 
 def _was(count: int) -> str:
