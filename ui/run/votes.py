@@ -42,9 +42,10 @@ def proposals_value(frame: Frame) -> Value:
     `rows`: each drafter's proposals in the round. `nodeless`: why drafters' rows are empty.
     `weights` and `after`: the drafters' weights before and after this round; `history`: their
     weights over the rounds. `winner`: the vote's winner; `kept`: see `_kept_counts`. `sentence`:
-    the vote or pool in words; `helped`: which drafter helped most. `rule` and `words`: the combine
-    rule and its words; `dial`: whether it has the field `vote_nodes`."""
+    the vote or pool in words; `helped`: which drafter helped most. Of the combine rule: `words`,
+    `chains`, and `dial`, whether it has the field `vote_nodes`."""
     view, detail = frame.view, frame.detail
+    rule = combine_rule(_rule(view))
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
     tree = detail.combined if detail else None
@@ -56,9 +57,9 @@ def proposals_value(frame: Frame) -> Value:
         "run": view.run_id,
         "round": frame.selected_round,
         "drafters": drafters_value(view),
-        "rule": _rule(view),
-        "words": asdict(combine_rule(_rule(view)).words),
-        "dial": "vote_nodes" in combine_rule(_rule(view)).fields,
+        "chains": rule.chains,
+        "words": asdict(rule.words),
+        "dial": "vote_nodes" in rule.fields,
         "rows": {
             index.get(draft.drafter, "-1"): _row(draft, detail, means) for draft in drafts if detail
         },
