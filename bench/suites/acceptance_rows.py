@@ -8,7 +8,7 @@ from typing import Any
 
 from core.config import WEIGHTS, SpeculationConfig
 from core.config.budget import shape_nodes
-from core.config.mechanisms import NGRAM, SUFFIX, TABLE
+from core.config.mechanisms import NGRAM, SUFFIX, TABLE, combine_rule
 from core.plurals import number_of
 
 TEMPERATURE = 0.8
@@ -69,7 +69,7 @@ class AcceptanceRow:
     def most_nodes(self) -> int:
         """An upper bound of the nodes that a round verifies."""
         config = self.speculation
-        if config.combine == "vote_tree":
+        if "vote_nodes" in combine_rule(config.combine).fields:
             return config.vote_nodes
         if isinstance(config.max_tree_nodes, int):
             return config.max_tree_nodes

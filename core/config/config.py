@@ -260,8 +260,10 @@ class SpeculationConfig:
             draft = "fused"
         rules = lossless_rules(draft, temperature, self.combine)
         if not rules:
+            keep_all = [name for name in choices_of("combine") if combine_rule(name).keeps_all]
             why = (
-                f"with combine={self.combine} its one draft leaves no choice; choose union"
+                f"with combine={self.combine} its one draft leaves no choice; "
+                f"choose {' or '.join(keep_all)}"
                 if draft_kind(draft).fused
                 else "at temperature 0 every draw is the argmax; choose auto, topk or best_first"
             )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from core.config.mechanisms import combine_rule
 from core.cuda.acceptance import is_batchable
 from core.cuda.draft_graph import draft_spans
 from core.cuda.draft_pass import MAX_END_TOKENS
@@ -114,13 +115,14 @@ def plan_round(
 
 def _fits_device_round(state: RoundState) -> bool:
     """Whether the state allows a device round."""
-    router = state.request.router
+    router, rule = state.request.router, combine_rule(state.speculation.combine)
     return (
         is_batchable(state)
         and not (router is not None and router.needs_audition)
         and not state.request.sequence.sampling.penalizes
-        # Other combine rules need weights that the host holds.
-        and state.speculation.combine == "union"
+        # Other combine rules drop nodes, or need weights that the host holds.
+        and rule.keeps_all
+        and not rule.weighted
         and state.choice.stop is None
         and state.ahead_drafts is None
         and len(state.request.sequence.eos_ids) <= MAX_END_TOKENS

@@ -1,5 +1,7 @@
 """The records of mechanisms: a new rule or length policy needs only its record."""
 
+from dataclasses import replace
+
 import pytest
 
 from core import SpeculationConfig
@@ -98,6 +100,16 @@ def test_budget_and_validity_follow_the_record() -> None:
     assert "match" in lossless and not any(verify_rule(rule).reads_q for rule in lossless)
     with pytest.raises(ConfigError, match="the lossless choices are auto, match"):
         SpeculationConfig(draft="sampled", combine="deepest", verify="mss").resolve(0.8)
+
+
+def test_a_refusal_names_every_rule_that_keeps_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SpeculationConfig(draft="fused", combine="vote")
+    with pytest.raises(ConfigError, match=r"leaves no choice; choose union$"):
+        config.resolve(0.0)
+    records = {**COMBINE_RULES, "every": replace(COMBINE_RULES["union"], name="every")}
+    monkeypatch.setattr(mechanisms, "COMBINE_RULES", records)
+    with pytest.raises(ConfigError, match=r"leaves no choice; choose union or every$"):
+        config.resolve(0.0)
 
 
 def test_a_new_verification_rule_is_valid_as_its_record_says(

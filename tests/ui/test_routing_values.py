@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from core.config.mechanisms import routing_rule
 from core.events import Event, RoundCompleted, RoutedDrafter, RunStarted, Span
 from tests.core.engines import rounds_of
 from tests.family import SSMS
@@ -212,6 +213,14 @@ def test_a_run_without_a_choice_has_no_picture(drafters: tuple[str, ...]) -> Non
     mechanisms = Mechanisms() if drafters == SSMS else Mechanisms(routing="cosine")
     value = routing_of(synthetic_run(6, seed=5, drafters=drafters, mechanisms=mechanisms))
     assert value["rule"] == "" and not value["rounds"] and value["sentence"] == value["cost"] == ""
+
+
+@pytest.mark.parametrize("name", ["cosine", "credit", "audition"])
+def test_the_picture_has_the_facts_of_the_rules_record(name: str) -> None:
+    value, rule = routing_of(run(Mechanisms(routing=name))), routing_rule(name)
+    assert (value["rule"], value["score"]) == (name, rule.score)
+    assert (value["unless"], value["explores"]) == (rule.unless, rule.explores)
+    assert rule.explores == (name == "cosine") and bool(rule.unless) == (name != "audition")
 
 
 class CountedRounds(tuple[Any, ...]):

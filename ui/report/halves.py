@@ -21,7 +21,7 @@ Value = dict[str, Any]
 # Fields of these pictures that the half of the selected round leaves out.
 BY_POSITION = {
     "tree": ("run", "drafters", "rest", "node"),
-    "proposals": ("run", "drafters", "rule", "history", "helped"),
+    "proposals": ("run", "drafters", "chains", "history", "helped"),
     "inspector": ("run", "drafters", "meant", "node"),
 }
 

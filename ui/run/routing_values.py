@@ -42,9 +42,10 @@ class _History:
 
 def routing_value(frame: Frame) -> Value:
     """`run`: the run's id; `drafters`: see `drafters_value`. `rule`: the routing rule, empty if all
-    SSMs draft; `score`: what its scores are, in words; `ssms`: the SSMs. `rounds`: see `_cells`.
-    `switches`: the rounds in which the set of drafting SSMs changed; `reasons`: see `_reasons`;
-    `cost`: see `_cost`. `parts`: for a complete run, which drafter served which part of the text.
+    SSMs draft; `score`, `unless`, `explores`: fields of its record; `ssms`: the SSMs. `rounds`:
+    see `_cells`. `switches`: the rounds in which the set of drafting SSMs changed; `reasons`: see
+    `_reasons`; `cost`: see `_cost`. `parts`: for a complete run, which drafter served which part of
+    the text.
 
     `ask`: whether regret can be asked for; `regret`: see `regret_value`, empty if unknown. `sel`,
     `sentence`, `scored`: the selected round, a sentence about it, and when its scores were
@@ -60,6 +61,8 @@ def routing_value(frame: Frame) -> Value:
         "drafters": drafters_value(view),
         "rule": rule.name if rule else "",
         "score": rule.score if rule else "",
+        "unless": rule.unless if rule else "",
+        "explores": rule is not None and rule.explores,
         "ssms": {index[name]: name for name in _ssms(view)} if rule else {},
         "rounds": {
             str(round_.number): _cells(round_, history.scores[round_.number], index)

@@ -42,9 +42,10 @@ def proposals_value(frame: Frame) -> Value:
     `rows`: each drafter's proposals in the round. `nodeless`: why drafters' rows are empty.
     `weights` and `after`: the drafters' weights before and after this round; `history`: their
     weights over the rounds. `winner`: the vote's winner; `kept`: see `_kept_counts`. `sentence`:
-    the vote or pool in words; `helped`: which drafter helped most. `rule` and `words`: the combine
-    rule and its words; `dial`: whether it has the field `vote_nodes`."""
+    the vote or pool in words; `helped`: which drafter helped most. Of the combine rule: `words`,
+    `chains`, and `dial`, whether it has the field `vote_nodes`."""
     view, detail = frame.view, frame.detail
+    rule = combine_rule(_rule(view))
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
     tree = detail.combined if detail else None
@@ -56,9 +57,9 @@ def proposals_value(frame: Frame) -> Value:
         "run": view.run_id,
         "round": frame.selected_round,
         "drafters": drafters_value(view),
-        "rule": _rule(view),
-        "words": asdict(combine_rule(_rule(view)).words),
-        "dial": "vote_nodes" in combine_rule(_rule(view)).fields,
+        "chains": rule.chains,
+        "words": asdict(rule.words),
+        "dial": "vote_nodes" in rule.fields,
         "rows": {
             index.get(draft.drafter, "-1"): _row(draft, detail, means) for draft in drafts if detail
         },
@@ -260,7 +261,7 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
     if rule.chains:
         parts = _vote_words(tree, drafting, drafts)
     else:
-        parts = _pool_words(tree, drafting) if rule.is_pooled else _tree_vote_words(tree, drafts)
+        parts = [_result_words(tree, drafting, drafts)]
     parts += filter(None, [dropped_choice(tree, drafts, detail.verified)])
     if rule.chains and round_ and detail.verified:
         parts += _reward_words(view, detail, round_)
@@ -294,21 +295,17 @@ def _num_common(drafts: Sequence[DraftRecord]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
 
-def _tree_vote_words(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:
-    counts = _kept_counts(tree, drafts)
-    nodes, drafted = counts["nodes"], counts["all"]
-    if nodes == drafted:
-        return [f"All drafted nodes ({drafted}) were kept: this is the union."]
-    return [f"The best {nodes} of {drafted} drafted nodes were kept, by weighted score."]
-
-
-def _pool_words(tree: Combined, drafting: list[str]) -> list[str]:
-    subject = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
-    nodes = number_of(len(tree.token_ids), "node")
-    return [
-        f"{subject} drafted one tree of {nodes} together; ∏ is the weighted geometric mean of "
-        "their scores."
-    ]
+def _result_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> str:
+    """The rule's own sentence about its result."""
+    rule, counts = combine_rule(tree.rule), _kept_counts(tree, drafts)
+    kept, drafted = counts["nodes"], counts["all"]
+    sentence = rule.result_all if rule.result_all and kept == drafted else rule.result
+    return sentence.format(
+        kept=kept,
+        drafted=drafted,
+        nodes=number_of(kept, "node"),
+        ssms=f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0],
+    )
 
 
 def _was(count: int) -> str:

@@ -39,6 +39,11 @@ class CombineRule:
     sequences, and one sequence wins. `keeps_all`: the rule drops no drafted node and pools no SSMs.
     `ahead`: a round's drafts may begin before the previous round is verified. `fields`: fields of
     SpeculationConfig that matter only for the rules that list them.
+
+    Sentences next to the page's pictures, for weighted rules without `chains`: `result`, what the
+    rule made of a round's drafts; `result_all`, instead of it if every drafted node was kept.
+    `{kept}` and `{drafted}` stand for numbers of nodes, `{nodes}` for "5 nodes" in the tree,
+    `{ssms}` for "3 SSMs" or the only one's name.
     """
 
     name: str
@@ -51,6 +56,8 @@ class CombineRule:
     ahead: bool = True
     fields: tuple[str, ...] = ()
     meaning: str = ""
+    result: str = "{kept} of {drafted} drafted nodes were kept."
+    result_all: str = ""
     words: PictureWords = field(default_factory=PictureWords)
 
     @property
@@ -130,6 +137,8 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
             weighted=True,
             fields=("vote_nodes",),
             meaning="of the merged drafts, the `vote_nodes` nodes with the best weighted score",
+            result="The best {kept} of {drafted} drafted nodes were kept, by weighted score.",
+            result_all="All drafted nodes ({drafted}) were kept: this is the union.",
             words=_VOTE_TREE,
         ),
         # Not `ahead`: every SSM would have to guess the same outcomes.
@@ -141,6 +150,10 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
             weighted=True,
             ahead=False,
             meaning="the SSMs draft one tree together, choosing every token by a weighted mean",
+            result=(
+                "{ssms} drafted one tree of {nodes} together; ∏ is the weighted geometric mean of "
+                "their scores."
+            ),
             words=_LOG_POOL,
         ),
     ]

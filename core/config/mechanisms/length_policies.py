@@ -49,8 +49,8 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "core.speculation_length.fixed:explain",
             set_by_user=True,
             meaning="always `speculation_length` tokens",
-            always="the length is always the one that was set; trend and goodput change it during "
-            "a run, confidence ends each draft where its SSM is unsure",
+            always="the length is always the one that was set; other policies change it during a "
+            "run, or end each draft where its SSM is unsure",
             no_estimates="",
         ),
         # Minions' adaptive selector (arXiv 2402.15678).

@@ -23,8 +23,9 @@ class RoutingRule:
 
     `implementation`: a callable (names, count, time_of_round) -> Router of core.routing; empty: no
     router. `reads_likelihoods`: the rule reads the drafters' probabilities of committed tokens.
-    `judges_drafts`: the rule scores drafts. `score`: the meaning of an SSM's score. `fields`: as in
-    CombineRule.
+    `judges_drafts`: the rule scores drafts. `explores`: SSMs may draft only to be measured.
+    `score`: the meaning of an SSM's score. `unless`: when others than the SSMs with the highest
+    scores draft. `fields`: as in CombineRule.
     """
 
     name: str
@@ -32,7 +33,9 @@ class RoutingRule:
     implementation: str = ""
     reads_likelihoods: bool = False
     judges_drafts: bool = False
+    explores: bool = False
     score: str = ""
+    unless: str = ""
     fields: tuple[str, ...] = ()
     meaning: str = ""
 
@@ -81,10 +84,12 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
             "by how good its drafts were",
             "core.routing.cosine:CosineRouter",
             judges_drafts=True,
+            explores=True,
             score=(
                 "its scores of the tokens that it drafted, and how near they came to the "
                 "LLM's; from 0 to 1"
             ),
+            unless=", and after few accepted tokens some that drafted least, to be measured",
             fields=("routed_drafters",),
             meaning=(
                 "`routed_drafters` SSMs draft: those that were sure of their tokens and came near "
@@ -99,6 +104,10 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
             "core.routing.credit:CreditRouter",
             reads_likelihoods=True,
             score="tokens a second that it is expected to bring if it drafted alone",
+            unless=(
+                ", but one takes another's place only with a gain above the noise and, unless the "
+                "text changes, 16 rounds after the last change"
+            ),
             fields=("routed_drafters",),
             meaning=(
                 "`routed_drafters` SSMs draft: those that give the text's last tokens the highest "

@@ -11,6 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.config import mechanisms
+from core.config.mechanisms import COMBINE_RULES
 from core.cuda import device_round, round_pass
 from core.cuda.device_round import DeviceRound
 from core.events import Combined, Drafted, Event, RoundCompleted, Verified
@@ -135,6 +137,15 @@ def test_these_settings_run_on_the_device(
 ) -> None:
     for sampling in (COLD, WARM):
         check_both_ways(sampling, config)
+    assert all(device_rounds) and device_rounds
+
+
+def test_a_new_rule_that_keeps_all_nodes_runs_on_the_device(
+    device_rounds: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = replace(COMBINE_RULES["union"], name="every")
+    monkeypatch.setattr(mechanisms, "COMBINE_RULES", {**COMBINE_RULES, "every": rule})
+    check_both_ways(WARM, replace(FIXED, combine="every"))
     assert all(device_rounds) and device_rounds
 
 

@@ -156,7 +156,7 @@ def _hostile_proposals() -> dict[str, Any]:
     common = {"parent": -1, "score": 0.1, "q": 1.0, "mass": 1.0}
     rows = {"0": _each(lambda i, t: {"t": t, "depth": 1 + i % 3, "rank": i, **common})}
     history = {"0": {"0": 1.0}, "1": {"0": 1.1}}
-    votes = {"rule": "vote", "weights": {"0": 1.0}, "after": {"0": 1.1}, "winner": "0"}
+    votes = {"chains": True, "weights": {"0": 1.0}, "after": {"0": 1.1}, "winner": "0"}
     votes |= {"kept": {"nodes": 3, "all": 10, "longest": 3}, "sentence": " ".join(HOSTILE)}
     return {**votes, "rows": rows, "history": history}
 

@@ -81,8 +81,8 @@ def bound_by_the_budget(pictures: Pictures) -> None:
     lengths = values_of("verify")["lengths"]["rounds"]["0"]["s"]
     assert pictures.page.evaluate(f"{LENGTHS}[1].y[0]") == lengths > 1
     assert said.inner_text() == (
-        "fixed: the length is always the one that was set; trend and goodput change it during a "
-        "run, confidence ends each draft where its SSM is unsure."
+        "fixed: the length is always the one that was set; other policies change it during a "
+        "run, or end each draft where its SSM is unsure."
     )
     hidden = panel.locator(".ss-choice-none, .ss-choice .ss-mini")
     assert not hidden.filter(visible=True).count()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.config.mechanisms import routing_rule
 from core.routing.regret import regret_of
 from ui.run.regret_words import regret_value
 
@@ -160,7 +161,8 @@ def switched(values: dict[str, Any]) -> dict[str, Any]:
     reasons = {"0": "SYNTHETIC: they predicted the prompt's end best"}
     reasons["10"] = "ssm-dialogue for ssm-code: the text changed"
     mine = {"rounds": rounds, "switches": {"10": True}, "reasons": reasons}
-    return {**values, "routing": {**routing, "rule": "credit", **mine}}
+    rule = {"rule": "credit", "unless": routing_rule("credit").unless, "explores": False}
+    return {**values, "routing": {**routing, **rule, **mine}}
 
 
 def regretted(values: dict[str, Any]) -> dict[str, Any]:

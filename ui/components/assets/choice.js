@@ -25,7 +25,7 @@ export function createChoice(panel) {
     draw(value) {
       const controlled = Boolean(value.policy);
       node.hidden = !controlled;
-      set(panel.section, "data-controlled", controlled ? value.policy : null);
+      set(panel.section, "data-predicts", controlled && Boolean(value.predicts));
       if (!controlled) return;
       why.hidden = !value.why;
       setText(why, prose(value.why));

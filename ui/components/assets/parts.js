@@ -6,11 +6,6 @@ import { plain, prose } from "./text.js";
 
 const HEAD = ["part of the text", "rounds", "served by", "why"];
 const LONGEST = 40;
-// By routing rule: when SSMs other than those with the highest scores draft.
-const UNLESS = {
-  cosine: ", and after few accepted tokens some that drafted least, to be measured",
-  credit: ", but one takes another's place only with a gain above the noise and, unless the text changes, 16 rounds after the last change",
-};
 
 export function createParts(panel) {
   const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
@@ -24,7 +19,7 @@ export function createParts(panel) {
     draw(value) {
       const parts = entries(value.parts);
       node.hidden = !parts.length;
-      setText(meant, `In each round the SSMs with the highest scores draft${UNLESS[value.rule] ?? ""}. An SSM's score: ${prose(value.score)}.`);
+      setText(meant, `In each round the SSMs with the highest scores draft${prose(value.unless)}. An SSM's score: ${prose(value.score)}.`);
       const signature = JSON.stringify([value.run, value.parts ?? {}]);
       if (body.ssShown === signature) return;
       body.ssShown = signature;

@@ -187,7 +187,7 @@ function ticks({ first, last: end }, { x, step, bottom, font }) {
 
 function drawKey(key, value) {
   const parts = new Set(Object.values(value.rounds ?? {}).flatMap((cells) => Object.values(cells).map(({ r: part }) => part)));
-  const shown = ["routed", ...(value.rule === "cosine" || parts.has("explored") ? ["explored"] : []), ...(parts.has("chosen") ? ["chosen"] : []), "waiting", ...(parts.has("lost") ? ["lost"] : [])];
+  const shown = ["routed", ...(value.explores || parts.has("explored") ? ["explored"] : []), ...(parts.has("chosen") ? ["chosen"] : []), "waiting", ...(parts.has("lost") ? ["lost"] : [])];
   const signature = shown.join();
   if (key.ssShown === signature) return;
   key.ssShown = signature;

@@ -30,7 +30,7 @@ export function createVotes(panel) {
     restyle: chart.restyle,
     draw(value) {
       const shown = weighs(value);
-      set(panel.section, "data-weighs", shown ? value.rule : null);
+      set(panel.section, "data-weighs", shown ? (value.chains ? "sequences" : "tree") : null);
       sentence.hidden = !shown;
       setText(sentence, prose(value.sentence ?? ""));
       legend.hidden = elsewhere.hidden = !shown;
