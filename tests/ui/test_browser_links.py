@@ -112,6 +112,7 @@ def a_link_to_the_opening_run_shows_it_paused_at_its_place(
     page.locator("#live-scrubber [data-r='2']").click()
     at(page, 3, "commit")
     page.locator("#live-tree .ss-node[data-key='1']").press("Enter")
+    page.locator("#live-tree .ss-node[data-key='1'][aria-pressed=true]").wait_for()
     page.locator("#live-tree [data-stage=verify]").click()
     at(page, 3, "verify")
     count = page.locator("#live-scrubber .ss-column").count()
