@@ -7,29 +7,27 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from core.config.mechanisms import (
-    COMBINE_RULES,
-    DRAFT_KINDS,
-    LENGTH_POLICIES,
-    PIPELINE_MODES,
-    ROUTING_RULES,
-    VERIFY_RULES,
-)
+from core.config import mechanisms
 from tests.source import ROOT
 from ui.words.glossary import GLOSSARY
 
 GUIDE = ROOT / "docs" / "guide.md"
-REGISTRIES: Mapping[str, Mapping[str, Any]] = {
-    "draft": DRAFT_KINDS, "combine": COMBINE_RULES, "routing": ROUTING_RULES,
-    "length": LENGTH_POLICIES, "verify": VERIFY_RULES, "pipeline": PIPELINE_MODES,
-}  # fmt: skip
 
 
-def mechanisms_table(registries: Mapping[str, Mapping[str, Any]]) -> str:
+def registries() -> Mapping[str, Mapping[str, Any]]:
+    """The records of the table of mechanisms, by setting."""
+    return {
+        "draft": mechanisms.DRAFT_KINDS, "combine": mechanisms.COMBINE_RULES,
+        "routing": mechanisms.ROUTING_RULES, "length": mechanisms.LENGTH_POLICIES,
+        "verify": mechanisms.VERIFY_RULES, "pipeline": mechanisms.PIPELINE_MODES,
+    }  # fmt: skip
+
+
+def mechanisms_table(by_setting: Mapping[str, Mapping[str, Any]]) -> str:
     """A row for each value of each setting."""
     rows = [
         f"| `{setting}` | `{name}` | {record.meaning} |"
-        for setting, records in registries.items()
+        for setting, records in by_setting.items()
         for name, record in records.items()
     ]
     return "\n".join(["| setting | value | meaning |", "|---|---|---|", *rows, ""])
@@ -41,7 +39,7 @@ def figures_table() -> str:
     return "\n".join(["| figure | meaning |", "|---|---|", *rows, ""])
 
 
-TABLES = {"mechanisms": mechanisms_table(REGISTRIES), "figures": figures_table()}
+TABLES = {"mechanisms": mechanisms_table(registries()), "figures": figures_table()}
 
 
 def block_of(name: str) -> re.Pattern[str]:
@@ -56,7 +54,7 @@ def test_the_guides_tables_are_those_generated_from_the_records() -> None:
 
 
 def test_every_mechanism_has_a_meaning() -> None:
-    records = [record for registry in REGISTRIES.values() for record in registry.values()]
+    records = [record for registry in registries().values() for record in registry.values()]
     assert not [record.name for record in records if not record.meaning]
 
 

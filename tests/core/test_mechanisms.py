@@ -20,23 +20,41 @@ from core.config.mechanisms import (
     lossless_rules,
     verify_rule,
 )
+from core.config.mechanisms.records import by_name
 from core.errors import ConfigError
-from core.events import Combined, Verified
+from core.events import Combined, Estimate, Verified
 from core.speculation_length import Choice, RoundOutcome
 from core.speculation_length.cost_model import Costs
+from core.speculation_length.history import LengthHistory
 from core.trees.combine.base import MergedTree, Selection, VoteWeights
-from tests.core.engines import WARM, engine_of, tables
+from tests.core.engines import WARM, engine_of, rounds_of, tables
 
 HERE = __name__
 DEEPEST = CombineRule(
     "deepest", "the deepest draft alone", f"{HERE}:deepest", node_budget="each",
+    meaning="the deepest path of all drafts",
     words=PictureWords(dropped="Less deep than another draft"),
+)  # fmt: skip
+MAJORITY = CombineRule(
+    "majority", "nodes with most weight", f"{HERE}:majority", node_budget="each", weighted=True,
+    meaning="the nodes that drafters with most of the weight proposed",
+    result="{kept} of {drafted} drafted nodes had most of the weight.",
+    words=PictureWords(dropped="Too little weight", mass="weight"),
 )  # fmt: skip
 AT_ZERO = VerifyRule("at_zero", "at zero", "core.trees.verify.walk:match", temperatures="zero")
 DRAWN = VerifyRule(
     "drawn", "of draws", "core.trees.verify.walk:mss", temperatures="above", reads_q=True
 )
-TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("confidence_threshold",))
+TWO = LengthPolicyRecord(
+    "two", "always two", f"{HERE}:Two", fields=("confidence_threshold",),
+    meaning="always two tokens",
+)  # fmt: skip
+THREE = LengthPolicyRecord(
+    "three", "three with a forecast", f"{HERE}:Three", f"{HERE}:explain_three", predicts=True,
+    meaning="always three tokens, with a predicted time",
+)  # fmt: skip
+
+NEW_RULES, NEW_POLICIES = (DEEPEST, MAJORITY), (TWO, THREE)
 
 
 def deepest(trie: MergedTree, weights: VoteWeights) -> Selection:
@@ -50,6 +68,17 @@ def deepest(trie: MergedTree, weights: VoteWeights) -> Selection:
     return Selection(tuple(reversed(path)))
 
 
+def majority(trie: MergedTree, weights: VoteWeights) -> Selection:
+    """A combine rule that keeps the nodes whose drafters have more than half of all weight."""
+    node_weights = tuple(
+        sum(weights.weights[drafter] for drafter in trie.drafters(node))
+        for node in range(len(trie.tree))
+    )
+    least = sum(weights.weights.values()) / 2
+    kept_nodes = (node for node, weight in enumerate(node_weights) if weight > least)
+    return Selection(tuple(kept_nodes), node_weights)
+
+
 class Two:
     """A length policy that always chooses two steps."""
 
@@ -61,10 +90,23 @@ class Two:
     def observe(self, outcome: RoundOutcome) -> None: ...
 
 
+class Three(Two):
+    """A length policy that always chooses three steps, with estimates and a predicted time."""
+
+    def choose(self) -> Choice:
+        return Choice(3, estimates=(Estimate(3, 9, 2.5, 5.0),), predicted_ms=5.0)
+
+
+def explain_three(history: LengthHistory) -> str:
+    return f"{history.now.length} is the number of this policy."
+
+
 @pytest.fixture
 def new_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mechanisms, "COMBINE_RULES", {**COMBINE_RULES, "deepest": DEEPEST})
-    monkeypatch.setattr(mechanisms, "LENGTH_POLICIES", {**LENGTH_POLICIES, "two": TWO})
+    monkeypatch.setattr(mechanisms, "COMBINE_RULES", by_name([*COMBINE_RULES.values(), *NEW_RULES]))
+    monkeypatch.setattr(
+        mechanisms, "LENGTH_POLICIES", by_name([*LENGTH_POLICIES.values(), *NEW_POLICIES])
+    )
 
 
 def test_every_mechanism_can_be_imported() -> None:
@@ -94,8 +136,22 @@ def test_a_new_rule_and_a_new_policy_need_only_their_records() -> None:
 
 
 @pytest.mark.usefixtures("new_rules")
+def test_a_new_rule_reads_weights_and_a_new_policy_predicts() -> None:
+    config = SpeculationConfig(combine="majority", length="three", expansion=(2, 2))
+    events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
+    trees = [event for event in events if isinstance(event, Combined) and event.token_ids]
+    assert trees and all(
+        mass > sum(tree.weights.values()) / 2 for tree in trees for mass in tree.masses
+    )
+    assert any(tree.dropped for tree in trees) and max(max(tree.depths) for tree in trees) == 3
+    rounds = rounds_of(events)
+    assert {one.predicted_ms for one in rounds} >= {5.0} and rounds[0].estimates[0].length == 3
+
+
+@pytest.mark.usefixtures("new_rules")
 def test_budget_and_validity_follow_the_record() -> None:
-    assert node_shares("deepest", 6, ("a", "b")) == [6, 6]
+    for rule in ("deepest", "majority"):
+        assert node_shares(rule, 6, ("a", "b")) == [6, 6]
     lossless = lossless_rules("sampled", 0.8, "deepest")
     assert "match" in lossless and not any(verify_rule(rule).reads_q for rule in lossless)
     with pytest.raises(ConfigError, match="the lossless choices are auto, match"):

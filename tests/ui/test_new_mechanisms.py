@@ -1,4 +1,4 @@
-"""The page shows a combine rule and a length policy that were registered at run time
+"""The page and the guide show combine rules and length policies that were registered at run time
 (tests/core/test_mechanisms.py)."""
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from core.config import Request, SpeculationConfig
 from core.config.mechanisms import length_policy
 from core.events import Combined
 from tests.core.engines import WARM, engine_of, tables
-from tests.core.test_mechanisms import new_rules
+from tests.core.test_mechanisms import NEW_POLICIES, NEW_RULES, new_rules
+from tests.test_guide import mechanisms_table, registries
 from tests.ui.fakes import pictures_at, view_at
 from ui.form.fields import FIELD_NAMES, field_controls, values_of
 from ui.form.menus import (
@@ -39,7 +40,9 @@ def test_menus_offer_new_mechanisms_with_their_labels() -> None:
     controls = field_controls(new_config(), ("a",))
     for field, name, label in (
         ("combine", "deepest", "deepest (the deepest draft alone)"),
+        ("combine", "majority", "majority (nodes with most weight)"),
         ("length", "two", "two (always two)"),
+        ("length", "three", "three (three with a forecast)"),
     ):
         assert (label, name) in controls[field].choices
         _, picked = axis_shown(field, ("a",))
@@ -63,6 +66,8 @@ def test_fields_that_new_mechanisms_do_not_read_are_disabled() -> None:
         return idle_fields(dict(zip(FIELD_NAMES, values, strict=True)))
 
     assert "deepest reads no weights" in idle()["weights"]
+    assert "log_pool and majority do" in idle()["weights"]
+    assert "weights" not in idle(combine="majority")
     assert "vote_nodes" in idle()
     assert "confidence_threshold" not in idle(), "`two` reads it"
     assert "length=two" in idle(length="fixed")["confidence_threshold"]
@@ -77,3 +82,29 @@ def test_pictures_have_the_texts_of_new_mechanisms() -> None:
     assert values["proposals"]["words"]["dropped"] == "Less deep than another draft"
     assert values["lengths"]["no_estimates"] == length_policy("two").no_estimates
     assert vote_sentence(*view_at(events, 0)) == "", "the rule weighs no drafter"
+
+
+def test_pictures_of_a_weighted_rule_and_a_predicting_policy_have_their_facts() -> None:
+    config = replace(new_config(), combine="majority", length="three", max_tree_nodes="uncut")
+    events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
+    values, sentence = pictures_at(events, 0), vote_sentence(*view_at(events, 0))
+    proposals, lengths, timeline = (values[name] for name in ("proposals", "lengths", "timeline"))
+    tree = next(event for event in events if isinstance(event, Combined))
+    drafted = proposals["kept"]["all"]
+    own = f"{len(tree.token_ids)} of {drafted} drafted nodes had most of the weight. "
+    assert sentence.startswith(own) and proposals["sentence"] == sentence
+    assert proposals["words"]["mass"] == "weight" and proposals["weights"]
+    assert not proposals["chains"] and not proposals["dial"]
+    assert lengths["predicts"] and lengths["estimates"]["3"]["t"] == 2.5
+    assert lengths["why"] == "Round 1, three: 3 is the number of this policy."
+    assert timeline["predicts"] and timeline["rounds"]["0"]["p"] == 5.0
+    assert timeline["predicting"] == "goodput and three"
+
+
+def test_the_guides_table_has_the_new_mechanisms() -> None:
+    table = mechanisms_table(registries()).splitlines()
+    for setting, record in (
+        *(("combine", rule) for rule in NEW_RULES),
+        *(("length", policy) for policy in NEW_POLICIES),
+    ):
+        assert f"| `{setting}` | `{record.name}` | {record.meaning} |" in table

@@ -27,8 +27,8 @@ from ui.shared.all_requests import NOT_YOURS, requests_value
 __all__ = ["follow", "runs"]
 
 MEASURING = (
-    "Before its first token, goodput measures how long passes of the LLM take, once for each start "
-    "of this page. That needs a few seconds."
+    "Before its first token, {policy} measures how long passes of the LLM take, once for each "
+    "start of this page. That needs a few seconds."
 )
 
 NOT_YOURS_TO_SLOW = (
@@ -213,8 +213,9 @@ def _play(
     """Shows a run and, once the engine has finished it, adds it to the table. Returns whether the
     run was completed."""
     session, is_stored = table.session, False
-    if length_policy(setup.speculation.length).predicts:
-        session.doing = MEASURING
+    policy = length_policy(setup.speculation.length)
+    if policy.predicts:
+        session.doing = MEASURING.format(policy=policy.name)
     for frame in frames:
         if session.player is player and player.source.count:
             session.doing = ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.config import PRESETS, SpeculationConfig
 from core.config.mechanisms import (
-    LENGTH_POLICIES,
+    choices_of,
     combine_rule,
     implementation_of,
     length_policy,
@@ -191,7 +191,7 @@ def timeline_value(frame: Frame) -> Value:
         },
         "policy": policy if view.drafters else "",
         "predicts": length_policy(policy).predicts,
-        "predicting": " and ".join(n for n, one in LENGTH_POLICIES.items() if one.predicts),
+        "predicting": " and ".join(n for n in choices_of("length") if length_policy(n).predicts),
         "round": round_value(frame),
         "took": took_words(frame),
         "share": _share(view),
