@@ -124,7 +124,7 @@ class WithoutPort:
     ("argv", "words"),
     [
         (["--port", "7999"], "--port is 7999: it must be a free port"),
-        ([], "--port is None: none of the ports 7998 to 8000 is free"),
+        ([], "--port is None: none of the ports 7998 to 8000 is free, so it must name a free one"),
     ],
 )
 def test_a_port_that_is_taken_is_reported_by_its_setting(

@@ -245,8 +245,8 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
             free = "a free port of this machine"
             raise ConfigError.must_be("--port", args.port, free) from error
         first, count = http_server.INITIAL_PORT_VALUE, http_server.TRY_NUM_PORTS
-        tried = f"{first} to {first + count - 1}"
-        raise ConfigError.of("--port", None, f"none of the ports {tried} is free") from error
+        tried = f"none of the ports {first} to {first + count - 1} is free"
+        raise ConfigError.of("--port", None, f"{tried}, so it must name a free one") from error
     request_once(url)
     seconds = time.perf_counter() - started
     print(
