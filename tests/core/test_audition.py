@@ -167,11 +167,11 @@ def test_stacked_ssms_are_auditioned_in_one_pass(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_after_any_error_of_a_pass_its_rows_are_closed(error: type[BaseException], monkeypatch):
-    def broken(self: Stack, feeds: object) -> object:
+    def fail(self: Stack, feeds: object) -> object:
         raise error("out of order")
 
     pool = stack_pool()
-    monkeypatch.setattr(Stack, "forward", broken)
+    monkeypatch.setattr(Stack, "forward", fail)
     caught: BaseException | None = None  # its traceback keeps the frames alive
     try:
         assert pool.audition(NAMES, [3] * 30)[0] == {}
@@ -187,10 +187,10 @@ def test_an_ssm_that_fails_has_no_score() -> None:
     engine, text = engine_of(llm, ssms), prompt(greedy_text(ssms[1], 30))
     plain = ids_of_events(run(engine, text, SpeculationConfig.preset("autoregressive")))
 
-    def broken(feeds: object) -> object:
+    def fail(feeds: object) -> object:
         raise RuntimeError("out of order")
 
-    ssms[1].forward = broken  # type: ignore[method-assign, assignment]
+    ssms[1].forward = fail  # type: ignore[method-assign, assignment]
     events = run(engine, text)
     assert "ssm-2" not in engine._drafting.ssm_pool.audition(NAMES, greedy_text(ssms[1], 30))[0]
     assert ids_of_events(events) == plain

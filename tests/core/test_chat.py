@@ -76,7 +76,7 @@ def test_an_interrupt_ends_only_the_answer(
     generate = engine.generate
     closed: list[bool] = []
 
-    def interrupted(request: Any) -> Iterator[Any]:
+    def interrupt_after_round(request: Any) -> Iterator[Any]:
         try:
             for event in generate(request):
                 yield event
@@ -85,7 +85,7 @@ def test_an_interrupt_ends_only_the_answer(
         finally:
             closed.append(True)
 
-    monkeypatch.setattr(engine, "generate", interrupted)
+    monkeypatch.setattr(engine, "generate", interrupt_after_round)
     converse(engine, SAMPLING, PLAIN, io.StringIO("one\ntwo\n"))
     (first, answer, second) = renderings_of(engine)[-1]
     assert first == ("user", "one") and second == ("user", "two") and answer[0] == "assistant"

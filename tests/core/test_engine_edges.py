@@ -403,13 +403,13 @@ def test_slow_passes_do_not_raise_a_sizes_cost(monkeypatch: pytest.MonkeyPatch) 
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 
-    def timed(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+    def timed_forward(feeds: Sequence[Feed]) -> list[torch.Tensor]:
         size = len(feeds[0].token_ids)
         calls[size] += 1
         now[0] += 0.002 if calls[size] % 3 == 0 else 0.100
         return forward(feeds)
 
-    llm.forward = timed  # type: ignore[method-assign]
+    llm.forward = timed_forward  # type: ignore[method-assign]
     monkeypatch.setattr(
         "core.speculation_length.cost_model.verify_costs.time.perf_counter", lambda: now[0]
     )
@@ -423,11 +423,11 @@ def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.Monke
     llm, _ = tables(context=100)
     forward, thread_counts, before = llm.forward, set(), torch.get_num_threads()
 
-    def noted(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+    def note_threads(feeds: Sequence[Feed]) -> list[torch.Tensor]:
         thread_counts.add(torch.get_num_threads())
         return forward(feeds)
 
-    llm.forward = noted  # type: ignore[method-assign]
+    llm.forward = note_threads  # type: ignore[method-assign]
     llm.own_threads = True  # type: ignore[attr-defined]
     torch.set_num_threads(2)
     try:
@@ -441,14 +441,14 @@ def test_a_slow_model_is_measured_at_fewer_sizes(monkeypatch: pytest.MonkeyPatch
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 
-    def timed(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+    def timed_forward(feeds: Sequence[Feed]) -> list[torch.Tensor]:
         size = len(feeds[0].token_ids)
         calls[size] += not feeds[0].last_only
         # In the second sweep, passes over large sizes are slower.
         now[0] += (0.1 + 0.1 * size) * (1.5 if calls[size] % 2 == 0 and size > 8 else 1.0)
         return forward(feeds)
 
-    llm.forward = timed  # type: ignore[method-assign]
+    llm.forward = timed_forward  # type: ignore[method-assign]
     monkeypatch.setattr(
         "core.speculation_length.cost_model.verify_costs.time.perf_counter", lambda: now[0]
     )

@@ -47,14 +47,16 @@ def _loaded_once() -> Iterator[None]:
     loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
-    def cached(llm: str, ssms: list[str], dtype: str, device: str, say: Any, *options: Any) -> Any:
+    def load_once(
+        llm: str, ssms: list[str], dtype: str, device: str, say: Any, *options: Any
+    ) -> Any:
         key = (llm, tuple(ssms), dtype, device, *options)
         if key not in loaded_models:
             loaded_models[key] = load(llm, ssms, dtype, device, say, *options)
         return loaded_models[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "load_models", cached)
+        patch.setattr(loading, "load_models", load_once)
         patch.setattr(ledger, "measure_verify_costs", cache(measure_verify_costs))
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             main(SHORT)

@@ -108,7 +108,7 @@ def test_overlap_is_the_share_of_the_llms_time() -> None:
     assert stats.draft_ms == pytest.approx(4 + 6)
 
 
-def hidden(name: str, saved_ms: float) -> Ahead:
+def hidden_draft(name: str, saved_ms: float) -> Ahead:
     return Ahead(name, 0, 1.0, True, saved_ms, 0.0)
 
 
@@ -123,10 +123,12 @@ AT_ONCE = (Span("a", "draft", 0.0, 4.0), Span("b", "draft", 0.0, 4.0), FORWARD)
 
 def test_drafting_hidden_by_other_requests_passes_is_overlap() -> None:
     assert overlap(ONE_BY_ONE) == 0.0
-    assert overlap(ONE_BY_ONE, hidden("a", 4.0)) == pytest.approx(4 / 10)
-    assert overlap(ONE_BY_ONE, hidden("a", 4.0), hidden("b", 2.0)) == pytest.approx(6 / 10)
+    assert overlap(ONE_BY_ONE, hidden_draft("a", 4.0)) == pytest.approx(4 / 10)
+    assert overlap(ONE_BY_ONE, hidden_draft("a", 4.0), hidden_draft("b", 2.0)) == pytest.approx(
+        6 / 10
+    )
     early = (*ONE_BY_ONE, Span("a", "ahead", 21.0, 23.0))
-    assert overlap(early, hidden("a", 4.0), hidden("b", 2.0)) == pytest.approx(8 / 10)
+    assert overlap(early, hidden_draft("a", 4.0), hidden_draft("b", 2.0)) == pytest.approx(8 / 10)
 
 
 def test_a_guess_that_came_true_is_counted_once() -> None:
@@ -135,17 +137,17 @@ def test_a_guess_that_came_true_is_counted_once() -> None:
 
 
 def test_no_drafting_is_counted_twice() -> None:
-    assert overlap(AT_ONCE, hidden("a", 4.0), hidden("b", 4.0)) == pytest.approx(4 / 10)
-    assert overlap(AT_ONCE, hidden("a", 2.0), hidden("b", 2.0)) == pytest.approx(2 / 10)
+    assert overlap(AT_ONCE, hidden_draft("a", 4.0), hidden_draft("b", 4.0)) == pytest.approx(4 / 10)
+    assert overlap(AT_ONCE, hidden_draft("a", 2.0), hidden_draft("b", 2.0)) == pytest.approx(2 / 10)
     own = (Span("a", "draft", 22.0, 26.0), FORWARD)
-    assert overlap(own, hidden("a", 4.0)) == pytest.approx(4 / 10), (
+    assert overlap(own, hidden_draft("a", 4.0)) == pytest.approx(4 / 10), (
         "it already overlapped its own run's pass"
     )
 
 
 def test_the_overlap_is_at_most_all_of_the_llms_time() -> None:
     long = (Span("a", "draft", 0.0, 18.0), FORWARD)
-    assert overlap(long, hidden("a", 15.0)) == 1.0
+    assert overlap(long, hidden_draft("a", 15.0)) == 1.0
 
 
 def test_ttft_is_the_time_of_the_first_token() -> None:

@@ -22,12 +22,12 @@ from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_l
 
 
 @pytest.fixture(scope="module")
-def _loaded() -> None:
+def _load_bundled() -> None:
     """Loads the bundled models before the first test that runs them."""
     bundled_models()
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("_load_bundled")
 @pytest.mark.parametrize("name", CASES)
 def test_a_runs_events_are_the_recorded_ones(name: str) -> None:
     golden, now = golden_lines(name), recorded_lines(CASES[name])

@@ -34,7 +34,7 @@ def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
 
 
 @contextmanager
-def scheduled(engine: Engine, name: str) -> Iterator[None]:
+def use_schedule(engine: Engine, name: str) -> Iterator[None]:
     """Schedule `name` plans the engine's requests, without earlier measurements: on these models a
     schedule soon finds that drafts do not pay."""
     engine._schedules.pop(name, None)

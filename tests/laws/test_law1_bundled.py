@@ -30,9 +30,9 @@ from tests.laws.runs import (
     module_of,
     outcomes,
     prompts,
-    scheduled,
     some,
     transformers_ids,
+    use_schedule,
 )
 
 pytestmark = pytest.mark.usefixtures("bundled")
@@ -62,7 +62,7 @@ def expected_ids(prompt: str) -> list[int]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _expected(bundled: Engine) -> None:
+def _compute_expected(bundled: Engine) -> None:
     """Computes transformers' texts before the first test."""
     for prompt in PROMPTS:
         expected_ids(prompt)
@@ -99,7 +99,7 @@ def test_every_pair_of_settings_writes_what_transformers_writes(
     row = ROWS[index]
     fields = {name: row[name] for name in row if name not in ("mode", "schedule")}
     own = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
-    with scheduled(bundled_engine(), row["schedule"]):
+    with use_schedule(bundled_engine(), row["schedule"]):
         texts = texts_of(SpeculationConfig(**fields), row["mode"], own)
     check(divergences, texts, own)
 

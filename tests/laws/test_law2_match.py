@@ -29,8 +29,8 @@ from tests.laws.runs import (
     ids_of_many,
     outcomes,
     prompts,
-    scheduled,
     some,
+    use_schedule,
 )
 
 pytestmark = pytest.mark.usefixtures("bundled")
@@ -91,7 +91,7 @@ def test_ids_are_those_of_plain_decoding(divergences: Divergences, index: int) -
     fields = {name: row[name] for name in row if name not in ("mode", "sampling", "schedule")}
     sampling = SAMPLINGS[row["sampling"]]
     used = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
-    with scheduled(bundled_engine(), row["schedule"]):
+    with use_schedule(bundled_engine(), row["schedule"]):
         texts = texts_of(sampling, SpeculationConfig(**fields), row["mode"], used)
     expected = dict(zip(PROMPTS, plain(row["sampling"]), strict=True))
     tokenizer = bundled_engine().models.tokenizer

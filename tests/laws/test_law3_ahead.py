@@ -94,13 +94,13 @@ def test_control_a_draft_changed_by_its_drawn_token_is_noticed(monkeypatch: pyte
     """If the first token of a draft made ahead is 1, token 0 replaces it."""
     growth_ahead = SsmDrafter._growth_ahead
 
-    def changed(drafter: SsmDrafter, ask: Any) -> Growth | None:
+    def change_growth(drafter: SsmDrafter, ask: Any) -> Growth | None:
         growth = growth_ahead(drafter, ask)
         if growth is not None and growth.out.token_ids[:1] == [1]:
             growth.out.token_ids[0] = 0
             growth.out.scores[0] = 1.0
         return growth
 
-    monkeypatch.setattr(SsmDrafter, "_growth_ahead", changed)
+    monkeypatch.setattr(SsmDrafter, "_growth_ahead", change_growth)
     result = deviation(ahead("a chain, mss"))
     assert result > NOTICED

@@ -83,7 +83,7 @@ def test_control_another_noise_for_the_llm_is_noticed(
     assert total_variation(other, plain) > NOTICED
 
 
-def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
+def draw_proposals(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Proposals of fused drafting, drawn at random."""
     proposals = []
     for one, width in zip(frontiers, widths, strict=True):
@@ -108,7 +108,7 @@ def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
         rows = [results.rows[parent] for parent in results.parents]
         return replace(results, q=q, qs=q[rows, results.token_ids].tolist())
 
-    def noted(*args: object) -> list[list[Draft]]:
+    def note_trunks(*args: object) -> list[list[Draft]]:
         drafts = draft_fused(*args)  # type: ignore[arg-type]
         trunks.extend(drafts)
         return drafts
@@ -121,9 +121,9 @@ def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
         winner = winner_of(drafts.values())
         return combine("union", {winner: drafts[winner]})
 
-    monkeypatch.setattr(fused_drafting, "proposer", lambda kind, *, greedy: drawn)
+    monkeypatch.setattr(fused_drafting, "proposer", lambda kind, *, greedy: draw_proposals)
     monkeypatch.setattr(FusedSsm, "draft", with_q)
-    monkeypatch.setattr(ssm_pool, "draft_fused", noted)
+    monkeypatch.setattr(ssm_pool, "draft_fused", note_trunks)
     monkeypatch.setattr(round_module, "combine", winners_alone)
     config = replace(FUSED, speculation_length=1, verify=rule)
     with pytest.raises(ConfigError, match=f"verify is '{rule}': with draft=fused"):

@@ -85,7 +85,7 @@ def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) ->
     return total, weights * (total / new_chance if new_chance > 0.0 else 0.0)
 
 
-def unweighted(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
+def without_weight(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
     """R = max(0, M - q) as in `mss`, not max(0, pa M - q)."""
     new_chance, _ = rest(chance, left, offer)
     normalized = left / chance if chance > 0.0 else left
@@ -98,7 +98,7 @@ def unweighted(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
 
 
 @pytest.mark.parametrize(
-    "wrong", [not_updated_without_mass, chance_kept, not_renormalised, unweighted]
+    "wrong", [not_updated_without_mass, chance_kept, not_renormalised, without_weight]
 )
 def test_control_a_wrong_update_after_a_rejection_is_noticed(wrong, monkeypatch):
     monkeypatch.setattr(MODULE, "_rest", wrong)

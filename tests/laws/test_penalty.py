@@ -41,7 +41,7 @@ def engine() -> Engine:
 
 
 @pytest.fixture(scope="module")
-def expected(engine: Engine) -> list[list[int]]:
+def plain_ids(engine: Engine) -> list[list[int]]:
     models = engine.models
     return [
         transformers_ids(
@@ -56,11 +56,11 @@ def expected(engine: Engine) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_law_1_the_text_is_that_of_transformers_with_the_same_penalty(
-    engine: Engine, expected: list[list[int]], name: str
+    engine: Engine, plain_ids: list[list[int]], name: str
 ) -> None:
     requests = [Request(text, SAMPLING, CONFIGS[name]) for text in TEXTS]
-    assert ids_of_many(engine, requests) == expected
-    assert ids_of(engine, requests[0]) == expected[0]
+    assert ids_of_many(engine, requests) == plain_ids
+    assert ids_of(engine, requests[0]) == plain_ids[0]
 
 
 def test_a_batch_may_mix_penalties(engine: Engine) -> None:

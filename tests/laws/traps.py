@@ -172,7 +172,7 @@ def uniform_over_nodes(patch: Patch) -> None:
     """The order is drawn uniformly among nodes, not among proposals."""
     ordered = offers._order_proposals
 
-    def drawn(case: VerifyInput, children: Sequence[int]) -> Order:
+    def draw_order(case: VerifyInput, children: Sequence[int]) -> Order:
         result = ordered(case, children)
         order: Order = []
         while remaining := sorted({offer[1] for offer in result if offer not in order}):
@@ -181,7 +181,7 @@ def uniform_over_nodes(patch: Patch) -> None:
             order.append(next(o for o in result if o[1] == child and o not in order))
         return order
 
-    patch.setattr(offers, "_order_proposals", drawn)
+    patch.setattr(offers, "_order_proposals", draw_order)
 
 
 class PositionlessKeys:

@@ -173,7 +173,7 @@ def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
             for way in last.ways:
                 share = noise.probability / first.probability
                 emitted[way.tokens] += mass * share * way.probability
-    return _completed(case, emitted, count)
+    return _complete(case, emitted, count)
 
 
 def joint_of_walks(
@@ -185,7 +185,7 @@ def joint_of_walks(
     for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
         for way in end.ways:
             emitted[way.tokens] += noise.probability * way.probability
-    return _completed(case, emitted, count)
+    return _complete(case, emitted, count)
 
 
 def expected_accepted(case: EnumeratedCase) -> float:
@@ -199,10 +199,10 @@ def expected_accepted(case: EnumeratedCase) -> float:
 
 def plain_joint(case: EnumeratedCase, count: int) -> Joint:
     """The joint distribution of the first `count` tokens of plain sampling."""
-    return _completed(case, {(): 1.0}, count)
+    return _complete(case, {(): 1.0}, count)
 
 
-def _completed(case: EnumeratedCase, emitted: Mapping[tuple[int, ...], float], count: int) -> Joint:
+def _complete(case: EnumeratedCase, emitted: Mapping[tuple[int, ...], float], count: int) -> Joint:
     joint: dict[tuple[int, ...], float] = {}
     for tokens, mass in emitted.items():
         _continue(case, tokens, mass, count, joint)

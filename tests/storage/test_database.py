@@ -222,7 +222,7 @@ def test_the_migration_counts_only_drafted_tokens_of_fused_runs(
 
 
 def test_schedules_of_runs_are_read_from_an_index(path: Path, sql: Any, keep: Any) -> None:
-    def scheduled(events: Iterable[Event], **fields: Any) -> list[Event]:
+    def with_schedule(events: Iterable[Event], **fields: Any) -> list[Event]:
         part = Scheduled("shared", 1, 1, 0, None, None, 3, 2, 3, 2, 0.5, "", "it pays")
         return [
             replace(event, scheduled=replace(part, **fields))
@@ -233,8 +233,11 @@ def test_schedules_of_runs_are_read_from_an_index(path: Path, sql: Any, keep: An
 
     with RunStore(path) as store:
         keep(store, synthetic_run(4, seed=1))
-        keep(store, scheduled(synthetic_run(4, seed=2), num_live=3))
-        keep(store, scheduled(synthetic_run(4, seed=3), schedule="cosine", tokens_per_ms=math.nan))
+        keep(store, with_schedule(synthetic_run(4, seed=2), num_live=3))
+        keep(
+            store,
+            with_schedule(synthetic_run(4, seed=3), schedule="cosine", tokens_per_ms=math.nan),
+        )
         store.thin(0)
         results = {
             row.run_id[-1]: (row.schedules, row.num_others) for row in store.runs(RunQuery()).rows

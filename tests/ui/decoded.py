@@ -56,10 +56,10 @@ class Recorded:
 def latest_run(context: Context) -> Recorded:
     """The events of the latest run. The run must have ended."""
     context.store.flush()
-    return recorded(context, context.store.runs(RunQuery()).rows[0].run_id)
+    return recording_of(context, context.store.runs(RunQuery()).rows[0].run_id)
 
 
-def recorded(context: Context, run_id: str) -> Recorded:
+def recording_of(context: Context, run_id: str) -> Recorded:
     """The events of a run. The run must have ended."""
     context.store.flush()
     events = context.store.events(run_id)

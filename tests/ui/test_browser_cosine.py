@@ -69,7 +69,7 @@ def test_two_requests_are_drawn_as_they_were_recorded(
     decoded.wait_finished(page)
     sites.until(page, lambda: another.is_done)
     seen = list(page.evaluate("() => window.seen").values())
-    own, other = (decoded.recorded(context, run) for run in (own_run(seen), another.run_id))
+    own, other = (decoded.recording_of(context, run) for run in (own_run(seen), another.run_id))
     assert own.started.run_id != other.started.run_id
     assert speculation_of(own) == ("cosine", "fused", "across")
     assert sum(grant_of(round_event).num_live == 2 for round_event in own.completed) > 10, (

@@ -345,7 +345,7 @@ def every_pane_answers_in_sight(page: Any) -> None:
             looks.at_rest(page)
             becomes(page, SEEN, [*PARTS, "still"], list(PARTS))
             becomes(page, HIDDEN, [], [name, list(parts)])
-            for faults in (looks.overlaps, looks.tiny_texts, looks.covered):
+            for faults in (looks.overlaps, looks.tiny_texts, looks.covered_parts):
                 assert faults(page) == [], (width, name)
 
 
@@ -579,7 +579,7 @@ def an_opened_run_is_whole(page: Any, place: int) -> None:
     page.locator("#sessions-inspector .ss-bar").first.wait_for()
     becomes(page, WHY_BELOW, [])
     assert page.evaluate(HITS), "the token that is explained is among the bars"
-    for faults in (looks.overlaps, looks.covered):
+    for faults in (looks.overlaps, looks.covered_parts):
         assert faults(page) == [], place
     sites.dock(page, "who", "sessions")
     becomes(page, WHO_BELOW, [], "sessions")

@@ -126,7 +126,7 @@ IN_WINDOW = """(css) => {
 
 def check_fit(page: Any, name: str, look: str) -> None:
     assert looks.overflow(page) <= 1, (name, look)
-    assert looks.covered(page) == [], (name, look)
+    assert looks.covered_parts(page) == [], (name, look)
     # Gradio's menu of tabs that do not fit, and Gradio's footer.
     becomes(page, GRADIOS, [look.startswith("390"), False])
     if name in BEGINS:
@@ -144,7 +144,7 @@ def check_large_type(page: Any, name: str) -> None:
     assert looks.small_texts(page) == [], name
     assert looks.cut_texts(page) == [], name
     assert looks.overlaps(page) == [], name
-    assert looks.covered(page) == [], name
+    assert looks.covered_parts(page) == [], name
     assert looks.overflow(page) <= 1, name
     page.evaluate("() => specscopeLargeType(false)")
 

@@ -41,12 +41,12 @@ def held_after(llm: Any, link: NodeLink, rounds: int, patch: pytest.MonkeyPatch)
     event."""
     go_on, forward = threading.Event(), llm.forward
 
-    def held(feeds: Any) -> Any:
+    def hold(feeds: Any) -> Any:
         if len(link.trips) > rounds:
             go_on.wait(LONG_MS / 1000)
         return forward(feeds)
 
-    patch.setattr(llm, "forward", held)
+    patch.setattr(llm, "forward", hold)
     return go_on
 
 
@@ -112,7 +112,7 @@ def last_run(context: Context) -> decoded.Recorded:
     context.store.flush()
     player = sites.desk_of(context).player
     assert player is not None
-    return decoded.recorded(context, player.source.run_id)
+    return decoded.recording_of(context, player.source.run_id)
 
 
 def alone(engine: Engine, run: decoded.Recorded) -> list[int]:

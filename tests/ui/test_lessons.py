@@ -389,9 +389,9 @@ def test_lesson_loses_reports_also_that_drafting_wins(
 ) -> None:
     loses = next(lesson for lesson in LESSONS if lesson.key == "loses")
     plain, long = (setup.label for setup in loses.example)
-    base = repeated(plain, "round_ms", [1.0] * len(rounds_ms))
+    base = row_with_repeats(plain, "round_ms", [1.0] * len(rounds_ms))
     assert base.stats.num_new_tokens / base.stats.num_rounds > 1.2
-    drafting = repeated(long, "round_ms", rounds_ms)
+    drafting = row_with_repeats(long, "round_ms", rounds_ms)
     evidence = Evidence(MappingProxyType({plain: base, long: drafting}))
     outcome, explained = loses.outcome(evidence), loses.question.explain(evidence)
     assert outcome.startswith(words) and bool(outcome) == bool(words)
@@ -414,8 +414,8 @@ def test_a_lesson_that_compares_times_of_runs_measures_them_in_turns() -> None:
 
 
 def test_a_time_is_the_median_of_repeats_with_their_range() -> None:
-    one = repeated("one", "round_ms", (2.0, 3.0, 2.5))
-    two = repeated("two", "round_ms", (4.0, 9.0, 5.5))
+    one = row_with_repeats("one", "round_ms", (2.0, 3.0, 2.5))
+    two = row_with_repeats("two", "round_ms", (4.0, 9.0, 5.5))
     evidence = Evidence(MappingProxyType({"one": one, "two": two}))
     columns = ("num_rounds", "round_ms")
     table = runs_table_value(evidence, columns, timed=True)
@@ -445,12 +445,15 @@ def test_a_mechanism_that_was_slower_in_every_repeat_is_explained() -> None:
             (faster, slower[::-1], False),
             (faster[:1], slower[:1], False),
         ):
-            rows = {one: repeated(one, column, first), other: repeated(other, column, second)}
+            rows = {
+                one: row_with_repeats(one, column, first),
+                other: row_with_repeats(other, column, second),
+            }
             assert bool(lesson.outcome(Evidence(MappingProxyType(rows)))) == explained
         assert not lesson.outcome(Evidence(MappingProxyType({one: row(label=one)})))
 
 
-def repeated(label: str, column: str, values: Sequence[float]) -> Measured:
+def row_with_repeats(label: str, column: str, values: Sequence[float]) -> Measured:
     """A row with a repeat for each of `values` in `column`."""
     repeats = tuple(
         row(label=label, stats=stats_at(value))

@@ -60,11 +60,11 @@ def test_a_link_opens_its_tab_or_says_why_not(query: dict[str, str], tab: str, w
 
 
 def test_the_lesson_of_a_link_precedes_the_one_that_was_opened_last() -> None:
-    def wanted(query: dict[str, str], kept: dict[str, Any]) -> float:
+    def lesson_of(query: dict[str, str], kept: dict[str, Any]) -> float:
         return _wanted_lesson(cast(gr.Request, SimpleNamespace(query_params=query)), 1, kept)
 
-    assert wanted({"lesson": "3"}, {"at": 5}) == 3 and wanted({}, {"at": 5}) == 5
-    assert [wanted({"lesson": "x"}, {"at": at}) for at in (None, 99, "x")] == [1, 1, 1]
+    assert lesson_of({"lesson": "3"}, {"at": 5}) == 3 and lesson_of({}, {"at": 5}) == 5
+    assert [lesson_of({"lesson": "x"}, {"at": at}) for at in (None, 99, "x")] == [1, 1, 1]
 
 
 def record_run(store: RunStore) -> tuple[Context, str]:

@@ -119,16 +119,16 @@ def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunSt
     live, desk = live_with_opening(store), TabSession()
     scrubber = 1 + list(live.board.pictures).index("scrubber")
 
-    def shown() -> tuple[str, float]:
+    def scrubber_values() -> tuple[str, float]:
         value = live.board.values(desk)[scrubber]
         return value["mode"], value["rate"]
 
     next(play_opening(live, desk))
-    assert shown() == ("slow", ROUNDS_A_SECOND)
+    assert scrubber_values() == ("slow", ROUNDS_A_SECOND)
     move(live.board, desk, "pause")
-    assert shown() == (desk.pace.mode, desk.pace.rounds_per_second) == ("full", 2.0)
+    assert scrubber_values() == (desk.pace.mode, desk.pace.rounds_per_second) == ("full", 2.0)
     run(live, desk)
-    assert shown() == ("full", 2.0), "the speed of the visitor's own runs"
+    assert scrubber_values() == ("full", 2.0), "the speed of the visitor's own runs"
 
 
 def test_a_run_stops_the_recording_which_a_later_visit_starts_again(store: RunStore) -> None:
@@ -272,21 +272,21 @@ def test_the_opening_run_counts_as_untouched_until_it_is_steered(store: RunStore
     live, desk = live_with_opening(store), TabSession()
     scrubber = 1 + list(live.board.pictures).index("scrubber")
 
-    def shown() -> tuple[str, bool]:
+    def scrubber_values() -> tuple[str, bool]:
         value = live.board.values(desk)[scrubber]
         return value["run"], value["untouched"]
 
     next(play_opening(live, desk))
-    assert shown() == ("opening", True)
+    assert scrubber_values() == ("opening", True)
     assert desk.player is not None
     desk.player.set_pace(Pace("full"))
     desk.player.advance(0.0)
-    assert shown() == ("opening", True), "it has played to its end"
+    assert scrubber_values() == ("opening", True), "it has played to its end"
     select_node(live.board, desk, {"round": 2})
-    assert shown() == ("opening", False)
+    assert scrubber_values() == ("opening", False)
     next(play_on(live.board, desk, True))
-    assert shown() == ("opening", True)
+    assert scrubber_values() == ("opening", True)
     move(live.board, desk, "pause")
-    assert shown() == ("opening", False)
+    assert scrubber_values() == ("opening", False)
     run(live, desk)
-    assert shown()[0] != "opening" and not shown()[1]
+    assert scrubber_values()[0] != "opening" and not scrubber_values()[1]

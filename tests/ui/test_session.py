@@ -231,20 +231,20 @@ def test_errors_are_reported_in_their_words_bugs_in_a_line(
         yield "first"
         raise error
 
-    def unchanged(message: str) -> str:
+    def same(message: str) -> str:
         return message
 
     refusal = ConfigError.must_be("top_p", 2, "at most 1")
-    refused = list(guard(fail_later(refusal), unchanged))
+    refused = list(guard(fail_later(refusal), same))
     assert refused == ["first", "top_p is 2: it must be at most 1"] and not caplog.records
-    failed = list(guard(fail_later(KeyError("x")), unchanged))
+    failed = list(guard(fail_later(KeyError("x")), same))
     assert failed == ["first", "internal error (KeyError): 'x'"]
     assert "internal error" in caplog.text and "Traceback" in caplog.text
 
     def fail() -> str:
         raise refusal
 
-    assert guard_once(fail, unchanged) == "top_p is 2: it must be at most 1"
+    assert guard_once(fail, same) == "top_p is 2: it must be at most 1"
 
 
 def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:

@@ -275,7 +275,7 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
 
 
 def test_a_tick_and_a_star_are_for_what_repeats_have_shown() -> None:
-    def found(speed: float, prompts: int, accepted: int = 6) -> tuple[str, str, str]:
+    def best_words(speed: float, prompts: int, accepted: int = 6) -> tuple[str, str, str]:
         study = grid_study(prompts=prompts)
         of_points = lambda name, prompt, _: 10.0 if name[0] == "p" else speed + 0.1 * prompt  # noqa: E731
         results = {
@@ -288,12 +288,12 @@ def test_a_tick_and_a_star_are_for_what_repeats_have_shown() -> None:
         (best,) = (cell["found"] for cell in cells if cell["mark"] == "best")
         return line.kind, line.text.partition(":")[0], best
 
-    assert found(15.0, 3) == ("good", "Best", "★ highest speed-up measured")
-    assert found(15.0, 1) == ("info", "Highest measured", "▴ highest measured, one sample")
-    assert found(5.0, 1) == ("info", "Highest measured", "▴ highest measured, one sample")
+    assert best_words(15.0, 3) == ("good", "Best", "★ highest speed-up measured")
+    assert best_words(15.0, 1) == ("info", "Highest measured", "▴ highest measured, one sample")
+    assert best_words(5.0, 1) == ("info", "Highest measured", "▴ highest measured, one sample")
     slow = "No point beats plain decoding. Best"
-    assert found(5.0, 3) == ("warn", slow, "▴ highest measured, no gain is shown")
-    assert found(15.0, 3, accepted=1) == ("info", "Best", "▴ highest measured, noise")
+    assert best_words(5.0, 3) == ("warn", slow, "▴ highest measured, no gain is shown")
+    assert best_words(15.0, 3, accepted=1) == ("info", "Best", "▴ highest measured, noise")
 
 
 def test_of_one_point_at_each_temperature_none_is_the_best() -> None:

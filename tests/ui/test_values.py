@@ -253,7 +253,7 @@ def test_a_speed_up_is_shown_only_when_measured_and_figures_are_not_rounded() ->
 
 
 def test_where_several_drafters_lost_the_simpler_preset_is_offered() -> None:
-    def offered(drafters: tuple[str, ...], length: str, factor: float) -> str:
+    def preset_offer(drafters: tuple[str, ...], length: str, factor: float) -> str:
         view = reduce_all(synthetic_run(5, seed=1, drafters=drafters))
         assert view.started is not None
         speculation = {**view.speculation, "length": length}
@@ -265,10 +265,10 @@ def test_where_several_drafters_lost_the_simpler_preset_is_offered() -> None:
         return str(picture_values(Frame(view=view), baseline)["figures"]["offer"])
 
     two = ("ssm-code", "ssm-docs")
-    assert offered(two, "fixed", 2.0) == "sequence"
-    assert offered(two, "fixed", 0.5) == "", "the run was faster"
-    assert offered(two[:1], "fixed", 2.0) == "", "with one drafter it is like that preset"
-    assert offered(two, "goodput", 2.0) == "", "goodput chooses which SSMs draft, and how far"
+    assert preset_offer(two, "fixed", 2.0) == "sequence"
+    assert preset_offer(two, "fixed", 0.5) == "", "the run was faster"
+    assert preset_offer(two[:1], "fixed", 2.0) == "", "with one drafter it is like that preset"
+    assert preset_offer(two, "goodput", 2.0) == "", "goodput chooses which SSMs draft, and how far"
     assert SIMPLER in PRESETS
 
 

@@ -36,7 +36,7 @@ def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that `prepare` wrote from Python's standard library. Tests must not change it."""
     out = tmp_path_factory.mktemp("prepared")
     prepare(SMALL, Inputs(), out)
@@ -44,9 +44,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(prepared: Path, tmp_path: Path) -> TokenStore:
-    """A copy of `prepared`, in which a test may train."""
-    return open_tokens(shutil.copytree(prepared, tmp_path / "family"))
+def store(prepared_folder: Path, tmp_path: Path) -> TokenStore:
+    """A copy of `prepared_folder`, in which a test may train."""
+    return open_tokens(shutil.copytree(prepared_folder, tmp_path / "family"))
 
 
 @pytest.fixture

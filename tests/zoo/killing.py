@@ -66,10 +66,10 @@ def _run(pattern: str, arguments: list[str], output: Path) -> None:
     torch.set_num_threads(1)
     replace = Path.replace
 
-    def replaced(path: Path, target: str | os.PathLike[str]) -> Path:
+    def kill_or_replace(path: Path, target: str | os.PathLike[str]) -> Path:
         if pattern and Path(target).match(pattern):
             os.kill(os.getpid(), signal.SIGKILL)
         return replace(path, target)
 
-    Path.replace = replaced  # type: ignore[method-assign]
+    Path.replace = kill_or_replace  # type: ignore[method-assign]
     sys.exit(main(arguments))

@@ -13,7 +13,7 @@ import torch
 from core.drafters.count_table import ONCE
 from core.errors import ConfigError
 from core.models.loading.count_file import FILE, read_counts
-from tests.zoo.test_distil import family, taught, teach  # noqa: F401  # fixtures
+from tests.zoo.test_distil import family, taught_folder, teach  # noqa: F401  # fixtures
 from zoo.count_tables import count_texts, write_counts
 from zoo.distil import Teaching
 from zoo.teacher_cache import TeacherCache

@@ -46,9 +46,9 @@ NAMES = ("llm", "ssm-code", "ssm-docs")
 
 
 @pytest.fixture(scope="module")
-def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def taught_folder(prepared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared folder with an LLM, its texts, and two SSMs. Tests use copies."""
-    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("taught") / "family")
+    folder = shutil.copytree(prepared_folder, tmp_path_factory.mktemp("taught") / "family")
     store = open_tokens(folder)
     llm, *_ = (saved_model(store, which, which, name) for which, name in enumerate(NAMES))
     run = TrainingRun(SMALL, store, 1.0, torch.device("cpu"), stream=io.StringIO())
@@ -59,9 +59,9 @@ def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
-    """A copy of `taught`: its tokens, its LLM's folder, and the folders of its SSMs."""
-    store = open_tokens(shutil.copytree(taught, tmp_path / "family"))
+def family(taught_folder: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
+    """A copy of `taught_folder`: its tokens, its LLM's folder, and the folders of its SSMs."""
+    store = open_tokens(shutil.copytree(taught_folder, tmp_path / "family"))
     llm, *ssms = (store.folder / "given" / name for name in NAMES)
     return store, llm, ssms
 

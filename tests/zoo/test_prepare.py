@@ -43,9 +43,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_tokenizer_opens_with_transformers_and_begins_texts_with_end_of_text(
-    prepared: Path,
+    prepared_folder: Path,
 ) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(prepared / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(prepared_folder / "tokenizer")
     assert len(tokenizer) == SMALL.vocab_size
     ids = tokenizer("def main():")["input_ids"]
     assert ids[0] == 0 == tokenizer.bos_token_id == tokenizer.eos_token_id
@@ -53,13 +53,13 @@ def test_the_tokenizer_opens_with_transformers_and_begins_texts_with_end_of_text
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_any_text_survives_the_tokenizer(prepared: Path, text: str) -> None:
-    tokenizer = open_tokenizer(prepared / "tokenizer")
+def test_any_text_survives_the_tokenizer(prepared_folder: Path, text: str) -> None:
+    tokenizer = open_tokenizer(prepared_folder / "tokenizer")
     assert tokenizer.decode(tokenizer(text)["input_ids"][1:]) == text
 
 
-def test_documents_become_one_row_with_the_end_of_text_before_each(prepared: Path) -> None:
-    tokenizer = open_tokenizer(prepared / "tokenizer")
+def test_documents_become_one_row_with_the_end_of_text_before_each(prepared_folder: Path) -> None:
+    tokenizer = open_tokenizer(prepared_folder / "tokenizer")
     row = encode(tokenizer, ["one", "two", "three"], batch_size=2)
     assert row.dtype == np.uint16
     ids = [tokenizer(text)["input_ids"] for text in ("one", "two", "three")]
@@ -67,8 +67,8 @@ def test_documents_become_one_row_with_the_end_of_text_before_each(prepared: Pat
 
 
 @pytest.mark.parametrize("text", TEXTS[:-1])
-def test_byte_lengths_add_up_to_the_text(prepared: Path, text: str) -> None:
-    tokenizer = open_tokenizer(prepared / "tokenizer")
+def test_byte_lengths_add_up_to_the_text(prepared_folder: Path, text: str) -> None:
+    tokenizer = open_tokenizer(prepared_folder / "tokenizer")
     assert byte_lengths(tokenizer)[encode(tokenizer, [text])].sum() == len(text.encode())
 
 
@@ -77,10 +77,10 @@ def test_a_tokenizer_folder_without_one_is_refused(tmp_path: Path) -> None:
         open_tokenizer(tmp_path)
 
 
-def test_the_last_half_percent_or_256_tokens_are_held_out(prepared: Path) -> None:
-    store = open_tokens(prepared)
+def test_the_last_half_percent_or_256_tokens_are_held_out(prepared_folder: Path) -> None:
+    store = open_tokens(prepared_folder)
     for name, domain in store.manifest.domains.items():
-        row = np.load(prepared / "tokens" / f"{name}.npy")
+        row = np.load(prepared_folder / "tokens" / f"{name}.npy")
         held_out = max(round(len(row) * 0.005), min(256, len(row) // 10))
         assert domain.num_held_out_tokens == held_out == len(store.held_out[name])
         assert np.array_equal(store.held_out[name], row[-held_out:])
@@ -91,14 +91,14 @@ def test_of_few_tokens_at_least_one_is_held_out() -> None:
     assert [held_out_start(n) for n in (2, 100, 1_000, 100_000)] == [1, 90, 900, 99_500]
 
 
-def test_the_manifest_has_counts_hashes_and_licences(prepared: Path) -> None:
-    manifest = open_tokens(prepared).manifest
-    tokenizer = open_tokenizer(prepared / "tokenizer")
+def test_the_manifest_has_counts_hashes_and_licences(prepared_folder: Path) -> None:
+    manifest = open_tokens(prepared_folder).manifest
+    tokenizer = open_tokenizer(prepared_folder / "tokenizer")
     assert list(manifest.domains) == ["docs", "code"]
     for name, domain in manifest.domains.items():
-        ids = np.load(prepared / "tokens" / f"{name}.npy")
+        ids = np.load(prepared_folder / "tokens" / f"{name}.npy")
         assert (ids.dtype, len(ids)) == (np.uint16, domain.num_tokens)
-        assert domain.sha256 == sha256_of(prepared / "tokens" / f"{name}.npy")
+        assert domain.sha256 == sha256_of(prepared_folder / "tokens" / f"{name}.npy")
         text = tokenizer.decode(ids[-domain.num_held_out_tokens :], skip_special_tokens=True)
         assert domain.num_held_out_bytes == pytest.approx(len(text.encode()), abs=6)
         (source,) = domain.sources
@@ -114,12 +114,14 @@ def test_a_domain_called_tokenizer_does_not_replace_the_tokenizers_hash() -> Non
     assert identity("a", "b") != identity("c", "b") and identity("a", "b") != identity("a", "c")
 
 
-def test_corpora_with_a_given_tokenizer(prepared, folder, library, tmp_path):
-    inputs = Inputs(folder, prepared / "tokenizer", stdlib=library)
+def test_corpora_with_a_given_tokenizer(prepared_folder, folder, library, tmp_path):
+    inputs = Inputs(folder, prepared_folder / "tokenizer", stdlib=library)
     manifest = prepare(PRESETS["cpu"], inputs, tmp_path / "out")
     assert list(manifest.domains) == ["stories", "math", "code"]
     assert manifest.vocab_size == SMALL.vocab_size
-    expected, kept = (open_tokenizer(each / "tokenizer") for each in (prepared, tmp_path / "out"))
+    expected, kept = (
+        open_tokenizer(each / "tokenizer") for each in (prepared_folder, tmp_path / "out")
+    )
     assert expected.get_vocab() == kept.get_vocab()
     assert manifest.domains["math"].sources[0]["licence"] == "not listed"
 
@@ -134,20 +136,22 @@ def test_the_report_counts_refusals(folder: Path, library: Path, tmp_path: Path)
     assert lines[-1] == "1 documents refused in all, vocabulary 496"
 
 
-def test_the_same_seed_prepares_the_same_folder(prepared: Path, tmp_path: Path) -> None:
-    assert prepare(SMALL, Inputs(), tmp_path) == open_tokens(prepared).manifest
-    assert prepare(SMALL, Inputs(), tmp_path, seed=1) != open_tokens(prepared).manifest
+def test_the_same_seed_prepares_the_same_folder(prepared_folder: Path, tmp_path: Path) -> None:
+    assert prepare(SMALL, Inputs(), tmp_path) == open_tokens(prepared_folder).manifest
+    assert prepare(SMALL, Inputs(), tmp_path, seed=1) != open_tokens(prepared_folder).manifest
 
 
-def test_a_bad_argument_leaves_a_prepared_folder_unchanged(prepared: Path, tmp_path: Path) -> None:
-    out = shutil.copytree(prepared, tmp_path / "out")
+def test_a_bad_argument_leaves_a_prepared_folder_unchanged(
+    prepared_folder: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(prepared_folder, tmp_path / "out")
     with pytest.raises(ConfigError, match="corpora is None: a folder of corpora; preset cpu"):
         prepare(PRESETS["cpu"], Inputs(), out)
-    assert open_tokens(out).manifest == open_tokens(prepared).manifest
+    assert open_tokens(out).manifest == open_tokens(prepared_folder).manifest
 
 
-def test_changed_and_missing_files_are_refused(prepared: Path, tmp_path: Path) -> None:
-    out = shutil.copytree(prepared, tmp_path / "out")
+def test_changed_and_missing_files_are_refused(prepared_folder: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(prepared_folder, tmp_path / "out")
     np.save(out / "tokens" / "code.npy", np.zeros(10, dtype=np.uint16))
     with pytest.raises(ConfigError, match=r"code\.npy.*zoo prepare` wrote; run it again"):
         open_tokens(out)

@@ -199,11 +199,11 @@ def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     firsts = note_results(monkeypatch, round_pass, "first_equal", lambda result: result)
     outputs = round_pass.target_outputs
 
-    def scrambled(logits: torch.Tensor, *args: Any) -> Any:
+    def scramble(logits: torch.Tensor, *args: Any) -> Any:
         doubles = firsts[-1] != torch.arange(logits.shape[1])
         return outputs(torch.where(doubles[..., None], logits.flip(-1), logits), *args)
 
-    monkeypatch.setattr(round_pass, "target_outputs", scrambled)
+    monkeypatch.setattr(round_pass, "target_outputs", scramble)
     check_both_ways(WARM, FIXED, 2)
     assert sum(int((one != torch.arange(one.shape[1])).sum()) for one in firsts) > 100
 
@@ -268,13 +268,13 @@ def test_a_failing_ssm_does_not_change_the_text(monkeypatch: pytest.MonkeyPatch)
     stack: Any = next(iter(loaded.ssms.values())).stack  # type: ignore[attr-defined]
     over = stack._forward.over
 
-    def broken(*args: Any, **kwargs: Any) -> Any:
+    def fail_late(*args: Any, **kwargs: Any) -> Any:
         calls.append(args)
         if len(calls) > 10:
             raise RuntimeError("no memory")
         return over(*args, **kwargs)
 
-    monkeypatch.setattr(stack._forward, "over", broken)
+    monkeypatch.setattr(stack._forward, "over", fail_late)
     first_events = events(loaded, requests(WARM, FIXED), on_device=True)
     assert texts_of(first_events) == expected
     notes = [note for e in first_events if isinstance(e, RoundCompleted) for note in e.notes]
@@ -350,12 +350,12 @@ class NoHostReads(TorchDispatchMode):
 def test_a_pass_reads_nothing_on_the_host(sampling, config, monkeypatch):
     call, calls = CachedGraph.__call__, []
 
-    def watched(self: CachedGraph[Any]) -> Any:
+    def replay_without_reads(self: CachedGraph[Any]) -> Any:
         with NoHostReads():
             calls.append(self)
             return call(self)
 
-    monkeypatch.setattr(CachedGraph, "__call__", watched)
+    monkeypatch.setattr(CachedGraph, "__call__", replay_without_reads)
     result = texts_of(events(models(), requests(sampling, config, 2), on_device=True))
     assert [len(ids) for ids in result] == [sampling.max_new_tokens] * 2 and len(calls) > 10
 

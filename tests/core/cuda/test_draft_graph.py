@@ -261,10 +261,10 @@ def test_a_failed_pass_is_the_error_of_all_its_ssms(monkeypatch: pytest.MonkeyPa
     open_all(pool, many)
     stack = pool.ssms["one"].model.stack  # type: ignore[attr-defined]
 
-    def broken(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(stack._forward, "over", broken)
+    monkeypatch.setattr(stack._forward, "over", fail)
     drafts = pool.draft(draft_requests(pool, many, [(2, 1)] * 2))
     assert [str(error) for error in drafts.values()] == ["no memory"] * 3
 

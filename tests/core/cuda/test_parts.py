@@ -111,11 +111,11 @@ def test_work_without_capture_runs_once_a_call() -> None:
 def test_work_that_cannot_be_captured_runs_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def refused(self: GraphPool, work: object) -> None:
+    def refuse(self: GraphPool, work: object) -> None:
         tried.append(work)
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(GraphPool, "capture", refused)
+    monkeypatch.setattr(GraphPool, "capture", refuse)
     pool, total = GraphPool(capture=True), torch.zeros(())
     works = [CachedGraph(lambda: total.add_(1).clone(), pool) for _ in range(2)]
     with pytest.warns(UserWarning, match="CUDA graphs are off"):

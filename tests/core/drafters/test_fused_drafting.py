@@ -325,11 +325,11 @@ def count_passes(drafter: SsmDrafter, name: str, passes_made: dict[str, int]) ->
     model = drafter.feeder.model
     forward = model.forward
 
-    def counted(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+    def count_pass(feeds: Sequence[Feed]) -> list[torch.Tensor]:
         passes_made[name] += 1
         return forward(feeds)
 
-    model.forward = counted  # type: ignore[method-assign]
+    model.forward = count_pass  # type: ignore[method-assign]
 
 
 def test_an_ssm_that_fails_ends_the_drafts_of_its_own_requests_only() -> None:

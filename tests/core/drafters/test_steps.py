@@ -47,10 +47,10 @@ def test_a_failing_pass_is_the_error_of_all_its_models() -> None:
     members = [model for model, _ in works.values()]
     stack = common_stack(members)
 
-    def broken(_: object) -> list[list[torch.Tensor]]:
+    def fail(_: object) -> list[list[torch.Tensor]]:
         raise RuntimeError("no memory")
 
-    stack.forward = broken  # type: ignore[method-assign,assignment]
+    stack.forward = fail  # type: ignore[method-assign,assignment]
     result = run_in_lockstep(works)
     assert {str(one.error) for one in result.values()} == {"no memory"}
 
@@ -59,10 +59,10 @@ def test_a_stop_iteration_of_a_model_is_raised() -> None:
     works, _ = models_with_steps((2, 2))
     model, steps = works["ssm-0"]
 
-    def broken(_: object) -> list[torch.Tensor]:
+    def fail(_: object) -> list[torch.Tensor]:
         raise StopIteration
 
-    model.forward = broken
+    model.forward = fail
     with pytest.raises(StopIteration):
         run_steps(model, steps)
 

@@ -157,12 +157,12 @@ def test_after_an_interrupt_no_answer_is_for_another_request(
     running = process._process
     assert running is not None and running.stdout is not None
 
-    def interrupted() -> str:
+    def interrupt() -> str:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(
-            running, "stdout", SimpleNamespace(readline=interrupted, close=running.stdout.close)
+            running, "stdout", SimpleNamespace(readline=interrupt, close=running.stdout.close)
         )
         with pytest.raises(KeyboardInterrupt):
             process.render("secret", GREETING, {}, 100)

@@ -217,7 +217,7 @@ def test_installations_of_other_versions_share_the_cache(
 def test_an_entry_of_other_versions_is_removed_after_a_month_without_use(
     q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dequantized(file: Path, version: int) -> Path:
+    def file_of_version(file: Path, version: int) -> Path:
         monkeypatch.setattr(gguf_cache, "FORMAT", version)
         return dequantize_file(file, ignore)
 
@@ -228,11 +228,12 @@ def test_an_entry_of_other_versions_is_removed_after_a_month_without_use(
 
     other_file = write_model(tmp_path / "other.gguf", "F16")
     old, used, recent, other = (
-        dequantized(file, version) for file, version in ((q8, 1), (q8, 2), (q8, 3), (other_file, 1))
+        file_of_version(file, version)
+        for file, version in ((q8, 1), (q8, 2), (q8, 3), (other_file, 1))
     )
     leave_unused(old, used, other)
-    assert dequantized(q8, 2) == used  # used now
-    new = dequantized(q8, 4)
+    assert file_of_version(q8, 2) == used  # used now
+    new = file_of_version(q8, 4)
     assert not old.parent.exists()
     assert all(folder.is_dir() for folder in (used, recent, other, new))
 

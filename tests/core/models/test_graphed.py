@@ -142,11 +142,11 @@ def test_passes_that_cannot_be_captured_run_eagerly(monkeypatch: pytest.MonkeyPa
     fixed, plain = fixed_and_plain("llama", capture=True)
     tried = []
 
-    def refused(_: object, work: object) -> None:
+    def refuse(_: object, work: object) -> None:
         tried.append(work)
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    monkeypatch.setattr(GraphPool, "capture", refused)
+    monkeypatch.setattr(GraphPool, "capture", refuse)
     forward: Any = fixed._forward
     assert forward.captures
     row, other = fixed.open_row(), plain.open_row()

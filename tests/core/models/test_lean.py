@@ -112,11 +112,11 @@ def test_lean_weights_share_the_modules_memory_and_it_still_works() -> None:
 
 
 def test_control_a_pass_with_other_logits_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(module: Any) -> Any:
+    def with_wrong_scale(module: Any) -> Any:
         weights = lean_weights(module)
         return replace(weights, rope_scale=1.001)
 
-    monkeypatch.setattr(tree_check, "lean_weights", broken)
+    monkeypatch.setattr(tree_check, "lean_weights", with_wrong_scale)
     module = tiny_module("llama", seed=3, dtype=torch.float32)
     assert checked_model(module, info_of(module, "llama")).lean_weights is None
 

@@ -55,12 +55,12 @@ def test_a_rank_that_stops_while_it_loads_is_an_error(
     monkeypatch.setattr(processes, "LOADING_S", 1.0)
     started, start = list[subprocess.Popen[bytes]](), processes._start
 
-    def stopped(*args: Any) -> subprocess.Popen[bytes]:
+    def start_stopped(*args: Any) -> subprocess.Popen[bytes]:
         started.append(start(*args))
         started[-1].send_signal(signal.SIGSTOP)
         return started[-1]
 
-    monkeypatch.setattr(processes, "_start", stopped)
+    monkeypatch.setattr(processes, "_start", start_stopped)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(RankError, match="rank 1 of the LLM did not load its part within 1 s"):
         load_models(llm_folder, [], "float32", "cpu", ranks=ranks_of("tp=2"))

@@ -155,9 +155,9 @@ def test_a_number_that_does_not_divide_is_refused_before_weights_are_read(
     reason: str,
 ) -> None:
     path = model_folder(tmp_path, family, **changes)
-    monkeypatch.setattr(leader, "Followers", forbidden)
-    monkeypatch.setattr(leader, "read_shard", forbidden)
-    monkeypatch.setattr(load, "read_module", forbidden)
+    monkeypatch.setattr(leader, "Followers", forbid)
+    monkeypatch.setattr(leader, "read_shard", forbid)
+    monkeypatch.setattr(load, "read_module", forbid)
     with pytest.raises(ConfigError, match=reason) as caught:
         load_models(path, [], "float32", ranks=ranks_of(text))
     assert f"llm_ranks is '{text}'" in str(caught.value)
@@ -178,7 +178,7 @@ def test_more_memory_than_is_free_is_refused(
     one = load.need_of(path, "float32", torch.device("cpu")).bytes
     config = tiny_module("llama").config
     needed = 2 * (one // 2 + 4 * config.vocab_size * config.hidden_size)
-    monkeypatch.setattr(leader, "Followers", forbidden)
+    monkeypatch.setattr(leader, "Followers", forbid)
     monkeypatch.setattr("core.models.loading.placing.available_bytes", lambda _: needed - 1)
     with pytest.raises(OutOfMemoryError, match="are free on cpu"):
         load_models(path, [], "float32", ranks=ranks_of("tp=2"))
@@ -190,7 +190,7 @@ def model_folder(tmp_path: Path, family: str, **changes: Any) -> str:
     return str(tmp_path / "llm")
 
 
-def forbidden(*_: Any) -> Any:
+def forbid(*_: Any) -> Any:
     raise AssertionError("the split must be refused before this call")
 
 

@@ -141,13 +141,13 @@ def test_a_tensor_that_is_not_contiguous_is_summed(tmp_path: Path) -> None:
     group = RankGroup(file_rendezvous(tmp_path / "store", 0, 1), torch.device("cpu"), 5.0)
     was_contiguous = []
 
-    def doubled(tensor: torch.Tensor) -> None:
+    def double(tensor: torch.Tensor) -> None:
         """Acts like gloo's sum over two ranks with equal values. Like gloo, it assumes contiguous
         memory."""
         was_contiguous.append(tensor.is_contiguous())
         tensor.as_strided((tensor.numel(),), (1,)).mul_(2)
 
-    group._dist, dist = SimpleNamespace(all_reduce=doubled), group._dist
+    group._dist, dist = SimpleNamespace(all_reduce=double), group._dist
     base = torch.arange(24.0).view(4, 6)
     for part in (base.t()[1:], base[:, :3], base.t()):
         expected = 2 * part

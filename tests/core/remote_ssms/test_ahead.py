@@ -153,13 +153,13 @@ def run_with_times(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
     transport.delay(0, trip_s)
     forward, passes_s = llm.forward, 0.0
 
-    def timed(feeds):
+    def timed_forward(feeds):
         nonlocal passes_s
         transport.pass_time(pass_s)
         passes_s += pass_s
         return forward(feeds)
 
-    llm.forward = timed
+    llm.forward = timed_forward
     began = transport.now()
     events = list(engine.generate(request(sampling=GREEDY, config=SPECINFER)))
     return transport.now() - began - passes_s, events
@@ -259,13 +259,13 @@ def test_every_likelihood_is_reported_once_at_its_position(
     transport.delay(0, 0.02)
     forward, passes = models.llm.forward, 0
 
-    def timed(feeds):
+    def timed_forward(feeds):
         nonlocal passes
         passes += 1
         transport.pass_time(0.01 if how == "overtaken" and passes % 3 == 0 else 0.03)
         return forward(feeds)
 
-    models.llm.forward = timed
+    models.llm.forward = timed_forward
     events = list(Engine(loaded_tables(models.llm), nodes=pool).generate(run_request))
     assert {"ahead", "in_time"} == {*states(events)}
     last = {name: max(place for one, place in observed if one == name) for name, _ in observed}

@@ -37,13 +37,13 @@ def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -
             chances.append(rng.random() * (1.0 if parent < 0 else chances[parent]))
     step = rng.choice([1, 3, 4])
 
-    def added(nodes: int) -> float:
+    def added_ms(nodes: int) -> float:
         return 0.4 * (-(-nodes // step)) * step
 
     price = rng.choice([0.3, 0.8, 2.0])
-    best = max(sum(chances[n] for n in s) - price * added(len(s)) for s in closed_sets(parents))
-    count = node_budget(chances, price, added)
-    result = sum(sorted(chances, reverse=True)[:count]) - price * added(count)
+    best = max(sum(chances[n] for n in s) - price * added_ms(len(s)) for s in closed_sets(parents))
+    count = node_budget(chances, price, added_ms)
+    result = sum(sorted(chances, reverse=True)[:count]) - price * added_ms(count)
     assert result == pytest.approx(best, abs=1e-9)
 
 

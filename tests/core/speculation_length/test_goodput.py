@@ -44,7 +44,7 @@ def linear(plain: float, node: float) -> functools.partial[float]:
     return functools.partial(lambda a, b, n: a + b * n, plain, node)
 
 
-def varied(position: int) -> float:
+def chance_at(position: int) -> float:
     """Chances of 0.95, 0.3, 0.6 and 0.9 in turn."""
     return (0.95, 0.9, 0.6, 0.3)[position * 7919 % 4]
 
@@ -53,7 +53,7 @@ CHEAP = World((drafter("a", 0.8, 0.3, 0.3),), linear(5, 0.05))
 EXPENSIVE = World((drafter("a", 0.7, 2.0, 1.8),), linear(5, 0.1))
 STEEP = World((drafter("a", 0.85, 0.2, 0.2),), lambda n: 5 + max(0, n - 4))
 UNCALIBRATED = World(
-    (Simulated("a", varied, constant(0.6), constant(0.6), error=2.0),), linear(5, 0.1)
+    (Simulated("a", chance_at, constant(0.6), constant(0.6), error=2.0),), linear(5, 0.1)
 )
 INDEPENDENT = World((drafter("a", 0.6, 0.4, 0.4), drafter("b", 0.6, 0.4, 0.4)), linear(5, 0.1))
 TWINS = World(tuple(drafter(x, 0.75, 0.8, 0.8, "x") for x in "ab"), linear(5, 0.1))

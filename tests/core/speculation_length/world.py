@@ -100,18 +100,18 @@ class World:
             if scores:
                 drafts[drafter.name] = (drafter, scores)
         rights = {name: self._num_right(d, position, len(s)) for name, (d, s) in drafts.items()}
-        own, kept, accepted = self._merged(drafts, rights, choice.stop)
+        own, kept, accepted = self._merge(drafts, rights, choice.stop)
         nodes, widths = len(kept), Counter(depth for _, _, depth in kept)
 
-        def timed(ms: float) -> float:
+        def add_time(ms: float) -> float:
             spent.append(ms * self.pace(number))
             spike = 5.0 if timing.random() < 0.02 and self.noise else 1.0
             return spent[-1] * timing.lognormvariate(0, self.noise) * spike
 
         outcomes, before = {}, 0
         for name, (drafter, scores) in drafts.items():
-            start = timed(drafter.start(number))
-            rest = sum(timed(drafter.step(number)) for _ in scores[1:])
+            start = add_time(drafter.start(number))
+            rest = sum(add_time(drafter.step(number)) for _ in scores[1:])
             reached = min(rights[name], accepted + 1)
             outcomes[name] = DraftOutcome(
                 ms=start + rest, steps=len(scores) - 1, depths=tuple(range(1, len(scores) + 1)),
@@ -120,9 +120,9 @@ class World:
                 num_verified=own[name],
             )  # fmt: skip
             before = max(before, min(reached, accepted))
-        verify_ms = timed(self.verify(nodes))
+        verify_ms = add_time(self.verify(nodes))
         drafting = sum(o.ms for o in outcomes.values())
-        overhead_ms = timed(self.overhead)
+        overhead_ms = add_time(self.overhead)
         outcome = RoundOutcome(
             length=choice.length,
             num_tokens=accepted + 1,
@@ -152,7 +152,7 @@ class World:
             depth += 1
         return depth
 
-    def _merged(
+    def _merge(
         self,
         drafts: Mapping[str, tuple[Simulated, list[float]]],
         rights: Mapping[str, int],

@@ -37,21 +37,21 @@ def elsewhere(_elsewhere: Site) -> Site:
 
 
 @pytest.fixture(scope="session")
-def _locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def _login_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with api_site(tmp_path_factory.mktemp("api"), host="0.0.0.0", login=True) as site:
         yield site
 
 
 @pytest.fixture
-def locked(_locked: Site) -> Site:
+def login_site(_login_site: Site) -> Site:
     """A server for other machines, with a login and an empty log."""
-    _locked.clear()
-    return _locked
+    _login_site.clear()
+    return _login_site
 
 
 @pytest.fixture
 def fresh_locked(tmp_path: Path) -> Iterator[Site]:
-    """A new server like `locked`, for a test that swaps models."""
+    """A new server like `login_site`, for a test that swaps models."""
     with api_site(tmp_path, host="0.0.0.0", login=True) as site:
         yield site
 

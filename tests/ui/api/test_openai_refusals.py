@@ -251,27 +251,27 @@ def test_runs_are_in_the_log_and_no_other_visitor_sees_them(elsewhere: Site) -> 
 
 
 @pytest.mark.parametrize("path", ["v1/completions", "v1/chat/completions", "v1/models", "metrics"])
-def test_a_request_without_the_pages_login_is_refused(locked: Site, path: str) -> None:
+def test_a_request_without_the_pages_login_is_refused(login_site: Site, path: str) -> None:
     data = b"{}" if "completions" in path else None
     for login in ("", "Bearer none", "Bearer eve:guess", "Basic !!", "Basic ZXZlOmd1ZXNz"):
         with pytest.raises(HTTPError) as caught:
-            urlopen(Request(f"{locked.url}{path}", data, {"Authorization": login}), timeout=20)
+            urlopen(Request(f"{login_site.url}{path}", data, {"Authorization": login}), timeout=20)
         assert caught.value.code == 401 and caught.value.headers["WWW-Authenticate"].startswith(
             "Bearer"
         )
         error = json.loads(caught.value.read())["error"]
         assert error["code"] == "invalid_api_key" and "secret" not in str(error)
         caught.value.close()
-    assert not locked.worker.requests
+    assert not login_site.worker.requests
 
 
-def test_runs_with_the_login_belong_to_its_user(locked: Site) -> None:
-    with client_of(locked, ":".join(LOGIN)) as client:
+def test_runs_with_the_login_belong_to_its_user(login_site: Site) -> None:
+    with client_of(login_site, ":".join(LOGIN)) as client:
         answer = complete(client)
     basic = {"Authorization": "Basic ZXZlOnNlY3JldA=="}
-    other = post(locked, b'{"prompt": "Once"}', **basic)
-    locked.store.flush()
-    ids = {row["run_id"] for row in locked("/runs")["rows"]}
+    other = post(login_site, b'{"prompt": "Once"}', **basic)
+    login_site.store.flush()
+    ids = {row["run_id"] for row in login_site("/runs")["rows"]}
     assert {answer.id, other["id"]} == {f"cmpl-{run_id}" for run_id in ids}
 
 

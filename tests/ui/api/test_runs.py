@@ -87,16 +87,16 @@ def test_each_of_many_calls_at_once_gets_a_run_of_its_own(api: Site) -> None:
     assert len({result["run_id"] for result in [job.result(timeout=30) for job in jobs]}) == 12
 
 
-def test_with_auth_runs_belong_to_the_user_who_logged_in(locked: Site) -> None:
+def test_with_auth_runs_belong_to_the_user_who_logged_in(login_site: Site) -> None:
     with pytest.raises(HTTPError) as refused:
-        urlopen(f"{locked.url}config", timeout=10)
+        urlopen(f"{login_site.url}config", timeout=10)
     assert refused.value.code == 401
     refused.value.close()
     for number in range(2):  # a new session, the same user
-        client = locked.client(number)
+        client = login_site.client(number)
         client.predict(prompt="mine", api_name="/generate")
     assert client.predict(api_name="/runs")["total"] == 2
-    assert {row.owner for row in locked.store.runs(RunQuery()).rows} == {"user-eve"}
+    assert {row.owner for row in login_site.store.runs(RunQuery()).rows} == {"user-eve"}
 
 
 def test_load_models_swaps_them_and_generate_uses_the_new_ones(fresh: Site) -> None:

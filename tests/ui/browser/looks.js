@@ -161,7 +161,7 @@
   }
 
   // Texts of a picture that its own buttons cover, and trees shown less than 100 px high.
-  function covered() {
+  function coveredParts() {
     const found = texts().filter(({ holder, boxes }) => {
       const tools = holder.closest(".ss-panel")?.querySelector(".ss-tools");
       if (!tools || tools.contains(holder)) return false;
@@ -177,6 +177,6 @@
   const tiny = () => [...new Set(texts().filter((one) => one.size < 11.9 && !one.holder.closest(ZOOMED))
     .map((one) => `${name(one)} (${one.size.toFixed(1)} px)`))];
 
-  const looks = { tiny, keep, small, cut, overlaps, covered };
+  const looks = { tiny, keep, small, cut, overlaps, coveredParts };
   window.specscopeLooks = Object.fromEntries(Object.entries(looks).map(([key, ask]) => [key, look(ask)]));
 })();

@@ -39,9 +39,9 @@ def tiny_texts(page: Any) -> list[str]:
     return list(_ask(page, "tiny()"))
 
 
-def covered(page: Any) -> list[str]:
+def covered_parts(page: Any) -> list[str]:
     """Texts under the buttons of their own panel, and trees less than 100 pixels high."""
-    return list(_ask(page, "covered()"))
+    return list(_ask(page, "coveredParts()"))
 
 
 def overflow(page: Any) -> int:

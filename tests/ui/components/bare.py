@@ -108,7 +108,7 @@ class Pictures:
             self.page.wait_for_function(DRAWN)
         return self.page
 
-    def picked(self) -> Any:
+    def last_sent(self) -> Any:
         """The value that a picture sent last (None: no value since `mount`)."""
         return self.page.evaluate("() => pictures.picked")
 

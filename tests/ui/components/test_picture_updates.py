@@ -138,7 +138,7 @@ def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: 
         (".ss-chip", {"round": 4, "node": 0}),
     ):
         page.locator(what).first.click()
-        assert pictures.picked() == picked, what
+        assert pictures.last_sent() == picked, what
     page.locator(".ss-lengths .barlayer .point").first.click(force=True)
     page.wait_for_function("() => pictures.picked.round === 0 && pictures.picked.node === null")
     by_keys(pictures)
@@ -171,7 +171,7 @@ def test_a_round_without_an_accepted_token_is_selected_by_its_column(pictures: P
         page.wait_for_function("(round) => pictures.picked?.round === round", arg=number)
     page.mouse.click(*page.evaluate(COLUMN, [4, -0.1]))
     page.locator(".ss-lengths .barlayer .point").last.click(force=True)
-    assert pictures.picked()["round"] == 2, "clicks above the plot and on the rates select no round"
+    assert pictures.last_sent()["round"] == 2, "clicks above the plot and on rates select no round"
 
 
 def test_the_selected_token_is_marked_also_where_its_round_has_lost_its_beginning(
@@ -187,7 +187,7 @@ def test_the_selected_token_is_marked_also_where_its_round_has_lost_its_beginnin
             pictures.give({"strip": value})
             assert pictures.rest().evaluate(marked) == expected
         pictures.page.locator(".ss-tok[data-i='16']").click()
-        assert pictures.picked() == {"round": 5, "token": -3}
+        assert pictures.last_sent() == {"round": 5, "token": -3}
 
 
 def by_keys(pictures: Pictures) -> None:
@@ -198,10 +198,10 @@ def by_keys(pictures: Pictures) -> None:
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.dataset.key") == "0"
     page.keyboard.press("Enter")
-    assert pictures.picked() == {"round": 4, "node": 0}
+    assert pictures.last_sent() == {"round": 4, "node": 0}
     page.locator(".ss-round[tabindex='0']").focus()
     page.keyboard.press("ArrowRight")
-    assert pictures.picked() == {"round": 5, "node": None}
+    assert pictures.last_sent() == {"round": 5, "node": None}
     page.locator(".ss-figure").first.focus()
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Tab")

@@ -75,7 +75,7 @@ def test_a_click_selects_the_round_and_its_tip_says_the_part(pictures: Pictures)
     assert page.locator("#picture-routing .ss-routing-cost").text_content() == value["cost"]
     box = page.locator("#picture-routing .ss-routing-sel").bounding_box()
     page.mouse.click(box["x"] - 1.5 * box["width"], box["y"] + 0.7 * box["height"])
-    assert pictures.picked() == {"round": value["sel"] - 2, "node": None}
+    assert pictures.last_sent() == {"round": value["sel"] - 2, "node": None}
     cell = value["rounds"][str(value["sel"] - 2)]["3"]
     tip = page.locator("#ss-tip").text_content()
     assert f"Round {value['sel'] - 1}" in tip and value["ssms"]["3"] in tip
@@ -164,7 +164,7 @@ def test_regret_is_asked_for_by_a_button_and_shown_in_a_sentence_and_rows(
     value = values_of("regretted")["routing"]["regret"]
     pictures.show("regretted", "routing")
     ask.click()
-    assert pictures.picked() == {} and page.evaluate("() => pictures.event") == "submit"
+    assert pictures.last_sent() == {} and page.evaluate("() => pictures.event") == "submit"
     assert panel.locator(".ss-regret-said").text_content() == value["sentence"]
     rows = panel.locator(".ss-regret-rows tbody tr")
     told = [row.split("\t") for row in rows.all_inner_texts()]

@@ -13,7 +13,7 @@ def timeline(values: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {**values, "timeline": {**values["timeline"], **fields}}
 
 
-def tried(values: dict[str, Any]) -> dict[str, Any]:
+def with_trials(values: dict[str, Any]) -> dict[str, Any]:
     """`auto` after two trials. The second trial switched drafting ahead off."""
     results = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
     lost = {**results, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
@@ -55,7 +55,7 @@ def others(values: dict[str, Any]) -> dict[str, Any]:
     return timeline(values, share=share, total=sum(share.values()))
 
 
-def paused(values: dict[str, Any]) -> dict[str, Any]:
+def with_pauses(values: dict[str, Any]) -> dict[str, Any]:
     """Rounds with pauses. In round 4, counted from 0, some drafting is hidden."""
     took = {"p": 19.0, "ms": 55.2}
     rounds = {str(n): {**took, "hid": 0.0, "all": 56.0} for n in range(4)}
@@ -122,7 +122,7 @@ def never(values: dict[str, Any]) -> dict[str, Any]:
     return timeline(values, pipeline="ahead", ahead={}, hits={}, round={})
 
 
-def budgeted(values: dict[str, Any]) -> dict[str, Any]:
+def with_budget(values: dict[str, Any]) -> dict[str, Any]:
     """A `fixed` length of 8 that three drafters never reach, since their budget is 2 nodes."""
     lengths, proposals = values["lengths"], values["proposals"]
     rounds = {
@@ -139,7 +139,7 @@ def budgeted(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "lengths": {**lengths, **round_entries}, "proposals": {**proposals, **left}}
 
 
-def switched(values: dict[str, Any]) -> dict[str, Any]:
+def with_switch(values: dict[str, Any]) -> dict[str, Any]:
     """`credit` with invented scores. The SSMs with the highest scores change at round 8, and the
     SSMs that draft at round 10. Rounds are counted from 0."""
     routing = values["routing"]
@@ -165,7 +165,7 @@ def switched(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "routing": {**routing, **rule, **mine}}
 
 
-def regretted(values: dict[str, Any]) -> dict[str, Any]:
+def with_regret(values: dict[str, Any]) -> dict[str, Any]:
     """Counted regret. Each of the first three SSMs predicts every third token; the other SSMs
     predict none. The first two SSMs drafted."""
     routing = values["routing"]
@@ -184,7 +184,7 @@ def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def drawn(values: dict[str, Any]) -> dict[str, Any]:
+def with_drawn_token(values: dict[str, Any]) -> dict[str, Any]:
     """The first token of the first drafter was drawn with probability 0.25."""
     rows = values["proposals"]["rows"]
     own = {key: {**token, "q": 0.25 if key == "0" else 1.0} for key, token in rows["0"].items()}

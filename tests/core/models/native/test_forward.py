@@ -223,11 +223,11 @@ def test_passes_reuse_their_buffers_until_these_are_too_small(monkeypatch):
     shapes: list[tuple[int, int, int]] = []
     allocate_buffers = workspace.allocate_buffers
 
-    def noted(shape: Any, parts: int, sizes: tuple[int, int, int], arena: Any) -> Any:
+    def note_sizes(shape: Any, parts: int, sizes: tuple[int, int, int], arena: Any) -> Any:
         shapes.append(sizes)
         return allocate_buffers(shape, parts, sizes, arena)
 
-    monkeypatch.setattr(workspace, "allocate_buffers", noted)
+    monkeypatch.setattr(workspace, "allocate_buffers", note_sizes)
     monkeypatch.setattr(workspace, "CACHED_TOKENS", 4)
     monkeypatch.setattr(workspace, "STEP", 16)
     compiled, general = native_and_general("llama")
