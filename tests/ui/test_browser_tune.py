@@ -148,7 +148,7 @@ def last_choice_stays(page: Any, *places: int) -> None:
     held: list[Any] = []
 
     def hold(route: Any) -> None:
-        if '"press"' in (route.request.post_data or ""):
+        if '"point"' in (route.request.post_data or ""):
             held.append(route)
         else:
             route.continue_()

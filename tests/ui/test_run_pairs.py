@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -112,6 +113,21 @@ def test_a_click_in_either_half_moves_both_and_the_slider(pair: Pair) -> None:
     assert values[0]["value"] == 1 and places(pair) == [(1, "commit")] * 2
     for data in ({"round": "x"}, {"stage": "x"}, {"round": 99}, {}):
         assert click(pair, 1, **data)[0]["value"] == 1 and places(pair) == [(1, "commit")] * 2
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_clicks_in_both_halves_are_answered_in_the_order_in_which_they_were_made(
+    pair: Pair, order: tuple[int, ...]
+) -> None:
+    clicks: list[tuple[int, dict[str, Any]]] = [
+        (0, {"round": 1}),
+        (1, {"round": 2}),
+        (0, {"stage": "combine"}),
+    ]
+    for number in order:
+        which, data = clicks[number]
+        click(pair, which, **data, press=20.5 + number)
+    assert places(pair) == [(3, "combine")] * 2
 
 
 def test_a_clicked_token_is_selected_in_its_own_half(pair: Pair) -> None:

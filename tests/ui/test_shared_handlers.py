@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 import time
@@ -26,7 +27,7 @@ from ui.server.context import Context, make_context
 from ui.server.session import TabSession
 from ui.server.visitors import Access
 from ui.shared.board_handlers import move, play_on, refresh_notice, select_node, set_pace
-from ui.shared.click_order import LatestClicks
+from ui.shared.click_order import Clicks
 from ui.shared.pending_fields import LAPSE_S, PendingFields
 from ui.shared.swap_updates import fields_after_swap, opening_preset
 
@@ -126,6 +127,23 @@ def test_all_pictures_show_the_same_place(store: RunStore) -> None:
     assert places(select_node(live.board, desk, {"stage": "combine"})) == {5, "combine"}
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_clicks_that_overtake_each_other_are_answered_in_the_order_in_which_they_were_made(
+    store: RunStore, order: tuple[int, ...]
+) -> None:
+    live, desk = live_of(context(store)), TabSession()
+    run(live, desk)
+    clicks = [{"round": 5}, {"round": 2, "node": 1}, {"stage": "combine"}]
+    for number in order:
+        select_node(live.board, desk, {**clicks[number], "press": 20.5 + number})
+    detail, node = desk.frame().detail, desk.frame().node
+    assert detail is not None and (detail.round, detail.stage, node) == (2, "combine", 1)
+    select_node(live.board, desk, {"round": 4})  # an API client's
+    assert desk.frame().selected_round == 4
+    select_node(live.board, desk, {"round": 3, "press": 90.5})
+    assert desk.frame().selected_round == 3
+
+
 def test_a_token_and_its_node_are_one_selection(store: RunStore) -> None:
     """The LLM's own token has no node."""
     live, desk = live_of(context(store)), TabSession()
@@ -188,8 +206,8 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
     )
 
 
-def latest_clicks() -> LatestClicks:
-    return LatestClicks(threading.RLock())
+def new_clicks() -> Clicks:
+    return Clicks(threading.RLock())
 
 
 def answerer(answers: list[str], word: str) -> Callable[[], str]:
@@ -201,12 +219,12 @@ def answerer(answers: list[str], word: str) -> Callable[[], str]:
 
 
 def test_a_press_that_arrives_late_is_dropped_by_later_ones_of_its_kind() -> None:
-    presses, answers = latest_clicks(), list[str]()
+    presses, answers = new_clicks(), list[str]()
     assert presses.last("run", {"press": 20.5}, answerer(answers, "second")) == "second"
     assert presses.last("run", {"press": 10.5}, answerer(answers, "first")) == gr.skip()
     assert presses.last("run", {"press": 30.5}, answerer(answers, "third")) == "third"
     assert answers == ["second", "third"]
-    presses, answers = latest_clicks(), list[str]()
+    presses, answers = new_clicks(), list[str]()
     presses.last("run", {"press": 20}, answerer(answers, "run"))
     for event in ({"press": 10}, {}, {"press": "soon"}, {"press": 10}):
         assert presses.last("point", event, answerer(answers, "point")) == "point"
@@ -214,7 +232,7 @@ def test_a_press_that_arrives_late_is_dropped_by_later_ones_of_its_kind() -> Non
 
 
 def test_of_presses_that_wait_for_their_turn_only_the_last_is_answered() -> None:
-    presses, answers = latest_clicks(), list[str]()
+    presses, answers = new_clicks(), list[str]()
 
     def press(at: float) -> threading.Thread:
         def work() -> None:

@@ -29,7 +29,7 @@ from ui.run.temperature import AcceptanceByTemperature
 from ui.run.values import PictureMaker
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
-from ui.shared.click_order import LatestClicks, Stamps
+from ui.shared.click_order import Clicks, Stamps
 from ui.shared.pending_fields import PendingFields
 from ui.shared.study_place import StudyPlace
 from ui.words.refusals import refusal_words
@@ -168,13 +168,13 @@ class TabSession:
     stamps: Stamps = field(default_factory=Stamps)
     # Reentrant: a handler that holds it calls `Board.values`, which takes it too.
     drawing: threading.RLock = field(default_factory=threading.RLock)
-    clicks: LatestClicks = field(init=False)
+    clicks: Clicks = field(init=False)
     lecture: Lecture = field(default_factory=Lecture)
     acceptance: AcceptanceByTemperature = field(default_factory=AcceptanceByTemperature)
     _trouble: tuple[str, object] = ("", None)
 
     def __post_init__(self) -> None:
-        self.clicks = LatestClicks(self.drawing)
+        self.clicks = Clicks(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
         """Shows another run; None shows no run. Removes the results about the previous run, except

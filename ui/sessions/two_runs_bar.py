@@ -143,14 +143,22 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
 
 
 def select_in_both(tab_sessions: Sequence[TabSession], which: int, data: Any) -> None:
-    """Answers a click in a picture of run `which` (0 or 1); `data`: see `select_in_run`. The other
-    run shows the same stage of the same round, or its end if it is shorter."""
+    """Answers a click in a picture of run `which` (0 or 1); `data`: see `select_in_run` and
+    `Clicks.in_order`. The other run shows the same stage of the same round, or its end if it is
+    shorter."""
     players = bar_players(tab_sessions)
     for one in players:
         one.take_turn()  # ends `play_both`
+    clicks = tab_sessions[0].clicks
+    with clicks.drawing:
+        for event_data in clicks.in_order({**data, "which": which}):
+            _select_in_pair(players, event_data["which"], event_data)
+
+
+def _select_in_pair(players: Sequence[Player], which: int, data: Any) -> None:
     for clicked in players[which : which + 1]:
         select_in_run(clicked, data)
-    for other in players[:which] + players[which + 1 :]:
+    for other in [*players[:which], *players[which + 1 :]]:
         other.select_stage(_stage_of(players[which : which + 1]))
 
 

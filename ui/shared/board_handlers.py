@@ -46,11 +46,12 @@ def move(board: Board, session: TabSession, name: str) -> Values:
 
 
 def select_node(board: Board, session: TabSession, data: Any) -> Values:
-    """Answers a click in one of the board's pictures; see `select_in_run`."""
+    """Answers a click in one of the board's pictures; see `select_in_run` and `Clicks.in_order`."""
 
     def work() -> None:
-        if session.player is not None:
-            select_in_run(session.player, data)
+        for event_data in session.clicks.in_order(data):
+            if session.player is not None:
+                select_in_run(session.player, event_data)
 
     return board.once(session, work)
 

@@ -1,5 +1,5 @@
-"""Clicks in quick succession: the page shows the answer to the last click, in whichever order
-clicks and answers arrive.
+"""Clicks in quick succession: the page shows what it would show if they had arrived in the order in
+which they were made.
 
 Gradio's own "always_last" does not work for events that carry data: it repeats the handler with the
 data of the first click.
@@ -16,29 +16,48 @@ from typing import Any
 
 import gradio as gr
 
-__all__ = ["LatestClicks", "Stamps"]
+__all__ = ["Clicks", "Stamps"]
+
+NUM_KEPT = 16
+"""Number of clicks in a board's pictures that a click may have been overtaken by."""
 
 
 @dataclass(slots=True)
-class LatestClicks:
-    """The clicks in one tab on one page. Handlers hold `drawing` while they change that page."""
+class Clicks:
+    """The clicks in one tab on one page. Handlers hold `drawing` while they change that page.
+
+    The event data of a click comes from the browser; its `press` is the time of the click by the
+    browser's clock. A click without `press`, for example an API client's, counts as the newest."""
 
     drawing: threading.RLock
     _newest: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _places: list[Mapping[str, Any]] = field(default_factory=list)
 
     def last(self, kind: str, event_data: Mapping[str, Any], work: Callable[[], Any]) -> Any:
-        """The result of `work`, or `gr.skip()` if a later click of this kind has arrived.
-        `event_data` comes from the browser; its `press` is the time of the click by the browser's
-        clock. A click without `press`, for example an API client's, is answered."""
-        pressed = event_data.get("press")
-        pressed = pressed if isinstance(pressed, (int, float)) else math.inf
+        """The result of `work`, or `gr.skip()` if a later click of this kind has arrived."""
+        pressed = _time_of(event_data)
         # Not under `drawing`: a click is noted while another handler draws.
         with self._lock:
             newest = self._newest.get(kind, 0.0)
             self._newest[kind] = max(pressed, newest) if pressed < math.inf else newest
         with self.drawing:
             return work() if pressed >= self._newest[kind] else gr.skip()
+
+    def in_order(self, event_data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """A click in a board's picture and the later ones that were answered before it, in the
+        order of their times: to be answered (again) one after the other, since a click on a stage
+        depends on the clicks before it. The caller holds `drawing`."""
+        pressed = _time_of(event_data)
+        if pressed == math.inf:
+            return [event_data]
+        self._places = sorted([*self._places, event_data], key=_time_of)[-NUM_KEPT:]
+        return [one for one in self._places if _time_of(one) >= pressed]
+
+
+def _time_of(event_data: Mapping[str, Any]) -> float:
+    pressed = event_data.get("press")
+    return pressed if isinstance(pressed, (int, float)) else math.inf
 
 
 class Stamps:

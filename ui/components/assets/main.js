@@ -39,12 +39,13 @@ export async function mount(kind, host) {
   ensureStyles(STYLES);
   const { create } = await PICTURES[kind]();
   const panel = createPanel(shell, kind, host.props.label || kind, (round, node = null, stage = null) =>
-    host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node), ...(stage ? { stage } : {}) }));
+    panel.tell({ round: Number(round), node: node === null ? null : Number(node), ...(stage ? { stage } : {}) }));
   panel.trigger = host.trigger;
   panel.ask = host.asks ? () => host.trigger(host.asks, {}) : null;
   const picture = create(panel);
   panel.picture = picture;
-  panel.tell = (data) => host.trigger(host.event, data);
+  // The server puts clicks that overtook each other into the order of their `press`.
+  panel.tell = (data) => host.trigger(host.event, { ...data, press: performance.now() });
   const mark = markBlock(host.element.closest(".block"), kind, panel);
   const unpack = unpacker();
   // Answers may overtake each other: a value with a smaller number is older.

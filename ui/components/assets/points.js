@@ -84,7 +84,7 @@ function pointRequest(panel) {
     const signature = JSON.stringify([value.study, row]);
     if (!row || signature === last) return;
     last = signature;
-    panel.tell({ study: value.study, point, press: performance.now() });
+    panel.tell({ study: value.study, point });
   };
 }
 
