@@ -36,7 +36,7 @@ from ui.learn.lessons import LESSONS, missing_reason, request_of
 from ui.learn.lessons.sharing import SHARING
 from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import _environment
-from ui.learn.tab import _follow_handler, _run_handler
+from ui.learn.tab import _follow_handler, _load_handler, _run_handler
 from ui.run.plain_run import BLOCKS
 from ui.run.player import Pace
 from ui.run.source import LiveSource
@@ -384,6 +384,17 @@ def test_a_run_in_progress_keeps_the_board_and_its_models(store: RunStore) -> No
     last = last_frame(frames)
     assert rows_of(last) == [] and "left the table" in notice_of(last, -1)
     wait_settled(model_host)
+
+
+def test_a_lesson_chosen_while_the_page_loads_stays_open(learn: Learn) -> None:
+    request = cast(gr.Request, SimpleNamespace(session_hash="x", query_params={"lesson": "3"}))
+    load = _load_handler(learn)
+    assert load(request, 1, {}, "")[0]["at"] == 3
+    desk = learn.board.session(request)
+    desk.lecture.at = 0
+    open_lesson(learn, desk, 5, {})
+    assert load(request, 1, {}, "") == [gr.skip() for _ in range(1 + len(learn.lesson_outputs))]
+    assert desk.lecture.at == 5
 
 
 def test_without_a_swap_nothing_is_sent(store: RunStore) -> None:

@@ -220,7 +220,7 @@ def test_the_picture_has_the_facts_of_the_rules_record(name: str) -> None:
     value, rule = routing_of(run(Mechanisms(routing=name))), routing_rule(name)
     assert (value["rule"], value["score"]) == (name, rule.score)
     assert (value["unless"], value["explores"]) == (rule.unless, rule.explores)
-    assert rule.explores == (name == "cosine") and bool(rule.unless) == (name != "audition")
+    assert bool(rule.explores) == (name == "cosine") and bool(rule.unless) == (name != "audition")
 
 
 class CountedRounds(tuple[Any, ...]):

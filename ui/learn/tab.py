@@ -146,10 +146,13 @@ def _load_handler(learn: Learn) -> Callable[..., Values]:
     board_at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 
     def load(request: gr.Request, number: float | None, progress: Any, visitor: str) -> Values:
-        values = open_lesson_of(request, number, progress)
         query, board = dict(request.query_params), learn.board
+        session = board.session(request)
+        if session.lecture.at:  # a lesson was chosen while the page loaded
+            return [gr.skip() for _ in range(1 + len(learn.lesson_outputs))]
+        values = open_lesson_of(request, number, progress)
         if query.get("lesson") and query.get("run"):
-            session, rights = board.session(request), rights_of(board.context, request, visitor)
+            rights = rights_of(board.context, request, visitor)
             _, wrong = linked_run(learn, session, rights, query)
             session.trouble = wrong_link(wrong) or session.trouble
             values[board_at : board_at + len(board.outputs)] = board.values(session)

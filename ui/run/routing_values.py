@@ -62,7 +62,7 @@ def routing_value(frame: Frame) -> Value:
         "rule": rule.name if rule else "",
         "score": rule.score if rule else "",
         "unless": rule.unless if rule else "",
-        "explores": rule is not None and rule.explores,
+        "explores": rule.explores if rule else "",
         "ssms": {index[name]: name for name in _ssms(view)} if rule else {},
         "rounds": {
             str(round_.number): _cells(round_, history.scores[round_.number], index)
@@ -285,9 +285,8 @@ def _cost(view: View, rule: RoutingRule, history: _History) -> str:
     times = "changed once" if changed == 1 else f"changed {changed} times" if changed else "stayed"
     rounds = "round" if count == 1 else "rounds"
     explored = history.explored
-    measured = f"; in {explored} of them an SSM drafted only to be measured"
-    why = f"{measured}: after few accepted tokens those that drafted least get a turn"
-    why = why if explored else ""
+    measured = f"; in {explored} of them an SSM drafted only to be measured: {rule.explores}"
+    why = measured if explored else ""
     choice = f"The choice {times} in {count} {rounds}{why}."
     auditions = {number: ms for number, ms in history.auditions.items() if number in history.scores}
     if rule.judges_drafts:

@@ -23,9 +23,9 @@ class RoutingRule:
 
     `implementation`: a callable (names, count, time_of_round) -> Router of core.routing; empty: no
     router. `reads_likelihoods`: the rule reads the drafters' probabilities of committed tokens.
-    `judges_drafts`: the rule scores drafts. `explores`: SSMs may draft only to be measured.
-    `score`: the meaning of an SSM's score. `unless`: when others than the SSMs with the highest
-    scores draft. `fields`: as in CombineRule.
+    `judges_drafts`: the rule scores drafts. `explores`: when SSMs draft only to be measured; empty:
+    never. `score`: the meaning of an SSM's score. `unless`: when others than the SSMs with the
+    highest scores draft. `fields`: as in CombineRule.
     """
 
     name: str
@@ -33,7 +33,7 @@ class RoutingRule:
     implementation: str = ""
     reads_likelihoods: bool = False
     judges_drafts: bool = False
-    explores: bool = False
+    explores: str = ""
     score: str = ""
     unless: str = ""
     fields: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
             "by how good its drafts were",
             "core.routing.cosine:CosineRouter",
             judges_drafts=True,
-            explores=True,
+            explores="after few accepted tokens those that drafted least get a turn",
             score=(
                 "its scores of the tokens that it drafted, and how near they came to the "
                 "LLM's; from 0 to 1"

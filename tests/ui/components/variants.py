@@ -161,7 +161,7 @@ def with_switch(values: dict[str, Any]) -> dict[str, Any]:
     reasons = {"0": "SYNTHETIC: they predicted the prompt's end best"}
     reasons["10"] = "ssm-dialogue for ssm-code: the text changed"
     mine = {"rounds": rounds, "switches": {"10": True}, "reasons": reasons}
-    rule = {"rule": "credit", "unless": routing_rule("credit").unless, "explores": False}
+    rule = {"rule": "credit", "unless": routing_rule("credit").unless, "explores": ""}
     return {**values, "routing": {**routing, **rule, **mine}}
 
 
