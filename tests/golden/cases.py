@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
@@ -40,18 +41,25 @@ NODES = 24
 
 @dataclass(frozen=True, slots=True)
 class GoldenCase:
-    """`models`: `tables` or `bundled`."""
+    """`models`: `tables` or `bundled`. `eos_ids`: end-of-text tokens of tables. With `one_by_one` a
+    request is submitted when the one before has ended."""
 
     name: str
     models: str
     requests: tuple[Request, ...]
+    eos_ids: tuple[int, ...] = ()
+    one_by_one: bool = False
 
 
 def _requests(
-    prompts: tuple[str, ...], speculation: SpeculationConfig, temperature: float, tokens: int
+    prompts: tuple[str, ...],
+    speculation: SpeculationConfig,
+    temperature: float,
+    tokens: int,
+    **sampling: Any,
 ) -> tuple[Request, ...]:
-    sampling = SamplingParams(tokens, temperature=temperature, seed=11)
-    return tuple(Request(prompt, sampling, speculation) for prompt in prompts)
+    params = SamplingParams(tokens, temperature=temperature, seed=11, **sampling)
+    return tuple(Request(prompt, params, speculation) for prompt in prompts)
 
 
 def _settings() -> Mapping[str, SpeculationConfig]:
@@ -103,6 +111,48 @@ def _cases() -> list[GoldenCase]:
             texts = PAPER_TEXTS if name == "specinfer-paper" else TEXTS
             requests = _requests(texts, timeless, temperature, 12)
             cases.append(GoldenCase(f"bundled-{name}-{at}", "bundled", requests))
+        cases += _endings(temperature)
+    return cases
+
+
+def _endings(temperature: float) -> list[GoldenCase]:
+    """Runs that end before their last token, sampling parameters, and weights that outlive a
+    run."""
+    at, cases = f"T{temperature:g}", []
+    base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
+    settings = {
+        "topk": base,
+        "vote": replace(base, combine="vote"),
+        "ahead": replace(base, pipeline="ahead"),
+        "across": replace(base, pipeline="across"),
+        "plain": SpeculationConfig.preset("autoregressive", temperature),
+    }
+    for name, config in settings.items():
+        for kind, eos_ids, sampling in (
+            ("stop", (), {"stop": ("w6w0", "w5w1")}),
+            ("eos", (6,), {}),
+            ("ignored-eos", (6,), {"ignore_eos": True}),
+        ):
+            requests = _requests(WORDS, config, temperature, 40, **sampling)
+            cases.append(GoldenCase(f"{kind}-{name}-{at}", "tables", requests, eos_ids))
+    for weights in ("paper", "full_information"):
+        config = replace(base, combine="vote", weights=weights, carry_over=True)
+        requests = _requests(WORDS, config, temperature, 16)
+        cases.append(GoldenCase(f"carried-{weights}-{at}", "tables", requests, one_by_one=True))
+    config = SpeculationConfig.preset("specinfer", temperature)
+    requests = _requests(TEXTS, config, temperature, 24, stop=(" the", "return"))
+    cases.append(GoldenCase(f"bundled-stop-{at}", "bundled", requests))
+    if temperature == 0:
+        return cases
+    settings |= {
+        "sampled": replace(base, draft="sampled"),
+        "coupled": replace(base, draft="coupled"),
+    }
+    settings |= {"traversal": replace(base, draft="sampled", verify="traversal")}
+    settings |= {"mss": replace(base, draft="sampled_iid", verify="mss")}
+    for name, config in settings.items():
+        requests = _requests(WORDS, config, temperature, 24, top_k=5, top_p=0.8)
+        cases.append(GoldenCase(f"warped-{name}-{at}", "tables", requests))
     return cases
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -76,7 +77,7 @@ def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> F
 
 
 @contextmanager
-def _table_engine() -> Iterator[Engine]:
+def _table_engine(eos_ids: tuple[int, ...]) -> Iterator[Engine]:
     clock = PassClock()
     llm = TimedTable("llm", 1, clock, LLM_MS)
     # The first SSM has the LLM's own table; the others agree only by chance.
@@ -85,7 +86,7 @@ def _table_engine() -> Iterator[Engine]:
         mock.patch.object(time, "perf_counter", clock),
         mock.patch.object(ThreadPoolExecutor, "submit", _in_caller),
     ):
-        engine = Engine(loaded_tables(llm, ssms))
+        engine = Engine(loaded_tables(llm, ssms, eos_ids))
         yield engine
         engine.close()
 
@@ -98,7 +99,7 @@ def bundled_models() -> Any:
 def recorded_lines(case: GoldenCase) -> list[str]:
     """A case's events as lines; runs are named by their order."""
     if case.models == "tables":
-        with _table_engine() as engine:
+        with _table_engine(case.eos_ids) as engine:
             return _lines(engine, case)
     engine = Engine(bundled_models())
     try:
@@ -110,7 +111,8 @@ def recorded_lines(case: GoldenCase) -> list[str]:
 def _lines(engine: Engine, case: GoldenCase) -> list[str]:
     names: dict[str, str] = {}
     lines = []
-    for event in engine.generate_many(case.requests):
+    groups = [[one] for one in case.requests] if case.one_by_one else [case.requests]
+    for event in chain.from_iterable(map(engine.generate_many, groups)):
         plain = without_times(event_to_plain(event))
         plain["run_id"] = names.setdefault(event.run_id, f"run-{len(names)}")
         lines.append(json.dumps(plain, ensure_ascii=False))
