@@ -139,8 +139,8 @@ def _endings(temperature: float) -> list[GoldenCase]:
         config = replace(base, combine="vote", weights=weights, carry_over=True)
         requests = _requests(WORDS, config, temperature, 16)
         cases.append(GoldenCase(f"carried-{weights}-{at}", "tables", requests, one_by_one=True))
-    config = SpeculationConfig.preset("specinfer", temperature)
-    requests = _requests(TEXTS, config, temperature, 24, stop=(" the", "return"))
+    config = replace(SpeculationConfig.preset("specinfer", temperature), max_tree_nodes=NODES)
+    requests = _requests(TEXTS, config, temperature, 12, stop=(" afraid", "anges"))
     cases.append(GoldenCase(f"bundled-stop-{at}", "bundled", requests))
     if temperature == 0:
         return cases
