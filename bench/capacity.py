@@ -65,7 +65,7 @@ def client_ratio(
     clients_alone: int,
 ) -> float:
     """The number of clients that can be served with `nodes` nodes, divided by `clients_alone`. Each
-    client has at least the rate of `clients_alone` clients without nodes. The number is
+    client is at least as fast as one of `clients_alone` clients without nodes. The number is
     interpolated."""
     target = rate_of(clients_alone, 0, draft_ms, verify_ms, 0.0)
     count, previous_rate = 1, 0.0

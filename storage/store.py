@@ -50,7 +50,7 @@ __all__ = ["RunStore"]
 MAX_WAITING_EVENTS = 8_000
 FLUSH_TIMEOUT_S = 5.0
 CATCH_UP_TIMEOUT_S = 1.0
-REST_S = 0.01  # between two portions: another writer can take the lock
+REST_S = 0.01  # between two parts of `thin`: another writer can take the lock
 MAX_NOTE = 4_000
 
 

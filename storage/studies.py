@@ -77,8 +77,8 @@ class StudyLog:
             )
 
     def set_state(self, study_id: str, state: str, reason: str = "") -> None:
-        """Sets a study's state, with this process as its owner. Raises StoreError for a state that
-        is not in STUDY_STATES, and UnknownStudyError."""
+        """Sets a study's state and records this process. Raises StoreError for a state that is not
+        in STUDY_STATES, and UnknownStudyError."""
         values = {"state": state, "reason": encode_text(reason), **self._owner_values()}
         if state not in STUDY_STATES:
             raise StoreError.must_be("state", state, f"one of {', '.join(STUDY_STATES)}")
@@ -89,8 +89,8 @@ class StudyLog:
                 raise _unknown(study_id)
 
     def claim(self, study_id: str) -> bool:
-        """Sets a study's state to `running`, with this process as its owner. Returns False, without
-        a change, while another live process measures this or any other study of the log. Raises
+        """Sets a study's state to `running` and records this process. Returns False, without a
+        change, while another live process measures this or any other study of the log. Raises
         UnknownStudyError."""
         with self._transaction() as connection:
             key = _key(connection, study_id)

@@ -206,8 +206,8 @@ def _comparisons(by_row: PromptsByRow) -> str:
         lines.append([f"match, T = {row.kind.temperature:g}", name, cell, "topk"])
     heads = ("kind", "comparison", "ratio", "base")
     note = (
-        "Ratios over the same prompts and seeds, neither looping. The best tree is that of SSMs "
-        f"alone, by whichever combine rule, of at most {MOST_NODES} nodes to be verified."
+        "Ratios over the same prompts and seeds, neither looping. The best tree is drafted by SSMs "
+        f"only, under any combine rule, with at most {MOST_NODES} nodes to verify."
     )
     return table("Comparisons", heads, lines, note)
 
@@ -297,7 +297,7 @@ def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
             lines.append([kind, len(prompts), looping, *means])
     heads = ("kind", "continuations", f"looping (< {LOOPING:.0%})", "mean share", *names)
     note = (
-        "Of the union with the same expansion as the single SSMs; under `mss` and `traversal` "
-        "every row has continuations of its own."
+        "Continuations of the union with the single SSMs' expansion. Under `mss` and `traversal` "
+        "other rows have other continuations."
     )
     return table("Distinct 4-grams of the continuations", heads, lines, note)

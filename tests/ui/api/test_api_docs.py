@@ -68,7 +68,7 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
 
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
     """A message for each part of a value that is not of its documented type. `columns`: the names
-    that replace a documented FIELD."""
+    that the documented placeholder FIELD stands for."""
     # `list[A]|list[B]` matches the pattern too, but is a union.
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):

@@ -109,8 +109,10 @@ class Pictures:
         return self.page
 
     def last_sent(self) -> Any:
-        """The value that a picture sent last (None: no value since `mount`)."""
-        return self.page.evaluate("() => pictures.picked")
+        """The value that a picture sent last, without the time of the click (None: no value since
+        `mount`)."""
+        sent = self.page.evaluate("() => pictures.picked")
+        return sent and {name: value for name, value in sent.items() if name != "press"}
 
 
 def document() -> str:

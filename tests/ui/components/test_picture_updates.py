@@ -139,6 +139,7 @@ def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: 
     ):
         page.locator(what).first.click()
         assert pictures.last_sent() == picked, what
+        assert page.evaluate("() => pictures.picked.press > performance.now() - 10_000"), what
     page.locator(".ss-lengths .barlayer .point").first.click(force=True)
     page.wait_for_function("() => pictures.picked.round === 0 && pictures.picked.node === null")
     by_keys(pictures)

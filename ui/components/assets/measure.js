@@ -29,7 +29,7 @@ export function scaleOf(element) {
 export function sizeOf(element, onChange = () => {}) {
   const size = { width: element.clientWidth, height: element.clientHeight };
   new ResizeObserver(() => {
-    // A hidden element keeps its last size, in which it is drawn and saved.
+    // A hidden element keeps its last size.
     if (!element.clientWidth && size.width) return;
     Object.assign(size, { width: element.clientWidth, height: element.clientHeight });
     onChange();
