@@ -144,7 +144,8 @@ def _studies(context: Context) -> Callable[..., Any]:
         gradio_request: gr.Request, kind: str = "", limit: int = 50, offset: int = 0
     ) -> dict[str, Any]:
         """Past studies and the one that is measured, newest first: `rows` with study_id, kind,
-        title, state, done and total. `kind`: compare, tune, prompts, or empty for all."""
+        title, state, reason, created_utc, done, total and elsewhere (whether another process
+        measures it). `kind`: compare, tune, prompts, or empty for all."""
         if kind != "":
             choice("kind", kind, KINDS)
         integer("limit", limit, 1, MAX_ROWS)
@@ -165,8 +166,8 @@ def _line_plain(row: Any) -> dict[str, Any]:
 
 def _study(context: Context) -> Callable[..., Any]:
     def study(gradio_request: gr.Request, study_id: str, cells: bool = False) -> dict[str, Any]:
-        """One study with its results so far, as `/compare` returns it; with `cells`, also the
-        stored figures of every run."""
+        """One study with its results so far. Its `rows` are those of `/compare`, or for a grid
+        those of `/tune`. With `cells`, also the stored figures of every run."""
         text("study_id", study_id)
         if not isinstance(cells, bool):
             raise ConfigError.must_be("cells", cells, "true or false")
