@@ -87,8 +87,8 @@ def _measured_rows(results: Results) -> tables.PromptsByRow:
 def _best_row(
     by_row: tables.PromptsByRow, name: str, temperature: float, wanted: tables.Selection
 ) -> Any:
-    """For ALONE, the measured row of the single SSM with the most tokens per pass over the
-    continuations that `wanted` selects."""
+    """The measured row that is drawn for `name`. For ALONE: the row of the single SSM with the most
+    tokens per pass over the continuations that `wanted` selects."""
     rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)

@@ -82,8 +82,9 @@ def _count_rows(path: Path) -> int:
 
 
 def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> list[int]:
-    """Rounds by run. Random runs are lengthened until the log has at least `nodes` nodes. `sizes`:
-    nodes by number of rounds. Raises ValueError if `nodes` is too large for `runs`."""
+    """Each run's number of rounds. Random runs are lengthened until the log has at least `nodes`
+    nodes. `sizes`: nodes by number of rounds. Raises ValueError if `nodes` is too large for
+    `runs`."""
     counts = list(sizes)
     last = len(counts) - 1
     if nodes > runs * sizes[counts[last]]:

@@ -1,4 +1,4 @@
-"""TableModel: a LanguageModel without a network, whose logits are a function of the context."""
+"""TableModel: a LanguageModel without a neural network; its logits depend on the context alone."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
         min_p=args.min_p,
         repetition_penalty=args.repetition_penalty,
     )
-    # Without an SSM drafting does not always pay.
+    # Without an SSM, drafting does not always pay.
     preset = args.preset or (
         DEFAULT_PRESET if ssms_of(args) or args.node or args.cluster else "autoregressive"
     )

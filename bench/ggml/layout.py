@@ -113,7 +113,7 @@ def _llama_cpp_name(name: str) -> str:
 
 def write_gguf(module: Any, path: Path) -> dict[str, Any]:
     """Writes a transformers module, not quantized, and returns the file's header. The file has no
-    tokens: callers use token ids only. Raises ImportError without the package,
+    vocabulary: callers use token ids only. Raises ImportError without the package,
     UnsupportedModelError for a model that is no plain Llama, OSError if the file cannot be
     written."""
     gguf: Any = importlib.import_module("gguf")

@@ -26,9 +26,9 @@ Drafting = Callable[..., Any]
 
 
 class LlamaCpp:
-    """A transformers module in llama.cpp's own generation loop. `assistants`: transformers modules
-    that may draft, by name. `file`: a GGUF file of the module, used with its quantization; None: a
-    file is written from the module's weights.
+    """A transformers module in llama.cpp's own generation loop. `assistants`: by name, the
+    transformers modules that may draft. `file`: a GGUF file of the module, used with its
+    quantization; None: a file is written from the module's weights.
 
     Raises ImportError if llama.cpp's packages are missing, UnsupportedModelError if a model is no
     plain Llama, OSError if a file cannot be written, ValueError if llama.cpp cannot load the files.

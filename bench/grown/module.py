@@ -162,7 +162,7 @@ def tensors(
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
-    # Parameters are grouped into files in the order of `parameter_shapes`.
+    # `bench.grown.writing` needs the order of `parameter_shapes`.
     for name, shape in parameter_shapes(large).items():
         yield name, filler.tensor(name, shape, small.get(name))
 

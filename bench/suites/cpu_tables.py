@@ -70,7 +70,7 @@ def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
     """The `count` fastest settings of each drafter (family and SSM), by the `figures` of one
-    prompt. If a setting has no figures, its drafter keeps all settings: its library may have been
+    prompt. If a setting has no figures, its drafter keeps all settings: the library may have been
     missing."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:

@@ -113,8 +113,7 @@ def _preset_rows() -> Iterator[LawRow]:
 
 
 def _scheduled_rows() -> Iterator[LawRow]:
-    """Presets under each schedule except `each`, with their own pipeline mode and without
-    pipelining."""
+    """Product 5, without the schedule `each`. Pipeline modes: the preset's own, and `off`."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         if schedule == "each" or preset.verify not in token_exact_rules():

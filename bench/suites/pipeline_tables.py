@@ -48,7 +48,7 @@ class PipelineRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Identifies the row's samples, with block and dtype."""
+        """With block and dtype, identifies the row's samples."""
         return {"live": self.live, "work": self.work, "temperature": self.temperature}
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class Contender:
 
     @property
     def other_texts(self) -> list[str]:
-        """Prompts with other texts than serial decoding's."""
+        """Prompts whose texts differ from serial decoding's."""
         pairs = zip(self.own.rows, self.serial.rows, strict=True)
         return [row["prompt"] for row, base in pairs if row["digest"] != base["digest"]]
 

@@ -217,8 +217,8 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     choices = engine.first_choice_tokens(sequence, names, all_ids, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(choices[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    # A search begins at each change of domain of a spliced text. Otherwise it begins at the first
-    # token: the prompt shows which domain follows.
+    # A search begins at each change of domain of a spliced text. In other texts it begins at the
+    # first token: the prompt shows which domain follows.
     starts = [0] if text is None else text.starts[1:]
     parts = zip(starts, [*starts[1:], len(token_ids)], strict=True)
     # Several SSMs may share the least number of passes.

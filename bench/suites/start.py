@@ -140,7 +140,7 @@ class Visitors(Suite):
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
-    """Each visitor sends all prompts; its first prompt follows the previous visitor's first."""
+    """Each visitor sends all prompts; the second visitor begins at the second prompt."""
     visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
         by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))
@@ -169,8 +169,8 @@ def _visitor_texts(
 
 
 def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By number of visitors; `differ` replaces `texts`: the prompts with other texts than a lone
-    visitor's."""
+    """The figures by number of visitors; `differ` replaces `texts`: the prompts whose texts are not
+    a lone visitor's."""
     alone = {prompt: text for prompt, text, _ in next(iter(by_count.values()))["texts"]}
     for one in by_count.values():
         differing = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}

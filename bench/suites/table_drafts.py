@@ -34,9 +34,9 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     A look-up searches one hashed context. `looked`: look-ups. `contexts`: contexts of the roots and
     of all nodes that were extended. `in_turn`: look-ups if each context length had its own table.
     `agreed`: drafts whose first token is the LLM's token; `covered`: drafts in which a token of
-    depth 1 is the LLM's token. `rows`: contexts in a table of `table_bytes` bytes that has counted
-    all texts but every FOLDS-th. `us`: the median microseconds of the `timed` drafts, which have
-    `draft_nodes` nodes, the largest number that occurs."""
+    depth 1 is the LLM's token. `rows`: contexts in a table that has counted all but 1 / FOLDS of
+    the texts; `table_bytes`: its size. `us`: the median microseconds of the `timed` drafts, which
+    have `draft_nodes` nodes, the largest number that occurs."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0

@@ -54,7 +54,7 @@ Columns = dict[str, Callable[[Group], object]]
 
 
 def times_of(results: Results) -> AccessTimes:
-    """Access times by size of the tables, from the reads measured so far."""
+    """Access times by size of the tables, from the measured reads."""
     sizes = group_rows(list(results.where(part="reads")), ("kb",))
     reads = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
     alone = {size: read("1") for size, read in reads.items()}

@@ -46,7 +46,7 @@ class DeviceRound:
     @torch.inference_mode()
     def run(self, states: Sequence[RoundState]) -> RoundResult | None:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
-        None, without drafts, if the round has to run step by step."""
+        Returns None and fills in no drafts if the round has to run step by step."""
         plan = self._plan(states)
         # A started round with other inputs is dropped: it has written past the committed slots
         # only.

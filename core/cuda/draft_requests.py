@@ -69,7 +69,7 @@ class DraftRequests:
         by_ssm: Mapping[str, Sequence[DraftRequest]],
         vocab_size: int,
     ) -> DraftRequests | None:
-        """Made from requests by SSM; None if the SSMs do not run in a single pass, or draft for
+        """From each SSM's requests; None if the SSMs do not run in a single pass, or draft for
         different sequences."""
         group = model_group_of([ssms[name].model for name in by_ssm])
         sequences = {
@@ -189,7 +189,7 @@ def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: boo
 def host_draft(
     layout: TreeLayout, tokens: IntArray, scores: IntArray, request: DraftRequest
 ) -> Draft:
-    """The host's Draft, without logits, of the tokens (n,) and scores (n,) of the full tree."""
+    """A Draft on the host, without logits, from the full tree's tokens (n,) and scores (n,)."""
     present = present_nodes(tokens)
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(present)}
     parents = [node for node in present if expands(layout, tokens, node, request)]

@@ -83,8 +83,8 @@ class Drafter(Protocol):
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Follows a round that committed `token_ids`. `draft`: this drafter's draft of the round;
-        None: it did not draft."""
+        """Called after a round that committed `token_ids`. `draft`: this drafter's draft of the
+        round; None: it did not draft."""
         ...
 
     def close(self, sequence: TokenSequence) -> None:

@@ -123,7 +123,7 @@ class SsmState:
     ready: Growth | None = None
 
     def record_likelihoods(self, logits: torch.Tensor, tokens: list[int], first: int) -> None:
-        """Appends the probabilities of `tokens[first]`, `tokens[first + 1]`, ... by `logits`
+        """Appends the probabilities of `tokens[first]`, `tokens[first + 1]`, ... under `logits`
         (n, V), each token once; NaN for tokens whose logits were not computed."""
         unknown = max(0, first - self.scored_until)
         self.likelihoods += [math.nan] * unknown
@@ -141,8 +141,8 @@ class SsmState:
         self.scored_until += len(judged_tokens)
 
     def record_pending_likelihoods(self, committed: tuple[int, ...], tokens: list[int]) -> None:
-        """Appends the probabilities of the `committed` tokens (the last of `tokens`) by the logits
-        of the pending nodes on their path."""
+        """Appends the probabilities of the `committed` tokens (the last of `tokens`) under the
+        logits of the pending nodes on their path."""
         if self.pending.root is None:
             return
         # The place before each committed token, as far as tokens were fed.

@@ -41,7 +41,7 @@ class CombineRule:
     SpeculationConfig that matter only for the rules that list them.
 
     Sentences next to the page's pictures, for weighted rules without `chains`: `result`, what the
-    rule made of a round's drafts; `result_all`, instead of it if every drafted node was kept.
+    rule made of a round's drafts; `result_all`, the same if every drafted node was kept.
     `{kept}` and `{drafted}` stand for numbers of nodes, `{nodes}` for "5 nodes" in the tree,
     `{ssms}` for "3 SSMs" or the only one's name.
     """

@@ -1,4 +1,4 @@
-"""Drafters that are no SSMs: built-in drafters, and user-defined drafters by import path."""
+"""Drafters that are no SSMs: built-in drafters, and user-defined drafters, named by import path."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ class RoutingRule:
     `implementation`: a callable (names, count, time_of_round) -> Router of core.routing; empty: no
     router. `reads_likelihoods`: the rule reads the drafters' probabilities of committed tokens.
     `judges_drafts`: the rule scores drafts. `explores`: when SSMs draft only to be measured; empty:
-    never. `score`: the meaning of an SSM's score. `unless`: when others than the SSMs with the
-    highest scores draft. `fields`: as in CombineRule.
+    never. `score`: the meaning of an SSM's score. `unless`: the exceptions to "the SSMs with
+    the highest scores draft". `fields`: as in CombineRule.
     """
 
     name: str
