@@ -181,7 +181,7 @@ class Engine:
     @property
     def schedule_decision(self) -> ScheduleDecision | None:
         """The present schedule's latest decision, or None."""
-        # A schedule that is set again keeps an old decision until its next round.
+        # After a change of schedule the decision is an old one until the next round.
         return self._schedule.decision if self._schedule is self._steps.schedule else None
 
     def generate(self, request: Request) -> Iterator[Event]:
