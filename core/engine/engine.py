@@ -169,8 +169,8 @@ class Engine:
 
     @property
     def wire_ms(self) -> float:
-        """The round trip, in milliseconds, for which drafts of SSMs in this process wait. Device
-        rounds do not wait. Times measured with other values are kept."""
+        """A simulated round trip, in milliseconds: drafts of SSMs in this process wait for it.
+        Device rounds do not wait. Times measured with other values are kept."""
         return self._drafting.wire_ms
 
     @wire_ms.setter
@@ -181,7 +181,7 @@ class Engine:
     @property
     def schedule_decision(self) -> ScheduleDecision | None:
         """The present schedule's latest decision, or None."""
-        # A schedule that is set again keeps an old decision until its next round.
+        # After a change of schedule the decision is an old one until the next round.
         return self._schedule.decision if self._schedule is self._steps.schedule else None
 
     def generate(self, request: Request) -> Iterator[Event]:
@@ -432,9 +432,9 @@ class Engine:
         if config.never_drafts:
             return 1  # plain decoding
         verify = self.costs.verify
-        # A length that the user sets gets affordable nodes. A policy that finds the length weighs
-        # the cost of nodes itself: within affordable nodes, `trend` could not learn that longer
-        # drafts do not pay.
+        # If the user sets the length, the budget is the affordable nodes. A policy that finds the
+        # length weighs the cost of nodes itself: within affordable nodes, `trend` could not learn
+        # that longer drafts do not pay.
         set_by_user = length_policy(config.length).set_by_user
         return verify.affordable_nodes() if set_by_user else verify.largest_measured()
 

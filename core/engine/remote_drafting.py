@@ -171,8 +171,8 @@ class RemoteDrafting:
         audition.observe(log_probs, audition.ms + answer.audition_ms)
 
     def begin_ahead(self, plans: PlannedDrafts) -> None:
-        """Requests drafts that continue the trees of this round, from SSMs on drafter nodes that
-        drafted in this round. `plans`: the draft requests after one committed token."""
+        """Requests drafts for the next round from the nodes' SSMs that drafted in this round.
+        `plans`: the next round's draft requests if this round commits one token."""
         runs = []
         for state, requests in plans:
             there = tuple(

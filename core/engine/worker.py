@@ -297,7 +297,8 @@ class Worker:
         # Before the round: runs that end in the round leave `_active`.
         start_times = {run_id: run.sequence.started for run_id, (run, _) in self._active.items()}
         try:
-            # A request that fails alone yields its RunFailed; an exception fails all requests.
+            # If one of several requests fails, the round yields its RunFailed. An exception fails
+            # all requests.
             active = [active for _, active in self._active.values()]
             for event in self.engine.round(active, len(self._waiting)):
                 run, _ = self._active[event.run_id]

@@ -162,10 +162,10 @@ class DraftRecord:
     """The tokens that one drafter drafted in one round, a tree; the tuples from `token_ids` to
     `ranks` have one entry per node.
 
-    `scores`: how likely the drafter holds each token, from 0 to 1; `qs`: the probability with which
-    each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from 0; in a
-    fused draft 0 or 1. `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM
-    pass.
+    `scores`: the drafter's estimate of each token's acceptance probability; `qs`: the probability
+    with which each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from
+    0; in a fused draft 0 or 1. `drafted_ahead`: the draft, or a part of it, was made during an
+    earlier LLM pass.
 
     A lookup's draft has for each node: `contexts`, how many tokens before the node were found in
     texts or counts; `shares`, the node's share among the tokens that followed there.
@@ -181,7 +181,7 @@ class DraftRecord:
     ranks: tuple[int, ...]
     drafted_ahead: bool
     spans: tuple[Span, ...]
-    # Empty except for lookups, and in older logs.
+    # Only lookups fill these fields; older logs lack them.
     contexts: tuple[int, ...] = ()
     shares: tuple[float, ...] = ()
 
@@ -200,8 +200,8 @@ class ProposalRecord:
 class Trial:
     """One accept-or-reject decision at `node`.
 
-    `p`: the LLM's probability of the token. Under `mss` and `traversal` it is in the residual
-    distribution that earlier trials leave; under `traversal` it is also multiplied by the
+    `p`: the LLM's probability of the token. Under `mss` and `traversal` it is taken from the
+    residual distribution that earlier trials leave; under `traversal` it is also multiplied by the
     acceptance probability that is left to the parent's branch. `q`: the proposal's probability; 1
     under `greedy` and `match`.
     """
@@ -245,10 +245,10 @@ class Ahead:
 
     The drafter continued `outcomes` guessed results of the last verification; `probability`: the
     sum of their probabilities. `hit`: this round's draft continues a guess that came true.
-    `saved_ms`: the time of this round's draft that ran during LLM passes. `wasted_ms`: the time of
-    early drafting that is no part of this round's draft. `reason` of a miss: `wrong`, no guess came
-    true; `unused`, a guess came true, but the round did not use its draft; `ended`, the text ended
-    before the next round. Older logs have no reason, and count `unused` drafts as hits.
+    `saved_ms`: how long this round's draft ran during LLM passes. `wasted_ms`: the time of early
+    drafting that is no part of this round's draft. `reason` of a miss: `wrong`, no guess came true;
+    `unused`, a guess came true, but the round did not use its draft; `ended`, the text ended before
+    the next round. Older logs have no reason, and count `unused` drafts as hits.
 
     A draft made during the LLM's pass for another request is a hit with 0 outcomes.
     """

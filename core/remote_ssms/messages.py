@@ -157,7 +157,7 @@ class RunRequest(_Message):
     tokens to report after each tree node."""
 
     run: Name
-    # Shows the node a gap or another text.
+    # `start` shows the node whether text is missing.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None

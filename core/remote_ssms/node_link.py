@@ -17,7 +17,7 @@ LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
 """Bounds of `NodeLink.deadline_s`, unless the engine sets others."""
 DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
-"""Seconds after a hello to a refused node until another is due."""
+"""Least seconds between two hellos to a refused node."""
 GIVE_UP_S = 60.0
 """Seconds without an answer to a round after which the node is marked lost."""
 MEDIAN_TRIPS = 32

@@ -94,7 +94,7 @@ def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
 def _text_request(
     link: NodeLink, sequence: TokenSequence, drafts: list[DraftRequestMessage], top_k: int
 ) -> RunRequest:
-    """The part of a run's text that the node may not have, and the draft requests."""
+    """The part of a run's text that the node may lack, and the draft requests."""
     start = link.held_tokens.get(sequence.run_id, 0)
     # Settings do not change within a run: a node with some of its text has them.
     settings = None if start else run_settings(sequence)

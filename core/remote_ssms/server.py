@@ -126,7 +126,7 @@ class NodeServer:
             return encode(RefusedMessage(message.number, reason))
         if answer is None:
             return None
-        # A larger frame would end the connection.
+        # A frame that is too large would end the connection.
         frame, is_refused = frame_of(answer)
         if is_refused:
             self._free_all(client)  # likelihoods of this answer would be missing

@@ -27,7 +27,7 @@ SHARE = 0.02
 # A switch without a drop is at least this many rounds after the last switch or the beginning.
 # Otherwise noise would make two SSMs alternate.
 STEADY_ROUNDS = 16
-# The standard errors that the gain of a switch must exceed: NOISE without a drop; NOISE_SOON with a
+# How many standard errors the gain of a switch must exceed: NOISE without a drop; NOISE_SOON with a
 # drop soon after another switch; otherwise 0.
 NOISE, NOISE_SOON = 3.0, 5.0
 # Lower bound of a log-probability: a single surprising token is little evidence.

@@ -57,7 +57,7 @@ class Regret:
     oracle: RoutingTrial
 
     def against(self, other: RoutingTrial) -> float:
-        """The extra passes over `other`, as a share of its passes; 0 if it has none."""
+        """The extra passes compared with `other`, as a share of its passes; 0 if it has none."""
         return self.routed.passes / other.passes - 1 if other.passes else 0.0
 
     def to_plain(self) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from core.plurals import number_of
 
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 
-# A step needs PATIENCE rounds with the same signal. A step that reverses the last step doubles this
-# number, up to LONGEST. Otherwise the limit would alternate.
+# A step of the limit needs PATIENCE rounds with the same signal. A step that reverses the last step
+# doubles this number, up to LONGEST. Otherwise the limit would alternate.
 PATIENCE, LONGEST = 4, 64
 # The LLM counts as idle if its pass takes less than this share of a round.
 IDLE = 0.6

@@ -28,7 +28,7 @@ _LARGEST = 1 << 28
 
 def read_counts(folder: Path, vocab_size: int) -> np.ndarray | None:
     """The rows (n, 16) int32 of the file in `folder`, None without a file. Raises ModelLoadError
-    for a file with other contents or with token ids that the LLM does not have."""
+    for a file without such rows or with token ids that the LLM does not have."""
     path = folder / FILE
     if not path.is_file():
         return None

@@ -65,7 +65,7 @@ TEMPORARY_BYTES = 12
 SCALED_ROPE = "rope_freqs.weight"
 # Seconds between two calls of `say` while another process holds a lock.
 LOCK_POLL_S = 0.5
-# A month: an installation of other versions may still use its folder.
+# A month: an installation with other package versions may still use its folder.
 UNUSED_S = 30 * 24 * 3600.0
 
 

@@ -137,7 +137,7 @@ def query_key_products(q, keys, base, seen, weights):
         key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
     for i in range(in_vectors, size):
         for j in range(seen.shape[0]):
-            # In a head smaller than a vector no vector has written the weights before.
+            # In a head smaller than a vector, `key_products` has written nothing.
             before = weights[j] if i else np.float32(0)
             weights[j] = before + q[i] * as_float32(keys[base + seen[j] * size + i])
 

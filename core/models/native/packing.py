@@ -96,8 +96,7 @@ def pack_weights(
 
 def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     """Element type of weights (see `weight_formats`). `half`: whether all weights are exact in
-    bfloat16. Pairs are used only for bfloat16 models: products of pairs round activations to
-    bfloat16."""
+    bfloat16. AVX512_BF16 is used only for bfloat16 models: it rounds activations to bfloat16."""
     if not half:
         return np.float32
     shape, is_bfloat16 = shape_of(weights), weights.embedding.dtype == torch.bfloat16

@@ -159,7 +159,7 @@ def select_operand(typing, w, x, x_bf16):
     place = 2 if kind_of(w.dtype).parts else 1
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return arguments[place]  # no reference counting: see UNCOUNTED
+        return arguments[place]  # no reference counting: see `compiling.UNCOUNTED`
 
     return (w, x, x_bf16)[place](w, x, x_bf16), generate
 

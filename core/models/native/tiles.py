@@ -105,7 +105,7 @@ def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
     buffer = builder.alloca(ir.ArrayType(float32, 2 * TILE * BLOCK))
     buffer.align = LINE
     token_bytes = builder.mul(x_step, _int64(2 * kind.inputs))
-    # From one row of a tile to the next: each part of a token is a row.
+    # Bytes from one row of a tile to the next: each part of a token is a row.
     row_bytes = builder.udiv(token_bytes, _int64(kind.parts))
     rows = [builder.bitcast(x, _byte_pointer())]
     rows.append(builder.gep(rows[0], [builder.mul(token_bytes, tile)]))

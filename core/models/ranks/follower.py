@@ -138,7 +138,7 @@ class _Follower:
         dtype = DTYPES[message.dtype]
         local = int(os.environ.get("LOCAL_RANK", 0))
         device = device_of_rank(torch.device(message.device), local)
-        # From here on the order of calls is rank 0's (`_RankStart`): all ranks make the same
+        # From here on the order of calls is rank 0's (`leader._RankStart`): all ranks make the same
         # collectives.
         self.group = RankGroup(self.rendezvous, device, message.timeout_s)
         config = read_config(source)
