@@ -226,8 +226,8 @@ class RunStore:
             return select_choices(connection)
 
     def events(self, run_id: str) -> tuple[Event, ...]:
-        """A run's events up to the first lost event; of a run without a recorded end, its start and
-        its complete rounds. Raises StoreError, UnknownRunError."""
+        """A run's events up to the first lost event; for a run without a recorded end, its start
+        and its complete rounds. Raises StoreError, UnknownRunError."""
         self._catch_up()
         with read_connection(self.path) as connection:
             events = read_events(connection, run_id)
