@@ -88,7 +88,8 @@ def _limit_words(history: LengthHistory) -> str:
 
 
 def _rise_words(history: LengthHistory, index: int) -> str:
-    """Names the deepest tree since the previous change; empty if it does not explain the rise."""
+    """Names the deepest tree since the previous change; empty if this tree does not explain the
+    rise."""
     changes = (
         i + 1 for i, (a, b) in enumerate(pairwise(history.rounds[:index])) if a.length != b.length
     )
