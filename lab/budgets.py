@@ -1,4 +1,5 @@
-"""The number that a timed `max_tree_nodes=auto` resolves to, the same for all cells of a study."""
+"""The node budget that `max_tree_nodes=auto` derives from measured times, the same for all cells of
+a study."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def depends_on_timings(speculation: SpeculationConfig) -> bool:
 
 
 def with_nodes(request: Request, nodes: int | None) -> Request:
-    """The request with `nodes` in place of a timed `auto`; unchanged if `nodes` is None."""
+    """The request with `nodes` in place of an `auto` that depends on timings. Unchanged if `nodes`
+    is None."""
     if nodes is None or not depends_on_timings(request.speculation):
         return request
     speculation = dataclasses.replace(request.speculation, max_tree_nodes=nodes)

@@ -60,7 +60,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRound:
-    """The events of one finished round. `begin_ms`: when the round before ended, 0 for the first
+    """The events of one finished round. `begin_ms`: the end of the previous round, 0 for the first
     round."""
 
     drafted: Drafted | None

@@ -46,11 +46,11 @@ from storage.writer import LogStatus, LogWriter
 
 __all__ = ["RunStore"]
 
-# Events that wait in memory: about 2,000 rounds.
+# The most events that wait in memory: about 2,000 rounds.
 MAX_WAITING_EVENTS = 8_000
 FLUSH_TIMEOUT_S = 5.0
 CATCH_UP_TIMEOUT_S = 1.0
-REST_S = 0.01  # between two parts of `thin`: another writer can take the lock
+REST_S = 0.01  # between two transactions of `thin`: another writer can take the lock
 MAX_NOTE = 4_000
 
 
@@ -226,8 +226,8 @@ class RunStore:
             return select_choices(connection)
 
     def events(self, run_id: str) -> tuple[Event, ...]:
-        """A run's events up to the first lost event; of a run without a recorded end, its start and
-        its complete rounds. Raises StoreError, UnknownRunError."""
+        """A run's events up to the first lost event; for a run without a recorded end, its start
+        and its complete rounds. Raises StoreError, UnknownRunError."""
         self._catch_up()
         with read_connection(self.path) as connection:
             events = read_events(connection, run_id)

@@ -75,7 +75,7 @@ def trees() -> None:
 def _no_drafter_is_lost(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A run continues without a drafter that failed: faults in drafters would go unnoticed. If a
+    """Fails a test whose run loses a drafter: the run itself continues without the drafter. If a
     drafter is meant to fail, mark the test `loses_drafters`. A SyntheticFailure is always
     allowed."""
     from core.engine.round_state import ActiveRequest

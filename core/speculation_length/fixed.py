@@ -24,6 +24,6 @@ class Fixed:
 
 
 def explain(history: LengthHistory) -> str:
-    """Why the round's drafts may be as long as they are."""
+    """Explains the limit on the length of the round's drafts."""
     bound = f"; {history.bound}" if history.bound else ""
     return f"speculation_length is {history.now.length} in every round{bound}."

@@ -3,7 +3,7 @@ Lookups draft as deep as `Choice.length` allows.
 
 Without `vote`, `log_pool`, fused drafts or a router, one SSM drafts; an audition may replace it.
 Nodes not worth verifying may be dropped. A drafter that falls behind plain decoding is switched
-off, and probed after growing waits, within a small share of the decode time.
+off, and probed after growing waits. Probes take a small share of the decode time.
 """
 
 from __future__ import annotations

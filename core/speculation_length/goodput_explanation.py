@@ -22,7 +22,7 @@ STOPPED = re.compile(r"; ([^;]+ stops drafting: it is [\d.]+ tokens behind)")
 
 
 def explain(history: LengthHistory) -> str:
-    """Why the round's deepest draft ended where it did, and why no longer draft was allowed."""
+    """Why the round's deepest draft ended where it did, and why drafts could not be longer."""
     draft = deepest_draft(history.drafts)
     if draft is None:
         words = "no SSM drafted"
@@ -62,7 +62,7 @@ def _chance(draft: DraftRecord, depth: int) -> float:
 
 
 def _limit_words(history: LengthHistory) -> str:
-    """Why drafts may be this long; empty if no record shows why."""
+    """The cause of the limit on the drafts' length; empty if no record shows it."""
     if history.bound:
         return f": {history.bound}"
     index = history.changed_at
@@ -88,7 +88,8 @@ def _limit_words(history: LengthHistory) -> str:
 
 
 def _rise_words(history: LengthHistory, index: int) -> str:
-    """Names the deepest tree since the previous change; empty if it does not explain the rise."""
+    """Names the deepest tree since the previous change; empty if this tree does not explain the
+    rise."""
     changes = (
         i + 1 for i, (a, b) in enumerate(pairwise(history.rounds[:index])) if a.length != b.length
     )

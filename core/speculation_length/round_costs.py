@@ -46,7 +46,7 @@ class RoundCosts:
 
     def verify_ms(self, nodes: int) -> float:
         """Time of the LLM's pass over a tree of `nodes` nodes. With a `load`: one request's share
-        of a plain round, and the time of the nodes."""
+        of a plain round, plus the time of the nodes."""
         if self.load is not None:
             return self.load.plain_ms + nodes * self.load.node_ms
         return self._costs.verify_ms(nodes, self._context)
@@ -184,5 +184,5 @@ class RoundCosts:
 
 def _step_ms(costs: DraftCosts) -> float:
     """Time of a further step, at most the time of the first step: both are one model pass."""
-    # Without the bound, a far too long measurement would prevent further steps, and stay.
+    # Without the bound, a far too long measurement would prevent the steps that could correct it.
     return min(costs.step_ms, costs.start.get(costs.step_ms))

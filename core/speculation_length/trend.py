@@ -94,7 +94,7 @@ class Trend:
 
 
 def explain(history: LengthHistory) -> str:
-    """Why the round's drafts may be as long as they are."""
+    """Explains the limit on the length of the round's drafts."""
     length = f"{history.since()}: "
     if history.bound:
         return f"{length}{history.bound}."

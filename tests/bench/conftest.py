@@ -63,8 +63,8 @@ def _without_llama(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make_context(family: LoadedModels, tmp_path: Path) -> Callable[..., Context]:
-    """Two prompts, eight new tokens each. `changes` override the settings of TINY. A further call
-    continues the same results file."""
+    """Makes a Context with two prompts, eight new tokens each. `changes` override the settings of
+    TINY. A further call continues the same results file."""
 
     def make(say: Callable[[str], None] = lambda message: None, **changes: object) -> Context:
         settings = TINY.with_changes(**changes)

@@ -78,7 +78,7 @@ def test_grown_logits_are_those_of_the_small_model(
 
 @pytest.mark.parametrize(("family", "changes"), KINDS)
 def test_in_half_precision_powers_of_four_are_exact(family: str, changes: dict[str, Any]) -> None:
-    """The tolerance: the grown model adds in another order than the small model."""
+    """A tolerance is needed: the grown model adds in another order than the small model."""
     small = small_module(family, torch.bfloat16, **changes)
     large = grow_module(small, plan_of(small, 4, layers=1))
     assert all(p.dtype == torch.bfloat16 for p in large.parameters())

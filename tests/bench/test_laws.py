@@ -142,7 +142,7 @@ def test_a_broken_verifier_fails(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Exit status 1, and the row is named."""
+    """The command exits with status 1 and names the row."""
     monkeypatch.setattr(round_module, "verify", broken)
     monkeypatch.setattr("bench.context.loader", lambda folder: lambda dtype: family)
     suite = Laws(only=draft_rows(draft))

@@ -44,7 +44,7 @@ class TestOverhead:
         expected = {"draft": 1.0, "events": 5.0}
         assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
 
-    # A `topk` draft is one compiled call, a `best_first` draft is a series of passes over feeds.
+    # A `topk` draft is one compiled call, a `best_first` draft is a series of passes.
     @pytest.mark.parametrize("draft", ["topk", "best_first"])
     def test_the_clock_counts_every_pass_and_nothing_else(
         self, family: LoadedModels, draft: str

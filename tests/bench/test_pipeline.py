@@ -103,7 +103,7 @@ def test_rounds_except_the_first_are_summed() -> None:
 
 
 def test_drafting_share_hit_rate_and_bound() -> None:
-    """The gain is at most 1 / (1 - h f), f = 1 / 2, h = 4 / 5."""
+    """The gain is at most 1 / (1 - h f), with drafting share f = 1 / 2 and hit rate h = 4 / 5."""
     serial = {"tokens": 10, "seconds": 1.0, "digest": "a", "draft_ms": 50.0, "round_ms": 100.0}
     ahead = {"tokens": 10, "seconds": 0.8, "digest": "a", "hits": 4, "drafts": 5, "draft_ms": 999.0}
     rows = [

@@ -1,4 +1,4 @@
-"""How suite `routing` counts the changes of domain that a router follows, and its claims."""
+"""How suite `routing` counts the changes of domain that a router follows; the suite's claims."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ HITS = {name: [i // 10 == index for i in range(40)] for index, name in enumerate
 
 
 def searches_of(*routes: str) -> list[Search]:
-    """The search at each change. `routes`: one letter per SSM that drafts, by token; a single route
-    is for all tokens."""
+    """The search at each change. `routes`: for each token, one letter per SSM that drafts; a single
+    route is for all tokens."""
     sets = [frozenset(one) for one in (routes * 40 if len(routes) == 1 else routes)]
     return [search_good_ssm(sets, HITS, *part) for part in CHANGES]
 
@@ -103,7 +103,7 @@ def figures(
 
 
 def sample(prompt: str, passes: int, searches: list[Search], **changes: Any) -> dict[str, Any]:
-    """96 tokens; `passes` passes with two SSMs chosen by credit, 16 with all SSMs. `changes`
+    """96 tokens, in `passes` passes with two SSMs chosen by credit, in 16 with all SSMs. `changes`
     override figures of the run CREDIT."""
     routed = {CREDIT: passes, CREDIT_ONE: 20, COSINE: 20}
     contest = {ALL: figures(16)} | {n: figures(r, searches) for n, r in routed.items()}

@@ -51,7 +51,7 @@ def check_passes(samples: Samples) -> None:
 
 
 def check_overhead(samples: Samples) -> None:
-    """The stages add up to the time outside passes, a part of the round."""
+    """The stages add up to the time outside passes, which is shorter than the round."""
     for sample in samples:
         assert set(sample["rounds"]) == set(overhead_configs())
         assert {nodes for nodes, *_ in sample["rounds"]["plain"]} == {0.0}

@@ -31,7 +31,7 @@ def tables_of(shapes: Sequence[tuple[int, int]]) -> list[FeatureTable]:
 
 
 def pairings(tables: list[FeatureTable]) -> Iterator[list[FeatureTable]]:
-    """Joins none, some or all of the tables in pairs."""
+    """Every way to join none, some or all of the tables in pairs."""
     if not tables:
         yield []
         return

@@ -112,7 +112,7 @@ Draws = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ChildProposal:
-    """A proposal under a node. `attempt`: its number there, from 0.
+    """A proposal under a node. `attempt`: its number among the node's proposals, from 0.
 
     `q`: the distribution from which the child was drawn, float64 (V,); None for a deterministic
     proposal (one-hot).

@@ -27,7 +27,7 @@ TRUNCATED = SamplingParams(60, temperature=1.3, top_k=12, top_p=0.8, seed=5)
 COLD = SamplingParams(60, seed=1)
 TEXTS = ((1, 2, 3), (4, 5, 6, 7, 8, 9))
 ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
-    # For each round and each text, the `expected` of `_following`.
+    # For each round and each text, the tokens to commit. For ("own", n), see `_following`.
     (("own", 0), ("own", 2)),
     ((7,), ("own", 1)),
     (("own", 3), (9, 9, 9)),

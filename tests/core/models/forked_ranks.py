@@ -1,5 +1,4 @@
-"""Forks ranks from a process that has imported a rank's modules: a start then takes less CPU
-time."""
+"""Forks ranks from a process that has imported a rank's modules, which saves CPU time."""
 
 import multiprocessing
 import os

@@ -98,7 +98,6 @@ def test_weights_that_are_exact_in_bfloat16_take_half_the_memory() -> None:
 
 @pytest.mark.parametrize(("dtype", "kept"), [(torch.float32, np.int32), (torch.bfloat16, np.int64)])
 def test_weights_of_whole_tiles_are_stored_in_tiles(dtype: torch.dtype, kept: type[Any]) -> None:
-    """Tests with TILED use tiles on a processor that multiplies tiles (AMX)."""
     matrices = [
         native_and_general("llama", dtype, **changes)[0]._forward._weights.matrices  # type: ignore[attr-defined]
         for changes in (TILED, {"halved": True})
