@@ -131,7 +131,7 @@ def test_a_long_prompt_is_read_in_pieces() -> None:
 
 
 def test_pipeline_stages_read_a_prompt_in_small_pieces() -> None:
-    """Each rank waits for the other ranks' passes, with a time limit."""
+    """Each rank waits only a limited time for the other ranks' passes."""
     llm, ssms = tables(context=5 * PREFILL_CHUNK)
     llm.ranks = RanksInfo("pp", (1, 1))  # type: ignore[attr-defined]
     engine = engine_of(llm, ssms)
