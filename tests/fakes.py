@@ -189,7 +189,7 @@ def sequence_of(
 
 
 Table = Callable[[tuple[int, ...]], Sequence[float]]
-"""From all token ids of the context to the probabilities of the next token."""
+"""Maps all token ids of the context to the probabilities of the next token."""
 
 
 def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3) -> Table:

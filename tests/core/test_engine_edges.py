@@ -131,7 +131,7 @@ def test_a_long_prompt_is_read_in_pieces() -> None:
 
 
 def test_pipeline_stages_read_a_prompt_in_small_pieces() -> None:
-    """Each rank waits for the other ranks' passes, with a time limit."""
+    """Each rank waits only a limited time for the other ranks' passes."""
     llm, ssms = tables(context=5 * PREFILL_CHUNK)
     llm.ranks = RanksInfo("pp", (1, 1))  # type: ignore[attr-defined]
     engine = engine_of(llm, ssms)
@@ -185,7 +185,7 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(count: int) 
 def test_of_a_prompt_that_cannot_fit_only_the_beginning_is_tokenized(
     word: str, chat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token may have any length: the tokenizer splits a text into words."""
+    """The tokenizer splits a text into words: a token may have any length."""
     engine = engine_of(*tables())
     tokenizer = engine.models.tokenizer
     tokenizer.chat_template = "{{ messages[0].content }}"
@@ -372,8 +372,8 @@ def test_costs_are_measured_once_for_every_size_that_fits() -> None:
 
 
 def owners_of_costs(owner: Any, visited: dict[int, Any]) -> Iterator[tuple[str, Costs]]:
-    """The class name and the Costs of each object that has Costs, among `owner` and the objects of
-    `core` to which `owner` refers."""
+    """Searches `owner` and the objects of `core` to which it refers. Yields the class name and the
+    Costs of each object that has Costs."""
     if isinstance(owner, Mapping):
         values = list(owner.values())
     elif isinstance(owner, (list, tuple, set)):

@@ -1,5 +1,5 @@
-"""What a round with made-up times reports to a length policy and to the switch of `pipeline=auto`,
-and the node limit of a vote."""
+"""What a round with made-up times reports to a length policy and to the switch of `pipeline=auto`.
+Also the node limit of a vote."""
 
 from collections.abc import Iterator, Mapping
 

@@ -48,7 +48,7 @@ def test_the_switch_interval_is_shortened() -> None:
 
 
 class PassThreads:
-    """A model of which only `own_threads` is read: whether its passes have their own threads."""
+    """A model with only `own_threads`: whether its passes have their own threads."""
 
     def __init__(self, own_threads: bool) -> None:
         self.own_threads = own_threads

@@ -116,8 +116,8 @@ def _cases() -> list[GoldenCase]:
 
 
 def _endings(temperature: float) -> list[GoldenCase]:
-    """Runs that end before their last token, sampling parameters, and weights that outlive a
-    run."""
+    """Runs with stop strings or end-of-text tokens, with top-k and top-p, and with weights that
+    outlive a run."""
     at, cases = f"T{temperature:g}", []
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     settings = {

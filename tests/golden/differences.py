@@ -17,13 +17,13 @@ processors."""
 MODEL_CLOSE = 5e-4
 """The same after passes of the bundled models in float32. Probabilities in
 `bundled-specinfer-paper`, which another processor recorded, differ by up to 2e-5. Small
-probabilities may differ more on a third."""
+probabilities may differ more on a third processor."""
 NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 
 
 def differences(golden: Any, now: Any, at: str = "", close: float = CLOSE) -> Iterator[str]:
-    """A message for each place where two plain values differ. The order of fields counts. Nothing
-    but 0 is close to 0, nothing but an infinity to itself, and NaN is close only to NaN."""
+    """A message for each place where two plain values differ. The order of fields counts. Only 0
+    is close to 0, only an infinity to the same infinity, and only NaN to NaN."""
     if type(golden) is not type(now):
         yield f"{at}: {golden!r} became {now!r}"
     elif isinstance(golden, float):
@@ -45,10 +45,10 @@ def differences(golden: Any, now: Any, at: str = "", close: float = CLOSE) -> It
 
 
 def _is_object(value: Any) -> bool:
-    """A JSON object as text."""
+    """Whether the value is a JSON object as text."""
     return isinstance(value, str) and value.startswith('{"')
 
 
 def _skeleton(text: Any) -> str:
-    """Numbers become "#"."""
+    """The text with "#" for each number."""
     return NUMBER.sub("#", str(text))

@@ -15,7 +15,7 @@ AXES = (axis_from_text("speculation_length", "2, 4"), axis_from_text("expansion"
 
 
 def study_of(configurations: Sequence[Configuration], **fields: Any) -> Study:
-    """One short prompt; `fields` override the defaults."""
+    """A study with one short prompt; `fields` override the defaults."""
     defaults: dict[str, Any] = {
         "study_id": "t", "kind": "tune", "title": "A grid", "models": ("llm", "a"),
         "created_utc": "2026-01-01T00:00:00+00:00", "sampling": SamplingParams(max_new_tokens=8),
@@ -27,7 +27,7 @@ def study_of(configurations: Sequence[Configuration], **fields: Any) -> Study:
 def grid_study(
     axes: Sequence[Axis] = AXES, prompts: int = 3, repeats: int = 1, temperature: float = 0.0
 ) -> Study:
-    """Plain decoding and every point of the axes that can run."""
+    """A study of plain decoding and of every grid point that can run."""
     sampling = SamplingParams(max_new_tokens=8, temperature=temperature)
     tuned = grid(SpeculationConfig(), axes, sampling)
     texts = tuple(StudyPrompt(f"p{i}", f"Once {i}", "stories") for i in range(prompts))
@@ -51,8 +51,8 @@ def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measure
 def grid_results(
     study: Study, tps: Callable[[str, int, int], float], done: int | None = None
 ) -> dict[Cell, Measured]:
-    """The first `done` cells; `tps(configuration, prompt number, repeat)`: tokens a second. Each
-    configuration accepts a different number of tokens."""
+    """Results of the first `done` cells; `tps(configuration, prompt number, repeat)`: tokens a
+    second. Each configuration accepts a different number of tokens."""
     names = [one.name for one in study.configurations]
     return {
         cell: result(

@@ -34,7 +34,7 @@ def reasons(tuned: Grid) -> dict[str, str]:
 
 
 def through_log(study: Study) -> Study:
-    """Written to JSON and read back."""
+    """The study, written to JSON and read back."""
     return Study.from_plain(json.loads(json.dumps(study.to_plain())))
 
 

@@ -22,7 +22,7 @@ def steady(name: str, prompt: int, repeat: int) -> float:
 
 
 def noisy(name: str, prompt: int, repeat: int) -> float:
-    """Ratios to plain decoding are 0.9, 1.0 and 1.1 times FACTORS for the three prompts."""
+    """Speeds whose ratios to plain decoding are 0.9, 1.0 and 1.1 times FACTORS, by prompt."""
     return steady(name, prompt, repeat) * (1.0 if name.startswith("plain") else 0.9 + 0.1 * prompt)
 
 

@@ -161,7 +161,8 @@ def test_on_a_gpu_events_order_copies_and_passes(
     staged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy waits until the pass has read the buffer. The pass waits until the copy is complete.
-    The host waits for each copy in order to time it, and before it overwrites staged data."""
+    The host waits for each copy in order to time it. The host also waits before it overwrites
+    staged data."""
     gpu, source = Gpu(), RecordingLayers()
     monkeypatch.setattr(layer_stream.torch, "cuda", gpu)
     monkeypatch.setattr(layer_stream, "page_aligned", lambda size, _: torch.empty(size).byte())

@@ -33,7 +33,7 @@ ENDS = {
     signal.SIGSTOP: (TIMEOUT_S + 2.0, "a rank of the LLM among {} did not answer in time"),
 }
 LOOP = (3, 9, 27, 17, 3, 9, 27, 17, 3, 9)
-NODES = 12  # given, since measuring costs over ranks takes seconds
+NODES = 12  # a fixed limit, since measuring costs over ranks takes seconds
 DRAFTS = SpeculationConfig(drafters=("ngram",), max_tree_nodes=NODES)
 TREES = Request("w", SamplingParams(12), DRAFTS, False, LOOP)
 
@@ -64,7 +64,8 @@ def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedMod
 
 
 def in_pass(model: RankedModel, number: int, act: Callable[[], None]) -> None:
-    """Rank 0 calls `act` after the first collective of its `number`th pass, counted from now."""
+    """Makes rank 0 call `act` after the first collective of its `number`th pass, counted from
+    now."""
     group: Any = model._running.group
     count_collective, first, passes = group.count_collective, [True], model._passes
 

@@ -34,6 +34,5 @@ def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _listeners_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listeners in this process check more often whether they should end: tests wait for their
-    end."""
+    """Listeners in this process check more often whether they should end: tests wait for that."""
     monkeypatch.setattr(listener, "POLL_MS", 25)

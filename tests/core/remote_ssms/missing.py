@@ -49,8 +49,8 @@ class RunWithout:
     first_missed: NodeTrip
 
     def come_back(self, seconds: float = 10) -> None:
-        """Runs until the first node's drafts are used again, with a pause after each round (500
-        rounds last at least `seconds`), and then for 40 rounds."""
+        """Runs until the first node's drafts are used again, pausing `seconds` / 500 after each
+        round. Then runs 40 rounds."""
         deadline = time.monotonic() + seconds
         state = ""
         while state != "in_time":

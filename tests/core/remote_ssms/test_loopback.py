@@ -258,7 +258,7 @@ def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_nod
 
     server.handle = handle_late  # type: ignore[method-assign]
     with listening(server, None) as address, closing(pool_to([address], None)) as pool:
-        # Raw bytes are sent, since it is chance which frames of a real engine are read at once.
+        # Raw bytes are sent: chance decides which frames of a real engine are read together.
         host, _, port = address.partition(":")
         with create_connection((host, int(port))) as raw:
             raw.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)

@@ -64,8 +64,7 @@ def test_the_planned_group_is_verified(
     recorded = RecordingScheduler(engine._schedule._scheduler)
     engine._schedule._scheduler = recorded
     live = admit_all(engine, requests(pipeline))
-    # For each request with a draft: its grant, and the decision, if any, that the event of its
-    # next round reports.
+    # For each request with a draft: its grant, and the decision that its next round must report.
     drafted: dict[str, tuple[Grant, str]] = {}
     mode = {one.sequence.run_id: one.sequence.speculation.pipeline for one in live}
     unreported: dict[str, str] = {}

@@ -83,8 +83,8 @@ TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 class Machine:
     """A simulated batch. A draft takes `draft_ms` and has 4 nodes, of which `accepted` are
     accepted. With `turns`, SSMs draft for one half of the requests while the other half is
-    verified. `open_ms`: the time in which SSMs read one prompt, in the first round with drafts and
-    after FIRST_WAIT rounds without drafts."""
+    verified. `open_ms`: the time in which SSMs read one prompt. They read in the first round with
+    drafts, and again after FIRST_WAIT rounds without drafts."""
 
     def __init__(
         self,
@@ -225,8 +225,7 @@ def observe_drafted(
 
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
     """The number of rounds without drafts after a trial. `cost`: milliseconds per token in the
-    trial; `opening`: how long SSMs read prompts in the trial's first round; the unit is a plain
-    round."""
+    trial; `opening`: how many plain rounds SSMs take to read prompts in the trial's first round."""
     while not observe_drafted(
         guard, cost * requests, requests, (cost + opening) * requests, requests
     ):

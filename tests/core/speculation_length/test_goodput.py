@@ -412,7 +412,7 @@ def test_a_node_is_kept_if_its_score_is_worth_its_time() -> None:
 
 
 def test_a_steps_worth_is_scaled_by_the_acceptance_rate() -> None:
-    """A step costs the time of 0.4 tokens. By its scores, it brings 0.5 tokens or 1 token."""
+    """A step costs the time of 0.4 tokens. Its scores promise 0.5 tokens or 1 token."""
     assert StopRule({"a": step_limits(0.9, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.7, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.0, (0.4,), 2)}, 0.1).continues("a", 2, [1.0])

@@ -15,8 +15,8 @@ from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
 
 
 class GivenStop:
-    """A policy with a given stop. The policy learns nothing, since every branch of the enumeration
-    must see the same stop."""
+    """A policy with a given stop. The policy learns nothing, since every branch that `deviation`
+    enumerates must see the same stop."""
 
     def __init__(self, length: int, stop: Stop) -> None:
         self._choice = Choice(length, stop=stop)

@@ -49,8 +49,8 @@ class Refusing(WalkNoise):
 def case_of(
     tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **flags: bool
 ) -> VerifyInput:
-    """Drafters 0 and 1 drew from Q; drafter 2's proposals are deterministic. `rows`: p after the
-    root and after each node; without `rows`, p is P everywhere."""
+    """A case in which drafters 0 and 1 drew from Q; drafter 2's proposals are deterministic.
+    `rows`: p after the root and after each node; without `rows`, p is P everywhere."""
     target = Target(logits(*(rows or [P] * (len(tree) + 1))), DRAWN)
     return VerifyInput(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **flags)
 

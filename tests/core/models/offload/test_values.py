@@ -172,7 +172,7 @@ def test_budgets_and_lengths_follow_the_measured_costs(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 2 MB/s, computing one more token takes little time compared with the transfer: the
-    streamed LLM's tree may be larger."""
+    streamed LLM's tree may be larger than the resident LLM's."""
     path = str(folder())
     monkeypatch.setattr(verify_costs, "SLOW_S", 0.0)
     engines = [
