@@ -65,7 +65,7 @@ def side_effects(tree: ast.Module) -> Iterator[str]:
             yield from unknown_calls(node.value, local)
             filled = getattr(node.value, "elts", None) or getattr(node.value, "keys", None)
             if isinstance(node.value, (ast.List, ast.Dict)) and not filled:
-                # It is there to be filled.
+                # An empty list or dict is there to be filled.
                 yield f"line {node.value.lineno}: state to be filled"
 
 

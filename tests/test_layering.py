@@ -138,7 +138,7 @@ def test_parts_of_core_do_not_import_what_is_forbidden_to_them() -> None:
 
 
 def test_core_cuda_is_imported_by_the_engine_alone() -> None:
-    """The engine builds the DeviceRound."""
+    """The engine builds core/cuda's DeviceRound."""
     importers = {
         relative(path)
         for package in ALLOWED

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("trees")
 
 NAMES = (*COMBINE_RULES, *LENGTH_POLICIES)
 QUOTED = re.compile(rf"[\"'`]({'|'.join(NAMES)})[\"'`]")
-# Where the names belong: records, implementations, and the runs that lessons and suites compare.
+# Where the names belong: records, implementations, and the runs that lessons compare.
 OWN = (
     "core/config/mechanisms/",
     "core/trees/combine/",
@@ -43,7 +43,7 @@ ALLOWED = {
     ("ui/components/assets/votes.js", "vote"): "the words at the dial's ends",
     ("ui/components/assets/votes.js", "union"): "the words at the dial's ends",
 }
-# Names that are words of their own: in texts they do not always mean the rule.
+# Ordinary words: in texts they do not always mean the rule.
 WORDS = ("union", "vote", "fixed", "confidence")
 SPECIAL = re.compile(rf"\b({'|'.join(name for name in NAMES if name not in WORDS)})\b")
 
@@ -79,7 +79,7 @@ def selecting(node: ast.AST) -> list[ast.expr | None]:
 
 def selections(path: Path) -> Iterator[str]:
     if not QUOTED.search(path.read_text(encoding="utf-8")):
-        return  # most files, at once
+        return  # most files need no syntax tree
     for node in ast.walk(tree_of(path)):
         for string in (one for each in selecting(node) for one in strings_in(each)):
             if string.value in NAMES and not is_allowed(path, str(string.value)):

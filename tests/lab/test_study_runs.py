@@ -159,7 +159,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     assert lab.conductor.wait(60)
     end = lab.conductor.progress()
     assert end.state == "completed" and end.done == 4 and end.lost >= 1
-    # The interrupted run belongs to no cell; the visitor's run is completed.
+    # The interrupted run is deleted from the log; the visitor's run is completed.
     run_ids = {result.run_id for result in lab.results().values()}
     rows = {row.run_id: row.status for row in lab.store.runs(RunQuery()).rows}
     assert set(rows) == {*run_ids, visit.run_id}

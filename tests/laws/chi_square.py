@@ -27,7 +27,7 @@ def pooled_chi_square(
     if rest * total >= MIN_EXPECTED:
         pairs.append((remaining, rest * total))
     elif pairs:
-        # Too few for a cell of their own.
+        # The pooled outcomes are too few for a cell of their own.
         count, expected = pairs.pop()
         pairs.append((count + remaining, expected + rest * total))
     statistic = math.fsum((count - expected) ** 2 / expected for count, expected in pairs)

@@ -1,8 +1,8 @@
 """`SharedNoise` is keyed by kind and position alone: the mistake that the engine's noise keys
 prevent.
 
-If a branch is rejected, the next round decides about its deeper positions again. These decisions
-would share one uniform number.
+If a branch is rejected, the next round decides about its deeper positions again. The old and the
+new decision would share one uniform number.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 A change of a token that a node does not attend to, directly or through other tokens, leaves the
 node's logits equal. A change of a token that the node attends to changes them (the control). Tested
-with full attention, with one window for all layers, and with both kinds of layers.
+with full attention, with one window for all layers, and with alternating full and windowed layers.
 """
 
 from functools import cache

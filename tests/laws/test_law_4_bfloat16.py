@@ -47,8 +47,8 @@ def ids_of(engine: Engine, prompt: str, preset: str, temperature: float = 0.0) -
 def stepped_logits(
     model: HfModel, prompt_ids: list[int], token_ids: list[int], step: int
 ) -> torch.Tensor:
-    """Logits after every token that follows the prompt, fed `step` at a time: float32 (tokens,
-    V)."""
+    """Logits after every token that follows the prompt: float32 (tokens, V). `step` tokens are fed
+    at a time."""
     row = model.open_row()
     model.forward([chain(row, prompt_ids, last_only=True)])
     model.commit(row, range(len(prompt_ids)))

@@ -50,7 +50,7 @@ WITHOUT_EFFECT: tuple[Row, ...] = (
 
 @pytest.mark.parametrize("law", [law1, law2], ids=["law 1", "law 2"])
 def test_every_allowed_pair_is_covered_by_rows_in_which_it_has_an_effect(law: Any) -> None:
-    """All rows except those of NEVER draft, and `of_effect` allows them."""
+    """Every row outside NEVER drafts, and `of_effect` allows it."""
     assert missing_pairs(law.PAIRS, law.FIELDS, law.is_allowed) == set()
     assert not any(map(of_effect, WITHOUT_EFFECT))
     rows = law.ROWS

@@ -81,7 +81,7 @@ def write_events(path: Path, events: Sequence[Event]) -> str:
 
 @contextmanager
 def recorder(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
-    """Killed when the context ends."""
+    """A recording process, killed when the context ends."""
     events = synthetic_run(ROUNDS, end="cut", run_id=run_id)
     command = [sys.executable, "-c", RECORDER, str(path), write_events(path, events)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -163,7 +163,8 @@ def test_a_run_of_another_host_is_interrupted_when_its_last_round_is_old(path: P
         lines_until(process, 30)
 
     def status(seconds_ago: float) -> str:
-        """As if another host had recorded the run and its last round had ended `seconds_ago`."""
+        """The run's status, as if another host had recorded it and its last round had ended
+        `seconds_ago`."""
         with closing(connect(path, timeout=5)) as connection, connection:
             last = connection.execute("SELECT max(completed_at_ms) FROM rounds").fetchone()[0]
             start = connection.execute("SELECT start_at_ms FROM runs").fetchone()[0]

@@ -1,8 +1,9 @@
 """Logs of earlier versions are migrated, and their runs are read back.
 
 Each file is named after its last migration. `m004` has made-up runs. `m014` (commit 07e117f3)
-has eleven runs of tables, from four cases of `tests/golden/cases.py`. `m018` (commit b55f4353) has
-two runs of the bundled models under schedule `shared`, with routing and fused drafts.
+has eleven runs with small tables in place of models, from four cases of `tests/golden/cases.py`.
+`m018` (commit b55f4353) has two runs of the bundled models under schedule `shared`, with routing
+and fused drafts.
 """
 
 import gzip
@@ -33,7 +34,7 @@ def old(path: Path, version: str) -> Path:
 
 
 def events_of_version(version: str) -> list[list[Any]]:
-    """In today's classes. Fields that were added later have their defaults."""
+    """A version's events in today's classes. Fields that were added later have their defaults."""
     runs = json.loads(gzip.decompress((OLDER / f"{version}.json.gz").read_bytes()))
     return [[event_from_plain(values) for values in run] for run in runs]
 

@@ -1,4 +1,5 @@
-"""Retention: runs are thinned in portions, while other programs write, and automatically."""
+"""Retention: runs are thinned in portions (short transactions), while other programs write, and
+automatically."""
 
 import sqlite3
 import time
@@ -140,7 +141,7 @@ def test_thin_and_delete_free_space(store, keep, wait_for, monkeypatch):
 
 
 def twelve_runs(store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The log keeps at most 8 free pages. Returns the log's number of pages."""
+    """Records twelve runs in a log that keeps at most 8 free pages. Returns its number of pages."""
     monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
     for number in range(12):
         keep(store, synthetic_run(60, run_id=f"synthetic-{number}"))

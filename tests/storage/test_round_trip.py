@@ -34,7 +34,7 @@ def texts_of(event: Event) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def one_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
-    """For many examples, each with its own run id."""
+    """A store for many examples, each with its own run id."""
     with RunStore(log_at(tmp_path_factory.mktemp("shared") / "log.db")) as opened:
         yield opened
 

@@ -159,7 +159,7 @@ def thin_ids(store: RunStore) -> list[str]:
 def test_a_run_whose_figures_are_counted_from_its_trees_is_not_thinned(
     path: Path, keep: Any, sql: Any
 ):
-    """Runs in progress, interrupted runs, and runs of which the log lost events."""
+    """These are runs in progress, interrupted runs, and runs of which the log lost events."""
     cut = synthetic_run(8, seed=1, end="cut")
     with RunStore(path) as store:
         keep(store, cut)

@@ -34,7 +34,8 @@ def fold_all(events: list[Event]) -> RunStats:
 
 
 def overlapping(events: list[Event], seed: int) -> list[Event]:
-    """The events, with spans that overlap at random. Prefills occur twice, and in round 3 too."""
+    """The events, with spans that overlap at random. Round 3 gets a prefill. Every prefill occurs
+    twice."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:

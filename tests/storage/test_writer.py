@@ -62,7 +62,7 @@ def test_a_full_disk_pauses_the_log_and_nothing_is_lost(path, monkeypatch):
     with RunStore(path) as store:
         for start in range(0, len(events), 40):
             record_quickly(store, events[start : start + 40])
-            # On a busy machine a flush may take longer.
+            # On a busy machine a flush may take more than 0.2 s.
             if not store.flush(0.2) and store.status().paused:
                 break
         assert store.status().paused

@@ -1,4 +1,4 @@
-"""SYNTHETIC runs: the engine's own event streams over tables, with invented texts and times."""
+"""SYNTHETIC runs: the engine's events, with tables as models and invented texts and times."""
 
 from tests.synthetic.run import DRAFTERS, ENDINGS, SyntheticFailure, synthetic_run
 from tests.synthetic.text import HOSTILE_TEXTS

@@ -104,7 +104,7 @@ def plain_twin(
 ) -> list[Event]:
     """A run of plain decoding that writes a SYNTHETIC run's tokens, one per round.
 
-    Token number `change` is another token. `margin`: the log ratio of the two largest
+    Another token replaces token number `change`. `margin`: the log ratio of the two largest
     probabilities.
     """
     started = events[0]

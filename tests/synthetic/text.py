@@ -44,7 +44,7 @@ HOSTILE_TEXTS = (
 
 RIVALS = 3
 SKILLS = (65, 60, 50)  # how many of 100 tokens an SSM gets right, by its number
-LLM_SCORES = (8.0, 6.2, 5.6, 5.0)  # times `sharpness`: the likeliest tokens' logits
+LLM_SCORES = (8.0, 6.2, 5.6, 5.0)  # the likeliest tokens' logits, before the factor `sharpness`
 SSM_SCORES = (7.5, 6.5, 5.8, 5.0)
 
 
@@ -61,7 +61,7 @@ def vocabulary(hostile: bool) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((*words, *single_bytes)))
 
 
-# From the first to the second token of CHARACTERS.
+# From each character's first token to its second.
 TRAILS = MappingProxyType(
     {
         vocabulary(False).index(encoded[:1]): vocabulary(False).index(encoded[1:])

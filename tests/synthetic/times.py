@@ -19,7 +19,7 @@ from core.metrics import LLM_LANE
 # Invented times differ from these by up to 20 %.
 TYPICAL_MS = {"prefill": 8.0, "catch_up": 0.4, "draft": 3.0, "combine": 0.1, "forward": 6.0}
 TYPICAL_MS |= {"verify": 0.3, "commit": 0.2, "use": 0.2, "read": 1.0}
-OUTCOMES, PROBABILITY = 3, 0.625  # of a guess
+OUTCOMES, PROBABILITY = 3, 0.625  # guessed outcomes, and their total probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,7 @@ class _Clock:
         self._early = {}
 
     def llm_pass(self) -> Iterator[Span]:
-        """The LLM's pass, then drafting ahead during this pass by the drafters that drafted
-        last."""
+        """The LLM's pass. During the pass, the drafters that drafted last draft ahead."""
         self._forward = self.span(LLM_LANE, "forward")
         yield self._forward
         for name in self._drafters if self._uses.ahead_in(self._number) else ():

@@ -1,4 +1,4 @@
-"""A worker that plays SYNTHETIC runs, a store in memory, a request, values of pictures."""
+"""A store in memory, a request, values of pictures, and a worker that plays SYNTHETIC runs."""
 
 from __future__ import annotations
 

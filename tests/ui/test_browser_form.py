@@ -290,7 +290,7 @@ PREDICT = "**/run/predict**"
 
 
 def asks_about(route: Any, value: object) -> bool:
-    """Whether the request sends the server `value`."""
+    """Whether the request sends `value` to the server."""
     return value in json.loads(route.request.post_data or "{}").get("data", ())
 
 

@@ -160,7 +160,7 @@
     return [...found];
   }
 
-  // Texts of a picture that its own buttons cover, and trees shown less than 100 px high.
+  // Texts under the buttons of their own panel, and trees shown less than 100 px high.
   function coveredParts() {
     const found = texts().filter(({ holder, boxes }) => {
       const tools = holder.closest(".ss-panel")?.querySelector(".ss-tools");

@@ -85,7 +85,7 @@ def verdict_of_a_round(pictures: Pictures) -> None:
         assert drawn[key]["text"] == as_shown(node["t"])
         assert drawn[key]["by"] == "".join("ABC"[int(drafter)] for drafter in node["by"])
     assert drawn["-1"]["text"] == as_shown(value["root"]["t"])
-    # A level strike through punctuation would look like a dash.
+    # A horizontal strike through punctuation would look like a dash.
     rejected = {k: node for k, node in value["nodes"].items() if node["outcome"] == "rejected"}
     for text, is_aslant in ((" l", False), ("1", False), (".", True), (" -", True)):
         changed = {key: {**node, "t": text} for key, node in rejected.items()}

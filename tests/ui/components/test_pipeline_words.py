@@ -183,7 +183,7 @@ def sums_and_predictions(said: dict[str, dict[str, Any]]) -> None:
 
 
 def work_done_at_once(said: dict[str, dict[str, Any]]) -> None:
-    """The words do not call the sum of overlapping stages the run's time."""
+    """The sum of overlapping stages is not called the run's time."""
     value, words = values_of("verify")["timeline"], said["verify"]["words"]
     total, stages = value["total"], sum(value["share"].values())
     assert stages == pytest.approx(total, rel=1e-3)

@@ -140,8 +140,8 @@ def with_budget(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_switch(values: dict[str, Any]) -> dict[str, Any]:
-    """`credit` with invented scores. The SSMs with the highest scores change at round 8, and the
-    SSMs that draft at round 10. Rounds are counted from 0."""
+    """`credit` with invented scores. At round 8 the SSMs with the highest scores change; at round
+    10 the drafting SSMs change. Rounds are counted from 0."""
     routing = values["routing"]
     before, after = ("0", "2"), ("1", "4")
     rounds = {
