@@ -218,8 +218,8 @@ def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
 
 
 def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
-    """Check what only a mouse can reach, and the contrast of drawn texts, of boxes and, in the dark
-    theme, of other texts. Returns the number of checked elements by kind."""
+    """Check that keys reach every control. Check the contrast of drawn texts, of boxes and, in the
+    dark theme, of other texts. Returns the number of checked elements by kind."""
     assert page.evaluate(MOUSE_ONLY) == [], (name, look)
     if name == "Live":
         check_run_and_stop(page, axe, look)

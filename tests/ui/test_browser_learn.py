@@ -199,7 +199,7 @@ def every_lesson_is_one_screen_with_its_picture_and_its_question(page: Any) -> N
         becomes(page, CUT, [], list(WHOLE))
         assert page.evaluate(STILL), number
         assert not sites.overflows(page), number
-    # Lesson 8 has long words about a run and an answer.
+    # Lesson 8 has long texts about a run and an answer.
     step_to(page, 8)
     page.click("#learn-run")
     sites.wait_notice(page, "Finished: ", "learn")
@@ -345,7 +345,7 @@ def turns_by_keys(page: Any) -> None:
 
 
 def finishes_by_its_table(page: Any, context: Context) -> None:
-    """Lesson 6: an earlier run in the table is put back on the board and answers the question."""
+    """Lesson 6: an earlier run in the table is shown again and answers the question."""
     page.click("#learn-run")
     rows(page, 1)
     sites.wait_drawn(page, "learn")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
 THEME = {"__theme": "light"}
-# What a board shows: the place in the run, the stage, the selected node, the text, the inspector's
+# What a tab shows: the place in the run, the stage, the selected node, the text, the inspector's
 # sentence, the dock's open pane.
 SHOWN = """(where) => {
   const all = (css, pick) => [...document.querySelectorAll(`#${where}-${css}`)].map(pick);

@@ -25,7 +25,7 @@ ONCE = "Highest measured: "
 """The words before the best point's name if each point was run once."""
 PARTS = [f"#tune-{name}" for name in ("speed", "length", "points", "point", "found")]
 PARTS += ["#tune-plan", "#tune-progress"]
-# What is drawn of a grid, read at once.
+# What is drawn of a grid.
 DRAWN = """() => {
   const count = (css) =>
     [...document.querySelectorAll(css)].filter((one) => one.checkVisibility()).length;
@@ -241,7 +241,7 @@ def form_scrolls_with_the_page(page: Any) -> None:
 
 
 def fast_at_nine(request: Request, run_id: str) -> list[Any]:
-    """Runs with drafters are twice as fast with max_tree_nodes 9."""
+    """A run's events; with drafters and max_tree_nodes 9 the run is twice as fast."""
     *events, end = script_of(4)(request, run_id)
     quick = request.speculation.drafters and request.speculation.max_tree_nodes == 9
     speed = end.stats.tokens_per_second * (2 if quick else 1)
@@ -366,7 +366,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
 
 def slow_at_the_end(request: Request, run_id: str) -> list[Any]:
-    """Runs of the prompt "long" with speculation length 8 are long; other runs are short."""
+    """A run's events: many for the prompt "long" with speculation length 8, otherwise few."""
     slow = request.prompt == "long" and request.speculation.speculation_length == 8
     return (endless if slow else script_of(4))(request, run_id)
 

@@ -53,8 +53,8 @@ def measure(context: Context, script: Any = None, **changes: Any) -> OpenedStudy
 
 
 def differing(margin: float, change: int | None = 3) -> Script:
-    """A script whose plain runs differ by `margin` nats at token `change`, counted from 0 (None:
-    nowhere)."""
+    """A script whose plain runs differ from the others at token `change`, counted from 0 (None:
+    nowhere). `margin`: the nats between the two likeliest tokens."""
 
     def script(request: Request, run_id: str) -> list[Event]:
         events = synthetic_run(8, run_id=run_id)

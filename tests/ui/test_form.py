@@ -44,7 +44,7 @@ def fresh_form() -> Form:
 
 
 def form_values(**changes: Any) -> list[Any]:
-    """The values of a freshly opened form, except for the fields in `changes`."""
+    """The values of a freshly opened form, then changed by `changes`."""
     form = fresh_form()
     controls = {**form.sampling, **form.fields}.items()
     values = {"prompt": form.prompt.value, **{name: one.value for name, one in controls}}

@@ -46,8 +46,8 @@ SYNTHETIC_RUNS: dict[str, Callable[[], list[Event]]] = {
     "long": lambda: synthetic_run(110, 5),
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
-# The stops of the long run are tested in this number of parts. Every fourth event ends a round and
-# takes long to test; an odd number of parts divides these events about evenly.
+# The long run is tested in this number of parts. Every fourth event ends a round and takes long to
+# test; an odd number of parts divides these events about evenly.
 PARTS = 3
 RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *SYNTHETIC_RUNS)
 
@@ -99,8 +99,8 @@ IN_PARTS = [
     *((name, None) for name in RUNS if name != "long"),
     *(("long", part) for part in range(PARTS)),
 ]
-"""Pairs of a run's name and a part. The many stops of the long run are divided among PARTS parts.
-The other runs are not divided: their part is None."""
+"""Pairs of a run's name and a part. The long run is divided into PARTS parts. The other runs are
+not divided: their part is None."""
 
 
 @pytest.mark.parametrize(("name", "part"), IN_PARTS)

@@ -255,7 +255,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
 
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
-    """A finished run, and slow later runs."""
+    """Live with a finished run; later runs are slow."""
     ctx = context(store, rounds=30)
     worker: Any = ctx.hub.worker
     worker.slowdown = 0.01

@@ -189,7 +189,7 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def set_process(store: RunStore, process: subprocess.Popen[bytes]) -> None:
-    """Record in the log: `process` decodes the SYNTHETIC run."""
+    """Record `process` in the log as the process that decodes the run."""
     assert store.flush()
     with closing(sqlite3.connect(store.path)) as connection, connection:
         mark = start_mark(process.pid)

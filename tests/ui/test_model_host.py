@@ -295,7 +295,7 @@ def test_no_submitted_run_is_lost_during_a_swap() -> None:
             ended.append(events_to_end(hub.start(request(preset="autoregressive")))[-1])
 
     threads = [threading.Thread(target=keep_submitting) for _ in range(3)]
-    model_host.begin(OTHER)  # before the first run, however soon the runs end
+    model_host.begin(OTHER)  # a swap begins, even if the runs end soon
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

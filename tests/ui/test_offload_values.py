@@ -64,7 +64,7 @@ def test_passes_take_at_least_the_time_of_the_stream(events: list[Event]) -> Non
     assert info is not None
     first, *_, last = rounds = rounds_of(events)
     assert len(rounds) > 2
-    # A single pass may be shorter, since the stream also reads between passes.
+    # A single pass may be shorter than `least_ms`, since the stream also reads between passes.
     (forward,) = (span for span in last.spans if span.name == "forward")
     assert forward.end_ms - first.loads[0].start_ms >= len(rounds) * info.least_ms
 

@@ -81,7 +81,7 @@ def test_step_goes_one_stage_forward_and_back() -> None:
 
 
 def test_stepping_all_the_way_and_back_meets_the_same_stages() -> None:
-    events = synthetic_run(70, seed=3)  # more events than KEEP_VIEW_EVERY
+    events = synthetic_run(70, seed=3)  # so many events that the player stores views
     player = player_of(store_source(events), Pace("step"))
     for at in range(2, len(events)):
         player.step(1)

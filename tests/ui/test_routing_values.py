@@ -37,8 +37,8 @@ def with_routing(
     audition_ms: dict[int, float],
 ) -> list[Event]:
     """The run `events` with other routing. `sets`: the letters of the routed SSMs. `reasons`: why
-    they are routed. In both, a key is the first round of its value. `audition_ms`: by round, how
-    long each of two SSMs scored the text."""
+    they are routed. In both, a value holds from the round that is its key. `audition_ms`: by round,
+    how long each of two SSMs scored the text."""
 
     def with_changes(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):

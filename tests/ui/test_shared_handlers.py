@@ -138,7 +138,7 @@ def test_clicks_that_overtake_each_other_are_answered_in_the_order_in_which_they
         select_node(live.board, desk, {**clicks[number], "press": 20.5 + number})
     detail, node = desk.frame().detail, desk.frame().node
     assert detail is not None and (detail.round, detail.stage, node) == (2, "combine", 1)
-    select_node(live.board, desk, {"round": 4})  # an API client's
+    select_node(live.board, desk, {"round": 4})  # an API client sends no `press`
     assert desk.frame().selected_round == 4
     select_node(live.board, desk, {"round": 3, "press": 90.5})
     assert desk.frame().selected_round == 3

@@ -33,7 +33,7 @@ from ui.words.messages import run_lines
 
 
 def frames_of(events: list[Any], every: int = 3) -> list[Frame]:
-    """An empty frame, a frame for every `every` events of a run, and a frame at the run's end."""
+    """An empty frame, a frame at each `every`th event of a run, and a frame at the run's end."""
     frames, view = [Frame()], View()
     for i, event in enumerate(events):
         view = reduce_all([event], view)

@@ -92,7 +92,7 @@ def test_generate_writes_from_a_prompt(name: str) -> None:
 
 
 def prompts_of(domain: str) -> list[str]:
-    """`prompts.jsonl` has none of domain `docs`: the guide's first 4000 characters are used."""
+    """The domain's prompts in `prompts.jsonl`; for `docs`, the guide's first 4000 characters."""
     if domain == "docs":
         return [(ROOT / "docs" / "guide.md").read_text(encoding="utf-8")[:4000]]
     lines = (ROOT / "bench" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()

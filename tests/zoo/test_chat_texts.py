@@ -42,7 +42,7 @@ def module_of(models: LoadedModels, tmp_path: Path) -> Any:
 def test_a_batch_is_written_as_transformers_writes_each_text(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefill: int
 ) -> None:
-    """Prompts have different lengths, and the batch needs more than EXTENT slots."""
+    """Prompts have different lengths, and the attended slots grow from 64 to 128."""
     monkeypatch.setattr(batch_generation, "PREFILL_TEXTS", prefill)
     texts = BatchGenerator(models).generate(PROMPTS, [0.0] * 3, BatchLimits(80))
     module, expected = module_of(models, tmp_path), []

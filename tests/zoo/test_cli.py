@@ -22,7 +22,7 @@ others = ("gradio", "plotly", "sqlite_utils", "ui", "storage", "bench")
 sys.modules.update(dict.fromkeys(others))
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""The process cannot import page, store, benchmarks or their packages."""
+"""The zoo's program, which cannot import page, store, benchmarks or their packages."""
 
 
 def zoo(*arguments: object) -> int:

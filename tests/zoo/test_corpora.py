@@ -34,7 +34,7 @@ def library(tmp_path: Path) -> Path:
 
 
 def corpora(folder: Path, **files: str) -> Path:
-    """The argument `stories__a="..."` is the text of stories/a.txt."""
+    """Writes texts: the argument `stories__a="..."` is the text of stories/a.txt."""
     for name, text in files.items():
         path = folder / f"{name.replace('__', '/')}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)

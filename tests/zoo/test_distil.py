@@ -85,7 +85,7 @@ def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
 
 
 class HalfNegated(torch.nn.Module):
-    """Negated logits, except for the first text."""
+    """A model whose logits are negated, except for the first text."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -407,7 +407,7 @@ def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[s
 
 @pytest.mark.parametrize(("way", "run"), [("distil", "distilled"), ("boost", "boosted")])
 def test_killed_tuning_continues_from_its_checkpoint(way: str, run: str, family: Any) -> None:
-    """The killed run trains the first SSM, alone (`distil`) or of a pool (`boost`)."""
+    """The killed run trains the first SSM, alone (`distil`) or in a pool (`boost`)."""
     store, llm, ssms = family
     tuned = ssms if way == "boost" else ssms[:1]
     arguments = [way, "--out", str(store.folder), "--llm", str(llm)]

@@ -116,7 +116,7 @@ def test_training_starts_from_a_folder(ticking_run: MakeRun) -> None:
     shutil.rmtree(run.store.folder / "runs")
     deep = train_family(run, {"llm": InitialWeights(moved)})["llm"]
     assert len(open_model(folder).model.layers) == 5
-    # One step from the shallow model's weights.
+    # The deep model made one step from the shallow model's weights.
     assert deep.held_out["code"].loss == pytest.approx(trained.held_out["code"].loss, abs=0.1)
     again = ticking_run(replace(SMALL, models=(DEEP,)), 2, store=run.store)
     with pytest.raises(ConfigError, match="a checkpoint of the same start"):

@@ -68,7 +68,7 @@ def test_gradients_of_parts_add_up_to_those_of_the_batch(workers: int, loss: Los
 
 def test_a_part_counts_by_the_weight_of_its_positions() -> None:
     costs = [lighter_last_window(fresh(0), part) for part in WINDOWS.tensor_split(4)]
-    # 85 positions need three parts of at most 40: each worker has two parts.
+    # 85 positions need three parts of at most 40: each of the two workers gets two parts.
     expected = sum(c.cost.item() for c in costs) / sum(c.weight.item() for c in costs)
     assert loss_and_gradients(2, lighter_last_window)[0] == pytest.approx(expected, rel=1e-5)
     assert abs(expected - sum(c.mean.item() for c in costs) / 4) > 1e-4

@@ -38,7 +38,7 @@ def zoo(*arguments: object) -> None:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """SHA-256 by the file's path within the folder."""
+    """The SHA-256 of each file; a key is the file's path within the folder."""
     results = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): sha256_of(path) for path in results}
 
@@ -154,7 +154,7 @@ def test_an_incomplete_folder_that_a_kill_left_is_no_model(model: Path, store: T
 def test_a_replaced_folder_is_renamed_before_its_files_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill while files are removed leaves no incomplete folder under its name."""
+    """A kill while files are removed leaves no incomplete folder under the old name."""
 
     def write(folder: Path) -> None:
         (folder / "a").write_text("1")
