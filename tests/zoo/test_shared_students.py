@@ -68,7 +68,7 @@ def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.Mon
 
 def test_new_embeddings_are_the_llms_principal_components() -> None:
     noise = torch.Generator().manual_seed(0)
-    # The rank is below the students' width: inner products are kept up to a common factor.
+    # The rank of `wide` is below the students' width: inner products are kept up to a factor.
     wide = torch.randn(VOCAB, 20, generator=noise) @ torch.randn(20, 48, generator=noise)
     embedding = new_students(SHAPE, 2, wide, 0).embedding
     products, wide_products = embedding @ embedding.t(), wide @ wide.t()
@@ -79,7 +79,7 @@ def test_new_embeddings_are_the_llms_principal_components() -> None:
 
 
 def test_a_kinds_weight_is_that_of_its_tokens_losses() -> None:
-    """With other targets of one kind, the loss changes only where the kind's weight is above 0."""
+    """Other targets for tokens of one kind change only the loss of the student that weighs them."""
     tokens = random_tokens()
     others = tokens.top_ids.where(tokens.kinds[:, None] == 0, tokens.top_ids.flip(1))
     losses = [
@@ -112,8 +112,8 @@ def test_too_few_tokens_are_refused() -> None:
 
 
 def test_folders_open_with_the_students_logits(models: LoadedModels, tmp_path: Path) -> None:
-    """`load_models` opens the small head, transformers has logits for all tokens. The embedding is
-    stored once."""
+    """`load_models` gives logits of the head's tokens, transformers those of all tokens. The
+    embedding is stored once."""
     stacked = students()
     write_family(tmp_path / "out", ["ssm-a", "ssm-b"], stacked, models, {"steps": 1})
     folders = [tmp_path / "out" / name for name in ("ssm-a", "ssm-b")]

@@ -25,7 +25,7 @@ MIXTURE = (("a", 0.5), ("b", 0.5))
 
 @pytest.fixture(autouse=True)
 def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switches autocast off, so that the cache and the teacher are equal."""
+    """Switches autocast off, so that cached values equal the teacher's."""
     monkeypatch.setattr(teacher_cache, "autocast", lambda _: nullcontext())
 
 

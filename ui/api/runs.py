@@ -26,7 +26,7 @@ MAX_ROWS = 1000
 
 
 def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
-    """The run with these events as the object that `python -m core --json` prints."""
+    """The object that `python -m core --json` prints for the run with these events."""
     folded = Outcome()
     for event in events:
         folded.observe(event)

@@ -248,8 +248,8 @@ def wire_compare(
 
 
 def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
-    """The selection is sent only if one of its presets was deleted: the visitor may have changed
-    the selection meanwhile."""
+    """The current choices. The selection is sent only if one of its presets was deleted: the
+    visitor may have changed the selection meanwhile."""
     choices = compare_choices(own)
     remaining = [name for name in chosen or () if name in choices]
     if remaining == list(chosen or ()):

@@ -116,8 +116,8 @@ def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> st
 
 
 def weights_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choices:
-    """(label, name) for each weight rule; a rule is marked if its weights are read
-    but stay equal."""
+    """(label, name) for each weight rule; a rule is marked if its weights are read but stay
+    equal."""
     rule = combine_rule(combine)
     is_read = rule.weighted or draft_kind(draft).by_credit
     note = f" (stays even: {combine} has no winner to reward)"

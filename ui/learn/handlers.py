@@ -151,7 +151,7 @@ def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") ->
 
 
 def show_run(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:
-    """Shows a run of the table on the board again; returns values of `learn.run_outputs`."""
+    """Puts a run of the table back on the board; returns values of `learn.run_outputs`."""
     lesson = lesson_of(number)
 
     def work() -> None:

@@ -121,7 +121,7 @@ def _identities(models: Iterable[ModelInfo]) -> set[tuple[str, int]]:
 
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
-    """A loading or a study, shown while this tab has no run of its own (`state` is `ready`).
+    """A model load or a study, shown while this tab has no run of its own (`state` is `ready`).
 
     `at_work`: its name; empty if there is none. `measured`: how many runs a study has measured, in
     words. `ask_ms`: milliseconds until the header's next update."""
@@ -172,7 +172,7 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
     nothing before it is recorded, or if the tab shows a run or a message."""
     opening = live.board.context.opening
     source = opening_run(live.board.context)
-    # Playing occupies a server thread, so at most MOST_AT_ONCE pages play at once.
+    # Playing occupies a server thread, so `players` limits how many pages play at once.
     plays = opening.players.acquire(blocking=False)
     try:
         with session.drawing:  # a Run clicked meanwhile must not be replaced
@@ -264,7 +264,7 @@ def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
         session.cancel()
         if player is None:
             return
-        stop(player.source)  # also a run that is followed here
+        stop(player.source)  # also a run that another tab started
         player.source.wait_done(STOP_WAIT_S)
         if player.pace.mode == "full":
             player.to_end()

@@ -133,8 +133,9 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         if control is not temperature:
             # Not `input`, which a text box does not fire for pasted text. The handler does nothing,
             # but without it Gradio drops text that is typed while an accordion opens.
-            # EACH where `change` also runs the script `changed` (`wire_changes`): after a deferred
-            # event Gradio runs every handler of the event again.
+            # A control that is no text box gets EACH, since its `change` also runs the script
+            # `changed` (`wire_changes`): after an event deferred by LATEST Gradio runs every
+            # handler again.
             mode = LATEST if isinstance(control, gr.Textbox) else EACH
             control.change(_no_op, None, None, js=settled, **mode)  # type: ignore[attr-defined]
     form.prompt.change(_no_op, None, None, js=settled, **LATEST)

@@ -37,7 +37,7 @@ __all__ = [
 
 Value = dict[str, Any]
 
-# Why a draft made ahead was not used, other than a wrong guess.
+# Reasons, other than a wrong guess, why a draft made ahead was not used.
 UNUSED = ("unused", "ended")
 SHOWN_MS = 0.05
 """Shorter parts of a round are left out of the sentence about the round (`took_words`)."""
@@ -89,9 +89,10 @@ def choice_value(frame: Frame) -> Value:
 
     `policy`: the length policy's name, empty without drafters; `predicts`, `always`,
     `no_estimates`: fields of its record. `why`: why the round had its length. `next`: the length
-    chosen after the round (-1: none); `reason`: why, unless `why` says so. `estimates`: the
-    policy's estimates, by length. `lately`: see `_lately`. `granted`: what the scheduler allowed,
-    in words. `offers`: presets whose length adapts, if this policy's length never changes."""
+    chosen after the round (-1: none); `reason`: why it was chosen, empty if `why` says so.
+    `estimates`: the policy's estimates, by length. `lately`: see `_lately`. `granted`: what the
+    scheduler allowed, in words. `offers`: presets whose length adapts, if this policy's length
+    never changes."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(frame.view.speculation.get("length", ""))
     why, reason = _length_words(frame), ""

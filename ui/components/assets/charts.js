@@ -7,7 +7,7 @@ import { scaleOf, sizeOf } from "./measure.js";
 import { plotlyAddress } from "./place.js";
 import { percent } from "./text.js";
 
-// The pace of each chart, in milliseconds. The values differ, so that both charts are seldom drawn in one frame.
+// Milliseconds between two drawings of each chart. The values differ, so that both charts are seldom drawn in one frame.
 export const CHART_PACE = { lengths: 430, timeline: 510 };
 
 let loading = null;

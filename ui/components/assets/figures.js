@@ -41,7 +41,7 @@ export function create(panel) {
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
   const clock = createRaceClock(() => replay(view));
-  // Only on Live are plain decoding's passes timed: only there is a clock to choose.
+  // Plain decoding's passes are timed only on Live, so a clock can be chosen only there.
   const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node), onLive ? clock.node : null);
   const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same, offer));
   const scores = onLive ? null : createScores();
@@ -107,7 +107,7 @@ function draw(value, view) {
   view.ours.node.hidden = Boolean(value.run) && !value.drafts;
   if (view.frame && value.run !== view.racing) stop(view);
   if (!view.frame) rest(view);
-  // When plain decoding is measured, the race is replayed once.
+  // After plain decoding was measured, the race is replayed once.
   if (timed && value.verdict && value.text && value.plain < 0 && view.played !== value.run) {
     view.played = value.run;
     replay(view);

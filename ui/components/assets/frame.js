@@ -37,7 +37,8 @@ function flush() {
   flushedAt = performance.now();
 }
 
-// Returns a function that requests a drawing. The pace is `pace` milliseconds; while the picture is scrolled away, a second.
+// Returns a function that requests a drawing. `pace`: milliseconds between two drawings; a second while the picture is scrolled
+// away.
 // In a closed tab nothing is drawn until the tab is opened.
 export function scheduler(shell, { pace = 0, settle }, draw) {
   const state = { waiting: false, last: -Infinity, near: true, width: null };

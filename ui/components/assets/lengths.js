@@ -81,7 +81,7 @@ function beside(value, look) {
   return { ...all, annotations: [rounds, ...rest], margin: { l: 30 * look.scale, r: 10, t: 22 * look.scale, b: below(look) } };
 }
 
-// Bars side by side without a gap look like one shape, which is drawn many times as fast.
+// Bars without gaps look like one shape, which Plotly draws many times as fast as the bars.
 const outline = (look) => (
   { type: "scatter", mode: "lines", fill: "tozeroy", fillcolor: look.accent, line: { shape: "hvh", width: 0, color: look.accent } }
 );
@@ -145,7 +145,7 @@ function onTop(value, look) {
   // The gap between the lower charts has room for the percentages.
   const [first, second] = large(look) ? [0.38, 0.62] : [0.44, 0.58];
   const all = axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]);
-  // Tick labels are hidden, since lower titles would cover them.
+  // Tick labels are hidden: the titles of the lower charts would cover them.
   if (look.low) all.xaxis.showticklabels = false;
   return {
     ...all,

@@ -1,4 +1,4 @@
-// The filters above the table of prompts: words, settings, domain, drafter, and by what to group.
+// The filters above the table of prompts: words, settings, domain, drafter, and the grouping.
 
 import { h, entries } from "./dom.js";
 

@@ -140,7 +140,7 @@ function makeChip() {
   return chip;
 }
 
-// Whether all SSMs that drafted proposed the token: then its mass says nothing.
+// Whether every SSM with a draft proposed the token: then the token's mass says nothing.
 function allSsmsAgree(token, value) {
   const drafted = entries(value.weights).filter(([key]) => entries(value.rows?.[key]).length);
   return drafted.length > 1 && Math.abs(token.mass - drafted.reduce((sum, [, weight]) => sum + weight, 0)) < 1e-3;
@@ -168,7 +168,7 @@ function updateChip(chip, token, drafter, value) {
   set(chip, "data-agreed", token.mass != null && allSsmsAgree(token, value));
 }
 
-// `fed`: another SSM's token on the trunk, which this SSM was fed and from which it drafted on.
+// `fed`: another SSM's token on the trunk; this SSM was fed the token and drafted after it.
 function fateOf(token, value) {
   if (token.fed) return "Fed to it: another SSM's token on the trunk";
   if (token.accepted) return "On the accepted path";

@@ -13,7 +13,7 @@ export function amount({ places, sign, scale }, value) {
 // `2.5 of 2.9`
 export const partOf = ({ places }, part, whole) => (part == null || whole == null ? "–" : `${numberText(part, places)} of ${numberText(whole, places)}`);
 
-// Columns or figures with the label, meaning and number format of the glossary's quantity `of` (default: `key`). `also`: a
+// Adds the glossary's label, meaning and number format to each spec; `of` (default: `key`) names the quantity. `also`: a
 // further sentence about its meaning here.
 export function withGlossary(specs) {
   return specs.map((spec) => {

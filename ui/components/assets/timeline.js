@@ -104,7 +104,7 @@ const besideOthers = ({ ahead }) => ahead?.guessed === false && ahead.hits > 0;
 
 const stageSum = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
 
-// Models that work at once each have their time: the stages add up to more than the run took.
+// Times of models that work at once are added: the stages' sum may exceed the run's time.
 function timeText({ total }, sum) {
   if (!(total > 0) || sum < 1.005 * total) return `${ms(sum)} measured`;
   return `${ms(total)}; shares are of the stages' ${ms(sum)}, since drafters and LLM worked at once`;

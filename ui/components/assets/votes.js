@@ -1,4 +1,4 @@
-// What a vote or a pool adds to the proposals: a sentence, the dial of vote_tree, weights over time.
+// What a combine rule that weighs drafters adds to the proposals: a sentence, the dial of vote_tree, weights over time.
 
 import { h, set, setText, entries } from "./dom.js";
 import { dash, lineChart } from "./minichart.js";

@@ -1,4 +1,4 @@
-// What if: predicted speed-up over the length of drafts, with the measured run in it.
+// What if: predicted speed-up over the length of drafts, and the measured run.
 
 import { h, s, set, setText } from "./dom.js";
 import { sizeOf } from "./measure.js";

@@ -105,8 +105,9 @@ export function zoomable(panel, viewport, svg, { onResize, onView }) {
     spare: ({ width, height }, legible) => (
       room.width ? (room.width - 2) / Math.min(GROWN, Math.max(legible, (room.height - 2) / height)) - width : 0
     ),
-    // So that drawings do not pulsate, new trees of a scene only shrink the fitted scale, unless Fit was pressed. A drawing that
-    // does not fit shows its `path` (left, upper, right and lower end), unless the visitor has zoomed, or scrolled in this run.
+    // So that drawings do not pulsate, new trees of a scene (tree.js) only shrink the fitted scale, unless Fit was pressed. A
+    // drawing that does not fit shows its `path` (left, upper, right and lower end), unless the visitor has zoomed, or scrolled
+    // in this run.
     resize({ width, height }, legible, { scene, run, path }) {
       const fresh = scene !== state.scene;
       const moves = fresh || path.some((px, i) => px !== state.path[i]);

@@ -1,4 +1,4 @@
-// The reader's position in the run and how it moves.
+// The reader's position in the run, called a stop, and how it moves.
 
 export function createPlayer(recording, onChange) {
   const { last } = recording;

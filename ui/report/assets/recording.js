@@ -1,4 +1,4 @@
-// Rebuilds the pictures' values at a stop, with a round and a node selected, from recorded deltas.
+// Rebuilds the pictures' values at a stop (a position in the run), with a round and a node selected, from recorded deltas.
 
 import { applyDelta } from "./deltas.js";
 
