@@ -38,8 +38,8 @@ def write_answers(
     max_new_tokens: int,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Writes `folder/KIND/answers-NNNN.txt`; keeps existing files. Raises ConfigError if the LLM
-    has no chat template."""
+    """Writes `folder/KIND/answers-NNNN.txt` (KIND: a key of `prompts`); keeps existing files.
+    Raises ConfigError if the LLM has no chat template."""
     checks.integer("tokens", max_new_tokens, 1, 4096)
     worker = Worker(engine, max_live=MAX_LIVE, threads=None)
     with closing(worker):

@@ -108,9 +108,9 @@ class FamilyPlan:
 @dataclass(frozen=True, slots=True)
 class StudentAccuracy:
     """A student's accuracy on the LLM's greedy answers. `agreement`: how often its most probable
-    token is the LLM's token. `in_three`: how often the LLM's token is among its three most probable
-    tokens. `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN tokens, the LLM's
-    own token included."""
+    token is the LLM's token. `in_three`: how often the LLM's token is among the student's three
+    most probable tokens. `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN
+    tokens, the LLM's own token included."""
 
     agreement: float
     in_three: float
@@ -177,7 +177,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises ConfigError if the folder has models of other names, since these would be deleted."""
+    """Raises ConfigError if the folder has models that are not in FAMILY: they would be deleted."""
     others = {path.parent.name for path in folder.glob("*/config.json")} - set(FAMILY)
     if others:
         allowed = f"a folder without other models: {folder} has {', '.join(sorted(others))}"

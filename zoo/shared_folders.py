@@ -1,4 +1,4 @@
-"""Writes folders for transformers, of models that share one embedding. The embedding is stored
+"""Writes models that share one embedding as folders for transformers. The embedding is stored
 once, in a file next to the folders; each folder's index names the file."""
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ ALONE = (
 
 @dataclass(frozen=True, slots=True)
 class SwitchTrial:
-    """`ms` and `without_ms`: milliseconds of a round with drafting `kind` and without it. `on`:
-    whether the run goes on drafting `kind`."""
+    """`kind`: `across` or `ahead`. `ms`, `without_ms`: milliseconds of a round with and without
+    drafts of this kind. `on`: whether the run goes on making them."""
 
     kind: str
     ms: float

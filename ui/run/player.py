@@ -21,7 +21,7 @@ MODES = ("full", "slow", "step")
 EVENTS_A_ROUND = len(STAGES)
 KEEP_VIEW_EVERY = 128
 FOLLOW_EVERY_S = 0.4
-"""How long `advance` keeps a followed round at full speed, while the run goes on."""
+"""At full speed, while the run goes on, a round is followed for at least this many seconds."""
 
 
 @dataclass(frozen=True, slots=True)

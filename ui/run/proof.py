@@ -120,7 +120,7 @@ def tie_or_bug(
     `bug`. None if the `other` run did not record the probabilities of both tokens, or if a text
     ends at `at`.
 
-    `events`: the events of both runs. `names`: the runs in the answer; the first begins a
+    `events`: the events of both runs. `names`: what the answer calls the runs; the first begins a
     sentence."""
     tops, other_tops = (_tops(some) for some in events)
     margin = _margin(view, other, at, other_tops)

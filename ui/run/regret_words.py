@@ -40,8 +40,8 @@ def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
 
 
 def regret_plain(regret: Regret) -> Value:
-    """Regret as plain JSON: routing's additional passes, as a fraction of the other choice's
-    passes."""
+    """Regret as plain JSON. `regret_to_...`: routing's additional passes over that choice, as a
+    fraction of its passes."""
     names = {name: name for one in regret.alone for name in one.drafters}
     group = regret.group
     return {

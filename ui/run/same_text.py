@@ -33,8 +33,8 @@ def same_text(
     events: Sequence[Event], other_events: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
     """Whether both runs wrote the same tokens. If their ENDINGS differ or a run did not complete,
-    they are compared up to the end of the shorter text. `names`: the runs in the answer; the first
-    begins a sentence."""
+    they are compared up to the end of the shorter text. `names`: what the answer calls the runs;
+    the first begins a sentence."""
     one, two = reduce_all(events), reduce_all(other_events)
     if one.started is None or two.started is None or not one.tokens or not two.tokens:
         return Answer("other", "One of the runs wrote no token: there is nothing to compare.")

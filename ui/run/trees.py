@@ -171,7 +171,7 @@ def picture_words(view: View, tree: Combined) -> PictureWords:
         short = f"left out by schedule {part.schedule}"
         why = "likelier tokens of other requests were verified, or it was not worth the time"
         return replace(rule.words, dropped=f"{short.capitalize()}: {why}", dropped_short=short)
-    # From a tree below `max_tree_nodes`, only the length policy or the schedule drops nodes.
+    # If the tree has fewer nodes than the budget, the length policy or the schedule dropped nodes.
     if not below:
         return rule.words
     usual = PictureWords()

@@ -34,8 +34,8 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     `run`: the run's id. `acceptance`: a drafted token's chance of being accepted; `step_ms`,
     `pass_ms`, `plain_ms`, `other_ms`: times of a drafting step, an LLM pass, a plain pass and the
     rest of a round; `length`: mean drafted depth of a round; `tokens`: mean number of tokens
-    written in a round. `speedup`: the measured speed-up, the median of `blocks` blocks, whose range
-    is `low` to `high`. `speedup` is None without a baseline and while the blocks are being
+    written in a round. `speedup`: the measured speed-up, the median of `blocks` blocks; `low`,
+    `high`: its range. `speedup` is None without a baseline and while the blocks are being
     measured (`measuring`). Then a plain pass is assumed to last as long as a pass over a tree.
 
     `most`: the deepest draft that the node budget allows; `takes`: the `max_tree_nodes` that deeper

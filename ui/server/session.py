@@ -136,8 +136,9 @@ class TabSession:
     """The state of one `page` (see Board) in a browser tab: the shown run and its measurements.
 
     `player` plays the shown run. `asked`: the request of this run, or None. `plain`: plain decoding
-    of its request. `before`: the run that it is compared with. `baseline`, `answer`, `regret`: what
-    was measured about the shown run. `measuring`: whether the speed-up is still being measured.
+    of this request. `before`: the previous run, for comparison. `baseline`, `answer`, `regret`:
+    what was measured about the shown run. `measuring`: whether the speed-up is still being
+    measured.
 
     `form`: the request that the form would run now; `sent`: values on their way to the form.
     `side`: a second run for this session, while it runs; `racing`: whether the race shows `side`.

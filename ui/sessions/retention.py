@@ -136,10 +136,10 @@ def parse_retention(typed: Any) -> int | None:
 def retention_view(
     context: Context, rights: CallerRights, typed: Any, last: str | None
 ) -> list[Any]:
-    """Updates of the control's visibility and value, and the log's value for the next call.
+    """Updates of the section's visibility and of the box; the log's retention, for the next call.
 
-    `typed`: the value in the box; `last`: the log's value at the last call. A value that is neither
-    `last` nor the log's present value was typed by the visitor: it is not changed."""
+    `typed`: the value in the box; `last`: the log's retention at the last call. A value that is
+    neither `last` nor the log's present retention was typed by the visitor: it is not changed."""
     hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
 
     def work() -> list[Any]:

@@ -19,7 +19,7 @@ import gradio as gr
 __all__ = ["Clicks", "Stamps"]
 
 NUM_KEPT = 16
-"""Number of clicks in a board's pictures that a click may have been overtaken by."""
+"""How many of the latest clicks in a board's pictures are kept."""
 
 
 @dataclass(slots=True)
@@ -45,9 +45,9 @@ class Clicks:
             return work() if pressed >= self._newest[kind] else gr.skip()
 
     def in_order(self, event_data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """A click in a board's picture and the later ones that were answered before it, in the
-        order of their times: to be answered (again) one after the other, since a click on a stage
-        depends on the clicks before it. The caller holds `drawing`."""
+        """The clicks to answer now: a click in a board's picture, and later clicks that were
+        answered before it, in the order of their times. A click on a stage depends on the clicks
+        before it. The caller holds `drawing`."""
         pressed = _time_of(event_data)
         if pressed == math.inf:
             return [event_data]

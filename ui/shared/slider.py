@@ -1,5 +1,5 @@
-"""A slider whose handler also gets typed numbers beyond its ends. Gradio's own slider
-answers with an HTTP error that names no field."""
+"""A slider whose handler also gets typed numbers beyond its ends. Gradio's own slider answers such
+numbers with an HTTP error that names no field."""
 
 from __future__ import annotations
 

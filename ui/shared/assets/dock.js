@@ -1,5 +1,5 @@
-// The dock's tabs: which of its panes is shown. A second click on the open tab closes the dock. Except on Learn, a run
-// with routing or a vote opens it on Who, unless a visitor has clicked a tab or a link has named one.
+// The dock's tabs: which of its panes is shown. A second click on the open tab closes the dock. A run with routing or a
+// vote opens it on Who, but not on Learn, and not after a visitor or a link has chosen a tab.
 const dock = element.closest(".sp-dock"), board = dock.closest(".sp-board");
 const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
 const MEANINGS = {

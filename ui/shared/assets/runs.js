@@ -17,7 +17,7 @@ function follow(selected) {
   pressed = "";
   if (NARROW.matches) document.querySelector("#sessions-opened")?.scrollIntoView({ block: "start" });
 }
-// Selecting text to copy it opens nothing, and a button in a row keeps its own action.
+// Selecting a row's text does not open its run, and a button in a row keeps its own action.
 let down = null;
 root.addEventListener("mousedown", (event) => { down = event; });
 function pressRow(event, run) {
