@@ -19,8 +19,8 @@ from core.models.loading.load import LoadedModels, load_models
 
 @dataclass(frozen=True)
 class Context:
-    """`prompts`: the prompts that the settings choose. `grown`: the folder of grown models.
-    `family`: a folder with `llm` and `ssm-*`.
+    """`prompts`: the prompts that the settings choose. `grown`: the folder of grown models,
+    see `bench.grown.module`. `family`: a folder with `llm` and `ssm-*`.
     """
 
     settings: Settings

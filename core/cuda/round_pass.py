@@ -138,8 +138,8 @@ class RoundPass:
         steps = torch.arange(depth, device=path.device)
         draft_pass.view.move(draft.start, path[:, : depth - 1])
         # The utilities from which the children of the root and of each matching node were chosen:
-        # row 0 is the root's, row i + 1 node i's. Above the deepest level all nodes are fed: no row
-        # is larger than num_fed.
+        # row 0 is the root's, row i + 1 node i's. Above the deepest level all nodes are fed, and
+        # have rows.
         utility_rows = torch.nn.functional.pad(path[:, : depth - 1] + 1, (1, 0))
         is_reached = (steps <= matched.length[:, None]) & (steps < limit[:, None])
         draft_rows = torch.arange(len(utility_rows), device=path.device)[:, None]

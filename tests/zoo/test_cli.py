@@ -93,7 +93,7 @@ def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path:
         assert training.wait() == -signal.SIGKILL
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
-    # The killed model's share is half a second more than it has spent.
+    # The killed model gets half a second more than it has spent.
     share = PRESETS["smoke"].models[0].budget_share
     assert zoo(*arguments, (killed["spent"] + 0.5) / 60 / share) == 0
     resumed = torch.load(checkpoint, weights_only=True)

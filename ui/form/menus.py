@@ -146,7 +146,7 @@ def pipeline_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Cho
 
 
 def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
-    """Why `pipeline` has no effect (`auto`: for a request by itself); else empty."""
+    """Why `pipeline` has no effect, at least for a request by itself; else empty."""
     if can_begin_ahead(draft, combine) or pipeline not in ("ahead", "auto"):
         return ""
     condition = "" if pipeline == "ahead" else " for a request by itself"

@@ -28,7 +28,7 @@ __all__ = ["follow", "runs"]
 
 MEASURING = (
     "Before its first token, {policy} measures how long passes of the LLM take, once for each "
-    "start of this page. That needs a few seconds."
+    "start of the program. That needs a few seconds."
 )
 
 NOT_YOURS_TO_SLOW = (

@@ -205,7 +205,7 @@ def _values(
     board: StudyBoard, session: TabSession, studies: Studies, drawn: StudyPictures
 ) -> list[Any]:
     """The values of bar, list and pictures; the study is read if something has changed."""
-    # The progress is read before the study: the next call draws a later result.
+    # The progress is read before the study: a result in between is drawn by the next call.
     progress, place = studies.progress(), session.study
     if place.trouble_study is not None and place.trouble_state != _progress_key(
         place.trouble_study, progress

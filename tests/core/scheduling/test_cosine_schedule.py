@@ -306,7 +306,7 @@ def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
 
 def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
     """The limits that are set while the queue grows, in order. `requested`: for each round, the
-    length of its longest draft and the number of SSMs of its widest draft."""
+    length of its longest draft and the most SSMs of a draft."""
     control, limits = SpeculationControl(), []
     for queue, limit in enumerate(requested, start=1):
         if control.observe(0.9, queue, limit):
@@ -425,7 +425,7 @@ def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
     """The length policy of the last request found that drafts do not pay. All requests are
     pipelined."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
-    # The first pass may leave the request out: no draft is ready yet.
+    # The first pass may leave the request out: all requests compete for it.
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])
 
 

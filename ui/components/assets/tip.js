@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 const GAP = 10;
-const RIM = 8;  // between the tooltip and the window's edge
+const RIM = 8;  // least distance from the window's left, right and upper edge
 let box = null;
 let owner = null;
 

@@ -53,9 +53,9 @@ VOTE = Lesson(
         "gets the weights of the SSMs that propose it, and the heaviest token is taken. Only SSMs "
         "that proposed all tokens taken so far still vote. At the end one draft has won, and only "
         "this one is checked.",
-        "Weights follow the text, from the beginning that we gave it. For each token every SSM is "
-        "judged, also one that lost: how probable had it held this token? Who foresaw it better "
-        "than the others gains weight. (The preset minions judges the winner alone.)",
+        "Weights follow the text, including the beginning that we gave it. For each token every "
+        "SSM is judged, also one that lost: how probable had it held this token? One that foresaw "
+        "it better than the others gains weight. (The preset minions judges the winner alone.)",
     ),
     look="“Who” shows every SSM's draft in the selected round. ★ marks the winner, "
     "the number beside each name is its weight. The chart has a line for each SSM: its weight, "
@@ -203,7 +203,7 @@ LENGTH = Lesson(
     example=(Setup(ALWAYS, DIALOGUE, ONE, DRAFT_8, max_new_tokens=64),),
     attempt=Attempt(
         "Let goodput choose the length. It first measures the LLM's passes, once for each start of "
-        "this page. Is the text written faster?",
+        "the program. Is the text written faster?",
         "Run with goodput",
         Setup(
             CHOSEN,

@@ -52,9 +52,11 @@ def explain_passes(evidence: Evidence) -> str:
             "time; run the example again."
         )
     elif ratio.value < 8:
-        explanation = "All that is below 8 is room that guessing can use."
+        explanation = "The difference to 8 is room that guessing can use."
     else:
-        explanation = "Here guessing has no room: this machine calculates as long as it reads."
+        explanation = (
+            "Here guessing has no room: this machine calculates at least as long as it reads."
+        )
     passes = f"{ratio.value:.1f} passes over one ({range_words(ratio, 1)})"
     return f"8 tokens took as long as {passes}. {explanation}"
 

@@ -41,7 +41,7 @@ HALVES = Lesson(
         "programs are called ranks.",
         "Neither half is of use alone. Twice in each layer the ranks add up what they have, and "
         "wait for each other until they have done so. Those are the exchanges.",
-        "For a large LLM half the work is worth the waiting. The bundled LLM is so small that "
+        "For a large LLM, half the work is worth the waiting. The bundled LLM is so small that "
         "plain decoding is slower in halves. Drafts help here too. Each accepted token saves a "
         "pass, and with it all its exchanges. The text is the same.",
     ),
