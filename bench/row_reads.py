@@ -30,9 +30,9 @@ def new_memory(size: int) -> np.ndarray:
 def row_read_ns(
     memory: np.ndarray, tables: Sequence[FeatureTable], tokens: int, *, dependent: bool = False
 ) -> float:
-    """Nanoseconds per token, the median of PARTS parts. With `dependent`, each row's index depends
-    on the row read before; otherwise a token's rows are independent. Row lengths must be multiples
-    of 8 bytes.
+    """Nanoseconds per token: the median over PARTS equal parts of `tokens`. With `dependent`, each
+    row's index depends on the row read before; otherwise a token's rows are independent. Row
+    lengths must be multiples of 8 bytes.
 
     The tables are in `memory`, int64 (n,), one after another. Compare only measurements with the
     same `memory`: its page size matters. Raises ValueError if the tables need more than

@@ -1,4 +1,4 @@
-"""The node budget that `max_tree_nodes=auto` derives from measured times, the same for all cells of
+"""The node budget that `max_tree_nodes=auto` derives from measured times, the same for all runs of
 a study."""
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ def resolved_nodes(events: Iterable[Event]) -> int | None:
 
 
 def stored_nodes(results: Iterable[Mapping[str, Any]]) -> int | None:
-    """The first number for `auto` in the stored cells; None if no cell has a number."""
+    """The first `auto_nodes` of the stored results; None if no result has a number."""
     return next((one["auto_nodes"] for one in results if one.get("auto_nodes")), None)

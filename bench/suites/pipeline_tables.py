@@ -25,7 +25,7 @@ TEMPERATURES = (0.0, 0.8)
 USEFUL_MODES: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
 )
-# Little drafting in a round, much drafting, and the default preset. Node budgets are fixed:
+# Little drafting in a round, much drafting, and preset `best`. Node budgets are fixed:
 # measured budgets might differ between engines.
 CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
 WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -48,7 +48,7 @@ class PipelineRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """With block and dtype, identifies the row's samples."""
+        """With dtype and block (see bench.interleave), identifies the row's samples."""
         return {"live": self.live, "work": self.work, "temperature": self.temperature}
 
     def __str__(self) -> str:
@@ -205,7 +205,7 @@ def _claims(where: str, one: Contender) -> list[list[str]]:
 
 
 def _sentences(one: Contender) -> Counter[str]:
-    """The runs' notes. Numbers are replaced: equal reasons are counted together."""
+    """The runs' notes with their counts. Notes that differ only in numbers are counted together."""
     notes = [note for row in one.own.rows for _, note in row["notes"]]
     return Counter(re.sub(r"\d+(\.\d+)?", "#", note) for note in notes)
 

@@ -1,7 +1,7 @@
 """After how many tokens a router finds a good SSM, in finished texts.
 
 At a change of domain, the routed set may already have an SSM that is good after the change: the
-change then does not count as followed. A set that never changes is the base of comparison.
+change then does not count as followed. Routers are compared with fixed sets of SSMs.
 """
 
 from __future__ import annotations

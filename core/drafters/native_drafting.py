@@ -115,12 +115,12 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     # One call for all levels; before it chooses the nodes of a level, it calls `fill_level`.
     outputs = models.runner.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
     drafts = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
-    # Checked before any state changes: lock-step can still serve the requests.
+    # Checked before any state changes: `SsmDrafter.draft_steps` can still serve the requests.
     if not all(score > 0 for one in drafts for score in one.scores) or any(
         math.isnan(plain_sum) for one in drafts for *_, plain_sum in one.moments
     ):
         raise EngineError("logits are NaN or infinite, or the score of a drafted token is 0")
-    # A level ends when the next pass begins: its children are chosen in between.
+    # A level includes the choice of its children: it ends when the next pass begins.
     ends = [*(begin for begin, _ in outputs.passes[1:]), time.perf_counter()]
     times = _timings_by_member(drafts, ends, start)
     # Rows and states change from here on.

@@ -1,7 +1,7 @@
 """The engine's side of drafting ahead on nodes.
 
-A round uses a node's drafts without a round trip if their outcome occurred, they arrived before the
-round, and they serve all of the round's requests to the node.
+A round uses a node's drafts without a round trip if the tokens that they assume were committed, if
+they arrived before the round, and if they serve all of the round's requests to the node.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class AheadExchange:
         *,
         in_round: bool,
     ) -> list[AheadReply]:
-        """Stores the drafts of an answer; returns the replies that count. `wire_s`: the last
-        measured time in transit; it limits the trip, since the answer may have waited to be read.
+        """Stores the drafts of an answer; returns the replies about live runs. `wire_s`: the last
+        measured time in transit, here an upper bound: the answer may have waited to be read.
         `in_round`: whether a round is pending."""
         pending = self._pending.get(node)
         # Forgotten, or replaced by a later ahead message.

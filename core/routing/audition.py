@@ -1,4 +1,4 @@
-"""`audition`: routes to the SSM that gave the first audition's tokens the highest probability."""
+"""`audition`: scores all SSMs once on the text's last tokens, then routes to the best SSM."""
 
 from __future__ import annotations
 

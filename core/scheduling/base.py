@@ -61,8 +61,9 @@ class Plan:
     """The next round. `group`: indices of the requests that the LLM verifies. `next_group`: indices
     of the requests for which SSMs draft during this pass; None: requests with `pipeline=across`
     take turns in halves. `grants`: one per request. `load`: the load of the group's pass; None if
-    each request counts its own costs. `reason`: a sentence for the user. `decision`: `more`,
-    `fewer`, `plain` or `drafts`; empty if nothing has changed."""
+    each request counts its own costs. `reason`: a sentence for the user. `decision`: `more` or
+    `fewer` (limits changed), `plain` or `drafts` (drafting stopped or resumed); empty if nothing
+    has changed."""
 
     group: tuple[int, ...]
     grants: tuple[Grant, ...]

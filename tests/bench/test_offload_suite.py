@@ -90,7 +90,7 @@ def test_the_suite_measures_and_a_fresh_process_needs_little_memory(
     monkeypatch.setenv("SPECSCOPE_CACHE", str(tmp_path))
     # Ten times the suite's rate: the test is shorter, and nothing here depends on the rate.
     monkeypatch.setattr("bench.suites.offload.TEXT_MBPS", {BUNDLED: 2000.0})
-    # One process for both sizes.
+    # One process measures the memory for both amounts of resident layers.
     measure = offload._peak
     peak = cache(lambda folder, dtype: measure(folder, dtype, Block("half", 0)))
     monkeypatch.setattr(offload, "_peak", lambda folder, dtype, _: peak(folder, dtype))

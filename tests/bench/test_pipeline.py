@@ -75,7 +75,7 @@ def test_groups_have_all_domains_and_the_requested_size() -> None:
 
 
 def round_event(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...] = ()) -> Any:
-    """3 ms of drafting, 1 ms of prefill and 4 ms in the LLM's pass."""
+    """A round with 3 ms of drafting, 1 ms of prefill and 4 ms in the LLM's pass."""
     spans = (
         Span("ssm", "prefill", 0.0, 1.0),
         Span("ssm", "catch_up", 1.0, 2.0),

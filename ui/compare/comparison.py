@@ -55,14 +55,14 @@ STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
-    """Plain decoding and the chosen configurations that draft, each with alternatives recorded.
+    """Plain decoding and the chosen configurations that draft, all with RECORD_TOP_K.
     Raises ConfigError unless 1 to MOST_CONFIGURATIONS draft."""
     drafting = [(name, one) for name, one in chosen if not one.never_drafts]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
         allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
         raise ConfigError.must_be("configurations", [name for name, _ in chosen], allowed)
     configurations = [Configuration(name, _with_alternatives(one)) for name, one in drafting]
-    # Alternatives distinguish a rounding tie from a bug. Recording them takes time, so plain
+    # Recorded top-k lists distinguish a rounding tie from a bug. Recording takes time, so plain
     # decoding, with which all speeds are compared, records them too.
     return (plain_configuration(RECORD_TOP_K), *configurations)
 

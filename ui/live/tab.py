@@ -96,7 +96,7 @@ def wire_live(
     _wire_form(live, own)
     live.header.tick(_header_handler(live), None, live.header, **LATEST)
     blocks.load(_opening_handler(live), **stream)
-    # On a page that was opened before the opening run was recorded, the notice polls for that run.
+    # While the run that `play_opening` shows is still being recorded, the notice polls for it.
     board.notice.tick(_opening_handler(live), **stream)
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 

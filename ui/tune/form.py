@@ -237,7 +237,7 @@ def grid_study(
     repeats: int,
     chat: bool,
 ) -> GridRequest:
-    """The study of a grid, plain decoding first. No run uses `carry_over` or records alternatives.
+    """The study of a grid, plain decoding first. No run uses `carry_over` or `record_top_k`.
     Raises ConfigError."""
     if len(axes) > AXES:
         raise ConfigError.must_be("fields", [axis.field for axis in axes], f"at most {AXES} fields")

@@ -169,8 +169,8 @@ def write_frontier(batch, i, g, level, inputs, t, extent):
 @exact
 def next_pass(batch, g, inputs, level, row):
     """Writes the inputs of the next pass: at level 0 the unread texts, at later levels the
-    frontiers. `row`: the number of rows of logits so far. Returns the `sizes` of `slice_inputs`,
-    with 0 tokens if every draft has ended."""
+    frontiers. `row`: the number of rows of logits from earlier passes. Returns the `sizes` of
+    `slice_inputs`, with 0 tokens if every draft has ended."""
     n, members = batch.requests.shape[0], inputs.first.shape[0] - 1
     total, extent, num_logits, t, i = 0, 0, 0, 0, 0
     for each in range(n):
@@ -182,7 +182,7 @@ def next_pass(batch, g, inputs, level, row):
     inputs.full[: total * extent] = False
     for m in range(members):
         inputs.first[m] = t
-        # Requests are grouped by member, as the pass takes its tokens.
+        # Requests are grouped by member (a model of the stack), as are the pass's tokens.
         while i < n and batch.requests[i, MEMBER] == m:
             begin = t
             if g.width[i] and level == 0:
@@ -277,7 +277,7 @@ def _compile_step(source_hash: int) -> Any:
     def step(batch, g, inputs, logits, outputs, level, row):
         """Absorbs the logits of the pass before `level`, if any. Then writes the next pass's
         `inputs` and returns their sizes. `batch`: a DraftBatch; `g`: its DraftOutputs; `logits`:
-        flat (`row` rows so far, outputs)."""
+        flat (`row` rows, outputs)."""
         _ = source_hash
         if level > 0:
             absorb_logits(batch, g, level - 1, logits, outputs)

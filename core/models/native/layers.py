@@ -216,7 +216,7 @@ def gated_half(shape, w, at, span, s, workspace, part, stage):
 
 @inline
 def embed(shape, w, member, tokens, x):
-    """x = embeddings of a member's tokens."""
+    """x = embeddings of the tokens of a member (a model of the stack)."""
     for t in range(tokens.shape[0]):
         # `embedding` (members, V, hidden), flat.
         token = member * shape.vocabulary + tokens[t]

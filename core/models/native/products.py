@@ -52,7 +52,7 @@ STRETCH = 512
 def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
     """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are divided
     among threads: `part` is (thread, threads). `w_at` counts weights. `x_bf16`: buffer for x as
-    bfloat16, used by pairs and tiles."""
+    bfloat16, see `select_operand`."""
     # Counts are in elements of w from here on; an element holds `each` weights.
     parts, each, begin, x_step = parts_of(w), inputs_of(w), x_at, inputs
     if parts:
@@ -148,7 +148,7 @@ most = _format_field("most")
 broad = _format_field("broad")
 """Up to this many tokens are multiplied with a whole block of outputs at once."""
 inputs_of = _format_field("inputs")
-"""Weights that an element of w holds: 1 except in pairs and tiles."""
+"""Weights that an element of w holds: 1, or more in formats with bfloat16 pairs."""
 parts_of = _format_field("parts")
 """The number of bfloat16 parts into which x is split for w; 0: x stays float32."""
 

@@ -49,7 +49,7 @@ export function create(panel) {
       setText(cost, prose(value.cost));
       regretButton.hidden = !value.ask || !panel.ask;
       regret.draw(value.regret ?? {});
-      // The table of the text's parts explains the score.
+      // If `parts` has entries, their table explains the score.
       const score = entries(value.parts).length ? "" : `: ${prose(value.score)}`;
       const scored = value.scored ? `, ${prose(value.scored)}` : "";
       const uncounted = regretButton.hidden || value.regret?.sentence ? "" : ` ${UNCOUNTED}`;

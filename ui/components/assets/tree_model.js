@@ -74,7 +74,7 @@ export const offering = (item, value) => {
   return item.values?.origin === undefined ? item.by : entries(item.values.by).map(([key]) => drafters.get(key)).filter(Boolean);
 };
 
-// Dropped tokens whose parent is unknown cannot be drawn; the sentence counts them too.
+// Dropped tokens whose parent is unknown cannot be drawn.
 function droppedNodes(value, drafters) {
   return entries(value.dropped).filter(([, node]) => node.parent != null).map(([k, node]) => ({
     key: `d${k}`, parent: String(node.parent), kind: "dropped", text: node.t,
