@@ -1,4 +1,4 @@
-"""The likeness of a grown model to the small model; its manifest and model card."""
+"""How like a grown model (see bench.grown) is to its small model; its manifest and model card."""
 
 from __future__ import annotations
 

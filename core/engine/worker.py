@@ -223,7 +223,7 @@ class Worker:
             self._shut_down(sys.exception())
 
     def _shut_down(self, error: BaseException | None) -> None:
-        # Callbacks run in reverse order: rows are closed first.
+        # Callbacks run in reverse order: requests are released first.
         with ExitStack() as cleanup:
             cleanup.callback(self._fail_remaining, error or SpecScopeError("the worker stopped"))
             for _, active in self._active.values():
@@ -272,10 +272,10 @@ class Worker:
         try:
             queue_ms = (time.perf_counter() - run.submitted) * 1000
             active = self.engine.admit(run.sequence)
-            # From here on `_shut_down` closes the run's row, too.
+            # From here on `_shut_down` also releases the request.
             self._active[run.run_id], self._joining = (run, active), None
             run.deliver(self.engine.run_started_event(active, queue_ms))
-            # A run cancelled here is ended by `_end_cancelled`, which closes its row.
+            # A run cancelled here is ended by `_end_cancelled`, which releases its request.
             for _ in self.engine.prefill(active):
                 if self._should_stop(run):
                     return
@@ -317,7 +317,7 @@ class Worker:
     def _end(self, run: Run, event: Event) -> None:
         entry = self._active.pop(run.run_id, None)
         with ExitStack() as cleanup:
-            # Delivered last, when the row is free, and even if releasing the row fails.
+            # Delivered last, after the release of the request, and even if the release fails.
             cleanup.callback(run.deliver, event)
             if entry is not None:
                 self.engine.release(entry[1])

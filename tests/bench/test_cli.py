@@ -28,7 +28,7 @@ Capsys = pytest.CaptureFixture[str]
 
 @dataclass(frozen=True)
 class CountingSuite(Suite):
-    """One sample per prompt; calls `before_sample` before each."""
+    """Adds one sample per prompt, each after a call of `before_sample`."""
 
     name: str = "counting"
     about: str = "counts prompts"

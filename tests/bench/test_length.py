@@ -37,13 +37,13 @@ SUITE = Length(temperatures=(0.0,), hopeless_prompts=2)
 
 
 def figures(seconds: float, length: int = 2) -> dict[str, Any]:
-    """Ten tokens in five rounds."""
+    """A contestant's figures: ten tokens in five rounds."""
     rounds = dict.fromkeys(("lengths", "depths", "nodes"), [length] * 5)
     return {"tokens": 10, "seconds": seconds, "accepted": 5, **rounds}
 
 
 def block(prompt: str, **seconds: float) -> dict[str, Any]:
-    """Each contestant took one second, except the contestants in `seconds`."""
+    """A sample: each contestant took one second, except the contestants in `seconds`."""
     defaults = {name: figures(1.0) for name in (*FIXED, *POLICIES)}
     given = {name.replace("_", " "): figures(time) for name, time in seconds.items()}
     key = {"part": "contest", "dtype": "float32", "temperature": 0.0, "repeat": 0}

@@ -1,4 +1,5 @@
-"""Cases of law 3: small tables, and configurations whose whole rounds can be enumerated.
+"""Cases of law 3 (rounds keep the LLM's distribution): small tables, and configurations whose whole
+rounds can be enumerated.
 
 A test adds the verification rule, `verify=`.
 """
@@ -157,7 +158,7 @@ DEEP: Cases = {
 TWICE, TWO = partial(case, 1, "sampled_iid"), partial(case, 2, "sampled_iid")
 DISTINCT, TWO_DISTINCT = partial(case, 1, "sampled"), partial(case, 2, "sampled")
 LOOKUP_FIRST: dict[str, Any] = {"drafters": ("ngram", "model-1"), "prompt_ids": LOOKUP_PROMPT}
-# Cases that show each trap of tests/laws/traps.py.
+# For each trap (a lossy change of a rule, see tests/laws/traps.py), cases that show it.
 SHOWN_BY: dict[str, list[Callable[..., EnumeratedCase]]] = {
     "duplicates_merged": [partial(TWICE, (2,), 3), partial(TWO, (1,), 3)],
     "one_hot_merged": [partial(DISTINCT, (1,), 1, **LOOKUP_FIRST)],

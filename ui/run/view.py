@@ -219,7 +219,7 @@ class View:
 
     @property
     def slots(self) -> dict[str, int]:
-        """The slot of each of the run's drafters, in their order."""
+        """The slot (see `slots_of`) of each of the run's drafters, in their order."""
         return slots_of(self.drafters, self.started.models if self.started else ())
 
     @property

@@ -144,8 +144,8 @@ def add_text_queries(batch, i, inputs, t, extent):
 
 @exact
 def write_frontier(batch, i, g, level, inputs, t, extent):
-    """Writes a draft's frontier as queries from index t on; returns the index after them. A node
-    attends to the text, its ancestors and itself."""
+    """Writes a draft's frontier (see `select_frontier`) as queries from index t on; returns the
+    index after them. A node attends to the text, its ancestors and itself."""
     request = batch.requests[i]
     for f in range(g.width[i]):
         node, place = g.frontier[i, f], g.counts[i, FED]
