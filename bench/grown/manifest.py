@@ -1,4 +1,4 @@
-"""How like a grown model (see bench.grown) is to its small model; its manifest and model card."""
+"""Compares a grown model (see bench.grown) with its small model; manifest and model card."""
 
 from __future__ import annotations
 

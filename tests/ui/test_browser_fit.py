@@ -115,7 +115,7 @@ def live_is_one_screen(page: Any, when: str, types: Sequence[bool]) -> None:
 
 LONG = "0.80x the speed of plain decoding (0.90 to 13.35 in 3 repeats): no difference is shown"
 MANY = "The same 1,280 tokens in 1,000 LLM passes instead of 1,280."
-# Shows `words`, unless empty, as the race's sentence. Returns the sentence and the value of
+# Shows `words`, if any, as the race's sentence. Returns the sentence and the value of
 # `--ss-letters`.
 VERDICT = """(words) => {
   const verdict = document.querySelector("[data-part=verdict]");

@@ -118,7 +118,7 @@ def missing_node(
         notes = [note for one in rounds_of(run.events) for note in one.notes]
         ours = [note for note in notes if note.startswith(f"node {pool.links[0].address} ")]
         changes = ["gone" if "rounds go on" in note else "back" for note in ours]
-        # The two kinds of notes alternate. On a busy machine, the node may be late again later.
+        # The two kinds of notes alternate. On a busy machine, the node may be late again.
         assert changes[:2] == ["gone", "back"], notes
         assert all(one != other for one, other in pairwise(changes)), notes
         ids = ids_of_events(run.events)

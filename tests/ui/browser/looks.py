@@ -59,13 +59,13 @@ def large_type(page: Any, on: bool) -> None:
 
 
 def tabs(page: Any) -> list[str]:
-    """The names of the page's tabs, including tabs in the menu of further tabs."""
+    """The names of the page's tabs, including tabs in the overflow menu."""
     names = page.locator("#tabs [role=tab], #tabs .overflow-dropdown button").all_text_contents()
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 def turn_to(page: Any, name: str) -> None:
-    """Open a tab from the bar, or else from the menu of further tabs.
+    """Open a tab from the bar, or else from the overflow menu.
 
     A click may time out, since resizing the window moves tabs between the bar and the menu. The
     wait at the end is needed because a click in a tab that is still appearing may be lost.
