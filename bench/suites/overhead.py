@@ -1,5 +1,5 @@
 """`overhead`: the cost of a round outside the models' passes: the total, per tree node, and as a
-fraction of the round. With `--grown`, grown models are measured too.
+fraction of the round. With `--grown`, enlarged models (see bench/suites/grown.py) are measured too.
 
 A round lasts from one RoundCompleted to the next. The time of its passes is subtracted, and the
 rest is attributed to stages by the round's spans.

@@ -97,7 +97,8 @@ class Drafter(Protocol):
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         """The probabilities that the drafter gave to the text's tokens since the last call, in
-        order; NaN for a token without a prediction. They are needed only if `needs_likelihoods`."""
+        order; NaN for a token without a prediction. Needed only if
+        `drafter_weights.needs_likelihoods`."""
         ...
 
 

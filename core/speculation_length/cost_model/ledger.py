@@ -97,8 +97,8 @@ class Costs:
         return self.table_ms(nodes, context) * self._correction.get(1.0)
 
     def observe_round(self, outcome: RoundOutcome, probe_names: Collection[str] = ()) -> None:
-        """Adds the times of a round's passes. `probe_names`: drafters that were probed in this
-        round."""
+        """Adds the times of a round's passes. `probe_names`: drafters that drafted in this round
+        only to be measured."""
         # A shared pass takes longer than a pass over this request's nodes alone.
         if outcome.num_in_pass == 1:
             self.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
