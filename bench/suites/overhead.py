@@ -52,7 +52,7 @@ def overhead_configs() -> Mapping[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Overhead(Suite):
-    """`families`: the models to measure in addition to grown models."""
+    """`families`: the models to measure in addition to enlarged models."""
 
     one_dtype: ClassVar[bool] = True
 

@@ -137,8 +137,8 @@ class DraftThread:
 
     @contextmanager
     def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Runs `jobs` in order while the block runs, then waits for their end. A job's error ends
-        the jobs and is raised."""
+        """Runs `jobs` in order while the `with` block runs, then waits for their end. A job's error
+        ends the jobs and is raised."""
         if not jobs:
             yield
             return
