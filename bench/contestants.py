@@ -51,7 +51,7 @@ def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
 
 
 def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
-    """The requests run concurrently. Raises EngineError if a drafter is lost."""
+    """The events of requests that run concurrently. Raises EngineError if a drafter is lost."""
     for event in engine.generate_many(requests):
         _refuse_lost_drafter(event)
         yield event

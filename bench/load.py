@@ -81,8 +81,7 @@ def closed_loop(
 ) -> tuple[float, list[ServedRequest]]:
     """Runs `clients` clients; each sends its next request when its previous request has ended.
     Returns the tokens per second while all clients are busy, and every request. The measurement
-    begins when `clients` requests have ended, since all clients start at the same time. Needs at
-    least 2 x `clients` requests."""
+    begins when `clients` requests have ended. Needs at least 2 x `clients` requests."""
     load = _Clients(engine, clients)
     start = 0.0
     try:

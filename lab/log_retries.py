@@ -83,8 +83,8 @@ class UnsavedStates:
 
     @contextmanager
     def discarding_state(self, study_id: str) -> Iterator[None]:
-        """No final state is written while the block runs; if the block succeeds, the study's old
-        state is discarded."""
+        """No final state is written while the `with` block runs; if the block succeeds, the study's
+        old state is discarded."""
         with self._lock:
             yield
             self._unsaved.pop(study_id, None)

@@ -123,9 +123,8 @@ class RunSummary:
     be read up to the first missing event. `thinned`: whether trees of the run were reduced to their
     accepted paths. `elsewhere`: whether the run is running in another process. `regret`: what
     another choice of SSMs would have cost, None if it was not counted. `schedules`: the rules that
-    scheduled the run's rounds, without `each`; `num_others`: the largest number of other requests
-    that were served during these rounds.
-    """
+    scheduled the run's rounds, without the rule `each`; `num_others`: the largest number of other
+    requests that were served during these rounds."""
 
     run_id: str
     created_utc: str

@@ -1,4 +1,4 @@
-"""The SQL of the view of drafters that takes fused drafts into account.
+"""SQL for the view of drafters; it takes fused drafts into account.
 
 In a fused draft every SSM is fed the entire chain; only proposals of rank 0 count as an SSM's own.
 """

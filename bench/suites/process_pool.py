@@ -1,4 +1,4 @@
-"""Measures rows of suites that measure no time, in one or several processes."""
+"""Measures rows of suites' tables that need no timing, in one or several processes."""
 
 from __future__ import annotations
 

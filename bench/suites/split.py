@@ -1,5 +1,5 @@
 """`split`: compares passes of an LLM that is divided over ranks with passes in one process. With
-`--grown`, a grown LLM of 0.43 B parameters is measured too.
+`--grown`, an enlarged LLM of 0.43 B parameters (see bench/suites/grown.py) is measured too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["SplitSuite", "tables"]
 
 GROWN_PARAMS = 430_000_000
 ONE = "one process"
-# TARGET: the least speed-up of the grown LLM with tp=2, in passes over TREE tokens.
+# TARGET: the least speed-up of the enlarged LLM with tp=2, in passes over TREE tokens.
 TARGET, TREE = 1.4, 16
 
 
@@ -116,7 +116,7 @@ class _Worker:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """By LLM and dtype; then the claim, if its LLM and dtype were measured."""
+    """By LLM and dtype; then the speed-up that TARGET is about, if it was measured."""
     keys = dict.fromkeys((s["model"], s["dtype"]) for s in results.samples)
     texts = [
         _table(key, [s for s in results.samples if (s["model"], s["dtype"]) == key]) for key in keys

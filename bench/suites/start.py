@@ -29,13 +29,13 @@ from lab.order import Block
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
-# Largest allowed growth after the first fifth of the runs.
+# Largest allowed growth of resident memory after the first fifth of the runs.
 GROWTH_MB = 40.0
 
 
 @dataclass(frozen=True)
 class Start(Suite):
-    """`runs`: requests to one process; `processes`: pairs for the first-run measurement."""
+    """`runs`: requests to one process; `processes`: the number of pairs in `measure_first_runs`."""
 
     name: str = "start"
     about: str = "seconds until the page is open, resident memory, growth over 500 runs, first runs"

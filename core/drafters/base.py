@@ -25,11 +25,11 @@ class DraftRequest:
     """A request to the drafter `index` (in the run's fixed order) for one draft of one sequence.
 
     `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), unless the draft
-    is fused or by score. The number of steps bounds the depth. The shape is already cut to `budget`
-    nodes, unless the kind spends its budget by score. `kind`: a draft kind other than `auto`.
-    `stop`: the length policy's rule, which may end the draft earlier. `beyond`: the distance from
-    the text's last token to the draft's root, in tokens; above 0 if the draft is made ahead.
-    """
+    is fused or by score (see `DraftKind`). The number of steps bounds the depth. The shape is
+    already cut to `budget` nodes, unless the draft is by score. `kind`: a draft kind other than
+    `auto`. `stop`: the length policy's rule, which may end the draft earlier. `beyond`: the
+    distance from the text's last token to the draft's root, in tokens; above 0 if the draft is made
+    ahead."""
 
     sequence: TokenSequence
     index: int
@@ -97,7 +97,8 @@ class Drafter(Protocol):
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         """The probabilities that the drafter gave to the text's tokens since the last call, in
-        order; NaN for a token without a prediction. They are needed only if `needs_likelihoods`."""
+        order; NaN for a token without a prediction. Needed only if
+        `drafter_weights.needs_likelihoods`."""
         ...
 
 

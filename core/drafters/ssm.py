@@ -33,8 +33,8 @@ __all__ = ["AUDITION", "NO_TOKEN", "PREFILL_CHUNK", "SsmDrafter"]
 T = TypeVar("T")
 PREFILL_CHUNK = 512
 """The most tokens of a prompt that one pass of an SSM reads."""
-# How many of a prompt's last tokens have their likelihoods recorded. Weights decay by 0.95 a token:
-# earlier tokens would count for less than 4 %.
+# How many of a prompt's last tokens have their likelihoods recorded. Drafter weights decay by 0.95
+# a token: earlier tokens would count for less than 4 %.
 SCORED_PROMPT = 64
 # The most tokens of a prompt that one pass scores; small: the pass computes the logits of each.
 SCORED_CHUNK = 32
@@ -180,7 +180,7 @@ class SsmDrafter:
             self.feeder.drop_pending(state)
             state.pending = PendingTrie()  # its root logits belong to an earlier token
             return
-        # A device round has committed on the device, calibration included.
+        # With `next_temperature` the round was committed on the device, calibration included.
         if draft.next_temperature is not None:
             state.calibration.temperature = draft.next_temperature
             return

@@ -287,8 +287,8 @@ class Feeder:
         path, pending = state.pending.walk(token_ids), state.pending
         state.ready, state.drafts_by_outcome = state.drafts_by_outcome.get(token_ids), {}
         if state.ready is None:
-            # The last token is the next root: the next catch-up feeds it, even if a draft that lost
-            # the vote has fed it already.
+            # The last token is the next root: the next catch-up feeds it, even if it was fed
+            # before.
             state.pending = PendingTrie()
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return

@@ -39,8 +39,9 @@ DEEPEST = 32
 
 @dataclass(kw_only=True)
 class _TableState(LookupState):
-    """`hits`: the number of accepted nodes; `predicted`: the sum of the verified nodes' shares.
-    Both are by the length of the context after which the node was counted."""
+    """`hits`: the number of accepted nodes; `predicted`: the sum of the verified nodes' shares of
+    their contexts' counts. Both are by the length of the context after which the node was
+    counted."""
 
     table: np.ndarray
     ends: np.ndarray

@@ -189,8 +189,8 @@ class Drafting:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
-        # Not a cancelled or failed run: `suffix` keeps only the first text of a prompt, and `table`
-        # would count the text's beginning again in a later run.
+        # Not a cancelled or failed run: the drafter `suffix` keeps only the first text of a prompt,
+        # and `table` would count the text's beginning again in a later run.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
         # Not before a run opens a lookup: compiling its functions could delay every live request
@@ -288,7 +288,7 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
     draft's beginning.
 
     Shapes and budgets are fixed before anything is drawn: a cut that depended on drawn tokens would
-    bias `mss` and `traversal`.
+    bias the verify rules `mss` and `traversal`.
     """
     request, sequence, choice = state.request, state.request.sequence, state.choice
     config = state.speculation

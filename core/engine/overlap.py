@@ -137,8 +137,8 @@ class DraftThread:
 
     @contextmanager
     def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Runs `jobs` in order while the block runs, then waits for their end. A job's error ends
-        the jobs and is raised."""
+        """Runs `jobs` in order while the `with` block runs, then waits for their end. A job's error
+        ends the jobs and is raised."""
         if not jobs:
             yield
             return
@@ -215,7 +215,7 @@ def observe_switch(batch: RoundBatch, auto: PipelineSwitch, start: float) -> Non
     states = (*batch.states, *batch.to_draft_during_pass)
     if not auto.runs or not any(state.drafts for state in states):
         return
-    # Without drafts of an earlier round, and without prefills.
+    # Excludes prefills, and drafts of an earlier round.
     spans = [
         t for state in states for t in state.timings if t.start >= start and t.name != "prefill"
     ]

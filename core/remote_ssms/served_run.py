@@ -147,7 +147,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
 def _tree_of(request: AheadRequest, vocab_size: int) -> TokenTree:
     token_ids, parents = request.token_ids, request.parents
     count = len(token_ids)
-    # Decoding does not check these limits, and the values index arrays.
+    # Message decoding does not check these limits, and the values index arrays.
     if max(token_ids, default=0) >= vocab_size:
         raise ConfigError.of("token_ids", max(token_ids), f"ids from 0 to {vocab_size - 1}")
     if len(parents) != count or any(

@@ -23,7 +23,6 @@ TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
 
 @pytest.mark.parametrize("dependent", [False, True])
 def test_later_reads_depend_on_the_values_read(dependent: bool) -> None:
-    """The reads of a token wait for the reads of the previous token."""
     rows, lengths = np.array([1, 3, 16]), np.array([8, 4, 1])
     memory = new_memory(8 * (8 + 12 + 16))
     assert memory.ctypes.data % CACHE_LINE == 0 and len(memory) == 36
@@ -46,7 +45,7 @@ def test_contexts_of_a_chain_of_nodes() -> None:
 
 
 def test_drafts_of_a_family(family: LoadedModels) -> None:
-    """With four equal texts, one look-up finds a context's joined row; a table for each context
+    """With four equal texts, one look-up finds a context's row; a table for each context
     length would need up to three look-ups."""
     result = draft_figures(family, [TEXT] * 4)
     assert result["looked"] == result["contexts"] > 0

@@ -58,8 +58,8 @@ def test_only_winners_change_and_their_requests_are_averaged() -> None:
 
 @pytest.mark.parametrize(("share", "gains"), [(0.143, False), (0.149, True)])
 def test_the_mean_follows_recent_wins(share: float, gains: bool) -> None:
-    """Ten wins with share 1 follow 200 wins with share 0. With rate 1 / 64, the mean is 1 - (63 /
-    64)^10 = 0.146."""
+    """Ten wins with accepted share 1 follow 200 wins with share 0. With rate 1 / 64, the mean is
+    1 - (63 / 64)^10 = 0.146."""
     weights = paper()
     for _ in range(200):
         weights.observe_wins([("a", 0.0)])

@@ -228,7 +228,7 @@ def a_row_opens_but_text_in_it_can_be_marked(page: Any, row: Any, run_id: str) -
 
 def a_picture_becomes_files(page: Any) -> None:
     tree = page.locator("#sessions-tree")
-    tree.locator(".ss-tools").hover()  # a board's buttons fold into one
+    tree.locator(".ss-tools").hover()  # shows the buttons that “⋯” hides
     _, svg = saved_file(page, tree.get_by_role("button", name="as SVG").click)
     assert b"LLM" in svg and not any(mark in svg for mark in (b"href=", b"url(http", b"<image"))
     _, png = saved_file(page, tree.get_by_role("button", name="as PNG").click)

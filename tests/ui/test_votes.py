@@ -286,7 +286,7 @@ def reasons(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> s
 
 
 EXPECTED_REASONS = {
-    # In two cases the drafts agree, and one draft is longest.
+    # In the first two cases the drafts agree, and one draft is longest.
     ("s sl s", (0.0, 0.002, 3.0), B): (
         "No draft disagrees with it, but the other drafts end behind token 1 or before, and it "
         "goes on."

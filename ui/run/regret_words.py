@@ -40,8 +40,7 @@ def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
 
 
 def regret_plain(regret: Regret) -> Value:
-    """Regret as plain JSON. `regret_to_...`: routing's additional passes over that choice, as a
-    fraction of its passes."""
+    """Regret as plain JSON. `regret_to_X`: by what fraction routing needs more passes than X."""
     names = {name: name for one in regret.alone for name in one.drafters}
     group = regret.group
     return {

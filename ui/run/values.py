@@ -121,7 +121,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
-            # The last token's value is not cached, since it has the tail.
+            # The last token's value is not cached, since `view.tail` is added to it.
             str(first + i): _token(token, view.tail)
             if first + i == last
             else _cached_token(token, cache)
@@ -205,7 +205,7 @@ def figures_value(
     values["slower"] = ratio is not None and is_slower(ratio)
     values["offer"] = SIMPLER if values["slower"] and _has_simpler(view) else ""
     values["scores"] = _scores_value(view)
-    # The speed-up is left out: one sample cannot be compared with blocks of this run.
+    # Without the previous run's speed-up: one sample cannot be compared with this run's repeats.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 

@@ -37,8 +37,8 @@ FORMATS: Mapping[int, str] = MappingProxyType(
     | {12: "<d"}
 )
 U32, U64 = "<I", "<Q"
-# Bytes of a metadata entry with an empty name and a value of one byte. Bytes of a tensor's entry
-# with a name of one byte and one dimension.
+# SMALLEST_ENTRY: bytes of a metadata entry with an empty name and a one-byte value.
+# SMALLEST_TENSOR: bytes of a tensor's entry with a one-byte name and one dimension.
 SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33
 # transformers makes about a hundred bytes of Python objects for each item of an array. The largest
 # vocabularies, of 262 thousand tokens, have 1.3 million items with scores, types and merges.

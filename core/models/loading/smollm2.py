@@ -76,7 +76,7 @@ def find_smollm2(say: Say) -> ModelSource:
             return local
         hub_responds = False
         with contextlib.suppress(ModelLoadError):  # no model from the hub, and no local copy
-            # A local copy that `locate` finds is incomplete: `local_smollm2` is None.
+            # `local_smollm2` was None: a local copy that `locate` finds is incomplete.
             hub_responds = not locate(SMOLLM2_ID).local
         if hub_responds and _download_from_hub(say):
             return ModelSource(SMOLLM2_ID, local=False)

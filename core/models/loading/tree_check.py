@@ -85,7 +85,8 @@ def broken_weights(name: str) -> ModelLoadError:
 
 
 def _lean_model(model: HfModel, module: Any) -> HfModel:
-    """The model with the lean pass, if it has one that passes the tree check; else unchanged."""
+    """The model with the pass over `lean_weights`, if that passes the tree check; else
+    unchanged."""
     weights = lean_weights(module)
     if weights is None:
         return model

@@ -54,8 +54,8 @@ class DraftCosts:
 
 
 class Costs:
-    """The measured times. The verification table is measured on first use, unless `verify` is
-    given.
+    """The measured times. The verification table (pass times by tree size) is measured on first
+    use, unless `verify` is given.
 
     `overhead`: a round's milliseconds outside the models, by whether the round has drafts.
     """
@@ -97,8 +97,8 @@ class Costs:
         return self.table_ms(nodes, context) * self._correction.get(1.0)
 
     def observe_round(self, outcome: RoundOutcome, probe_names: Collection[str] = ()) -> None:
-        """Adds the times of a round's passes. `probe_names`: drafters that were probed in this
-        round."""
+        """Adds the times of a round's passes. `probe_names`: drafters that drafted in this round
+        only to be measured."""
         # A shared pass takes longer than a pass over this request's nodes alone.
         if outcome.num_in_pass == 1:
             self.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
@@ -143,5 +143,5 @@ class _WarmupTable:
 
     def ms(self, nodes: int, context: int) -> float:
         n = nodes if 0 <= nodes <= MAX_TREE_NODES else min(max(nodes, 0), MAX_TREE_NODES)
-        # Below the near context the table is not extrapolated.
+        # Below `_context` cached tokens the table is not extrapolated.
         return self._near[n] + self._by_token[n] * max(0, context - self._context)

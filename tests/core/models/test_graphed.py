@@ -1,4 +1,5 @@
-"""Passes in fixed shapes, and graphs captured on a GPU, give the logits of the lean pass."""
+"""Passes in fixed shapes, and graphs captured on a GPU, give the logits of the lean pass
+(`torch_forward`)."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
