@@ -1,7 +1,6 @@
 """`python -m zoo tables`: counts for the drafter `table`, to be shipped with an LLM.
 
-The LLM's distribution of the next token is counted instead of the
-token itself.
+The LLM's distribution of the next token is counted instead of the token itself.
 """
 
 from __future__ import annotations
