@@ -84,7 +84,7 @@ class _FusedRequest:
         if best != ROOT:
             tree.trunk.append(best)
             tree.trunk_scores.append(best_score)
-            # `FusedTree.add` may have set another: rounding may make two path values equal.
+            # `FusedTree.add` may have kept another origin: rounding may make path values equal.
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:
