@@ -19,8 +19,8 @@ from core.errors import SpecScopeError
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 120.0  # from starting the process until the page is served
-# Its arguments: `folder`, a Python file to run, and that file's arguments. If the parent was
-# killed, the child's stdin ends: the child deletes `folder` and exits.
+# Arguments of CHILD_CODE: `folder`, a Python file to run, and that file's arguments. If the parent
+# was killed, the child's stdin ends: the child deletes `folder` and exits.
 CHILD_CODE = """
 import os, runpy, shutil, sys, threading
 _, folder, *sys.argv = sys.argv

@@ -1,4 +1,4 @@
-"""The result of a cell: figures and token ids of its run, computed from the run's events."""
+"""The result of a study's cell (lab.order.Cell): figures and token ids of its run, from events."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ _PASSAGES_OF_A_TEMPLATE = 200
 def chat_prompts(
     domains: Sequence[Domain], left_out: Sequence[str], seed: int
 ) -> dict[str, list[str]]:
-    """By kind, in a random order: each template with each topic, or with passages of the `domains`;
-    without `left_out`. Raises ConfigError if no prompt remains."""
+    """The prompts by kind, in a random order: each template with each topic or with passages of the
+    `domains`, except `left_out`. Raises ConfigError if no prompt remains."""
     texts_left_out = {text.casefold() for text in left_out}
     documents = {domain.name: domain.documents for domain in domains}
     by_kind = {}

@@ -1,7 +1,6 @@
 """`python -m zoo tables`: counts for the drafter `table`, to be shipped with an LLM.
 
-The LLM's distribution of the next token is counted instead of the
-token itself.
+The LLM's distribution of the next token is counted instead of the token itself.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ WORKING_ROWS = 1 << 22
 
 
 def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
-    """Writes the `num_rows` heaviest rows into `out`. Raises ConfigError without `remembered`."""
+    """Writes the `num_rows` heaviest rows into `out`. Raises ConfigError if `teaching.remembered`
+    is 0."""
     checks.integer("rows", num_rows, 1, WORKING_ROWS)
     texts = teaching.rows()
     distributions = teaching.memory(texts)

@@ -20,7 +20,7 @@ from bench.tables import figure
 from lab.figures import estimate, middle
 
 RUNS, TOKENS = 10, 96
-# The least ratios to the tenth run's figures.
+# The least ratios of the first run's figures to the tenth run's.
 TARGETS = {"tokens per pass": 0.85, "tokens per second": 0.8}
 # The loop ends even if the parent is killed.
 BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"

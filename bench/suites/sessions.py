@@ -26,7 +26,7 @@ from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
 
 LOG_CASE = "made"  # the field `case` of the sample that describes the log
-THINNED_AT_ONCE = 20  # runs thinned in one call
+THINNED_AT_ONCE = 20  # runs thinned (see RunStore.thin) in one call
 LIST_MS, OPEN_MS = 50.0, 100.0  # bounds of a median
 Call = Callable[[], int | None]
 NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made them."

@@ -1,6 +1,6 @@
 """`watching`: what a page costs the engine. Measures the engine's speed with a log and a page in a
-Chromium, and without both. If threads can be pinned, the contest is repeated with the engine's
-thread on a core of its own.
+Chromium, and without both. If threads can be pinned, it also measures with the engine's thread on
+a core of its own.
 
 Needs playwright and a Chromium (requirements-dev.txt). `--tokens`: new tokens of a run.
 """
@@ -24,7 +24,7 @@ from lab.order import Block
 HEADLESS, WATCHED = "headless, no log", "page and log"
 APART, SHARED = "engine on a core of its own", "all cores shared"
 AT_LEAST = 0.95  # of the headless speed
-# The page's value: both contestants record the same number of candidates.
+# The page's `record_top_k`: both contestants record equally many candidates.
 TOP_K = 5
 
 

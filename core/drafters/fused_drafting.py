@@ -61,8 +61,8 @@ class _FusedRequest:
             return False
         if tree.token_ids[tree.trunk[-1]] in request.sequence.eos_ids:
             return False
-        # As in `Growth`: a token's own score decides whether it has children, its path's
-        # probability whether another pass is worth its time.
+        # The trunk tip's own score decides whether it has children, its path's probability whether
+        # another pass is worth its time.
         grows = request.grows(tree.trunk_scores[-1])
         return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
@@ -84,7 +84,7 @@ class _FusedRequest:
         if best != ROOT:
             tree.trunk.append(best)
             tree.trunk_scores.append(best_score)
-            # Set here too: rounding may make the path values of two proposals equal.
+            # `FusedTree.add` may have kept another origin: rounding may make path values equal.
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:

@@ -73,7 +73,7 @@ class RoundEventBuilder:
     def combined_event(self, state: RoundState) -> Combined:
         """The event of the tree."""
         sequence, tree = state.request.sequence, state.tree
-        # Indices are valid within this run only.
+        # Drafter indices are valid within this run only.
         names = [drafter.name for drafter in state.request.drafters]
         proposals = tuple(
             tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in of_node)
@@ -137,7 +137,7 @@ class RoundEventBuilder:
                 for node in nodes
                 if (d := _node_of(draft, tree.tokens_to(node))) is not None
             ]
-            if draft.logits is None:  # of a lookup, or of a drafter node, which sent its own lists
+            if draft.logits is None:  # of a lookup drafter, or of a drafter node, which sent `top`
                 lists = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
                 entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in lists]
                 continue
@@ -161,9 +161,9 @@ class RoundEventBuilder:
     def round_completed_event(
         self, state: RoundState, result: CommitResult, kv: tuple[int, int]
     ) -> RoundCompleted:
-        """The round's last event. `kv`: slots used and capacity of the request's row."""
+        """The round's last event. `kv`: slots used and capacity of the request's KV row."""
         request, sequence = state.request, state.request.sequence
-        # An audition or another grant of the schedule may still change the next round's choice.
+        # An audition or the schedule may still change the next round's choice.
         next_choice = request.effective_choice(request.choose())
         # A stop string or the token limit may have cut off accepted tokens.
         num_accepted = min(len(state.verdict.path), len(result.token_ids))

@@ -10,8 +10,8 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# The most graphs in a cache. A full cache is cleared: a growing text does not return to its old
-# lengths.
+# The most graphs in a caller's cache. A full cache is cleared: its keys have text lengths, and a
+# growing text does not return to old ones.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")

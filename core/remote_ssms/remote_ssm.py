@@ -1,4 +1,4 @@
-"""RemoteSsm: the engine's Drafter for an SSM of a node."""
+"""RemoteSsm: the engine's Drafter for an SSM on a drafter node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RemoteSsm"]
 
 
 class RemoteSsm:
-    """See Drafter. RemotePool requests the drafts."""
+    """See Drafter (core/drafters/base.py). RemotePool (client.py) requests the drafts."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
@@ -60,5 +60,5 @@ class RemoteSsm:
             self._temperatures[run] = temperature
             so_far = self._likelihoods.setdefault(run, [])
             so_far += likelihoods
-            # Bounded: a run may have no rule that reads likelihoods.
+            # Bounded: `likelihoods` may never be called for a run.
             del so_far[:-MOST_TOKENS]

@@ -14,7 +14,8 @@ __all__ = ["Confidence", "explain"]
 
 
 class Confidence:
-    """See LengthPolicy. `costs` is unused: all policies are made with the same arguments."""
+    """See LengthPolicy (base.py). `costs` is unused: all policies are made with the same
+    arguments."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         length, threshold = config.speculation_length, config.confidence_threshold

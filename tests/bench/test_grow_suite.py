@@ -1,4 +1,5 @@
-"""The contest on models that are grown only a little; speeds are not checked."""
+"""Suites of bench.suites.grown, with models that are grown only a little; speeds are not
+checked."""
 
 from __future__ import annotations
 

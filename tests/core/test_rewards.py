@@ -15,7 +15,7 @@ CONFIG = SpeculationConfig(
     combine="vote", weights="paper", eta=ETA, weight_bounds=(LOW, HIGH), speculation_length=3,
     max_tree_nodes=3,
 )  # fmt: skip
-Win = tuple[str, float]
+Win = tuple[str, float]  # (winner of a round, share of the tree's nodes that were accepted)
 
 
 def half(llm: Table, other: Table, low: bool) -> Table:
@@ -63,8 +63,7 @@ class Reference:
 
 
 def win(combined: Combined, verified: Verified) -> list[Win]:
-    """[(winner of the round, share of the tree's nodes that were accepted)]; [] for an empty
-    tree."""
+    """The round's win, in a list; [] for an empty tree."""
     if not combined.token_ids:
         return []
     return [(combined.winner, len(verified.path) / len(combined.token_ids))]

@@ -124,7 +124,6 @@ def test_a_stopped_study_continues_after_its_kept_cells(tmp_path: Path) -> None:
 
 
 def test_a_resumed_study_reports_its_kept_cells_at_once(tmp_path: Path) -> None:
-    """A study also reports its warm-up."""
     lab = Lab(tmp_path / "log.db", slowdown=0.3)
     lab.conductor.begin(study())
     assert lab.conductor.progress().is_warming_up

@@ -17,7 +17,7 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.usefixtures("bundled")
 CLOSE = 1e-4
-# An `auto` budget depends on the machine's load.
+# No node budget is `auto`: it would depend on the machine's load.
 CONFIGS = {
     "topk": SpeculationConfig(expansion=(2, 2, 1), speculation_length=4, max_tree_nodes="uncut"),
     "coupled": SpeculationConfig(draft="coupled", expansion=(3, 1), max_tree_nodes=24),
@@ -88,7 +88,7 @@ def check(engine: Engine, live: ActiveRequest) -> int:
             model = engine.models.ssms[name]
             state = engine._drafting.ssm_pool.ssms[name]._states[live.sequence.run_id]
             row = state.row
-            # The root and the nodes after it have been fed if a guess came true.
+            # With a draft made ahead (`ready`), the root and nodes after it have been fed.
             assert model.pending(row) == len(state.pending) == 0 or state.ready is not None
             assert model.length(row) < len(tokens) + (state.ready is not None)
             assert deviation(model, row, tokens) <= CLOSE
@@ -136,7 +136,7 @@ def test_caches_of_the_bundled_models_are_those_of_a_prefill(name: str) -> None:
 def test_caches_of_every_family_are_those_of_a_prefill(
     family: str, monkeypatch: pytest.MonkeyPatch
 ):
-    # Random models are never certain.
+    # Random models are never certain enough to draft ahead.
     monkeypatch.setattr("core.drafters.base.MIN_OUTCOME_PROBABILITY", 0.0)
     monkeypatch.setattr("core.drafters.ahead.OUTCOMES", 60)
     texts = ("w3 w9 w27 w17 w51 w25 w11 w33 w2 w6", "w5 w25")

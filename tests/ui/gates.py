@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-PASS_S = 0.04  # for `PassGate.pass_s`
+PASS_S = 0.04  # a value for `PassGate.pass_s`
 MAX_STEPS = 25  # limit of the passes in `step_until` and `step_until_drawn`
 # The first and the longest timeout for the page to draw the result of a pass. The timeout doubles
 # with each pass.

@@ -20,9 +20,10 @@ ALL_STAGES = 99  # more than a round has
 
 @dataclass(frozen=True)
 class Place:
-    """The state of an open report. `stop`: the player's stop. `round`, `node`: the selected round
-    and node (None: nothing is selected). `moving`: whether the report plays. `opening`: whether the
-    report opened with `round`. Stops, rounds and nodes are counted from 0."""
+    """The state of an open report. `stop`: where the player is, an index into the report's list of
+    (round, stage). `round`, `node`: the selected round and node (None: nothing is selected).
+    `moving`: whether the report plays. `opening`: whether the report opened with `round`. Stops,
+    rounds and nodes are counted from 0."""
 
     stop: int
     round: int | None = None

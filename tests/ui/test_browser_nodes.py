@@ -1,4 +1,4 @@
-"""A node that disconnects during a run, in a real Chromium."""
+"""A drafter node that disconnects during a run, in a real Chromium."""
 
 from __future__ import annotations
 

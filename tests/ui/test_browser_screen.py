@@ -83,12 +83,12 @@ TIMED = [["time", True, False], ["passes", False, False]]
 
 
 def a_double_click_is_one_run(page: Any, live: Stage) -> None:
-    """The race goes by passes, since plain decoding has not been timed."""
     before = len(live.worker.runs)
     page.locator("#live-run").dblclick()
     sites.wait_run(page)
     sites.wait_form_settled(sites.wait_drawn(page))
     assert len(live.worker.runs) - before == 1
+    # Plain decoding has not been timed: the race goes by passes.
     becomes(page, CLOCK, UNTIMED)
 
 

@@ -43,7 +43,7 @@ class RowSettings:
 
 
 def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RowSettings:
-    """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured."""
+    """The settings of a run as it was requested. `schedule`, `num_others`: see lab.measured."""
     request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]

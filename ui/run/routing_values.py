@@ -248,7 +248,7 @@ def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) 
             "No SSM was chosen by its score before this round: "
             f"{left_out} {_verb('was', waiting)} left out."
         )
-    # The scheduler's grant may leave out an SSM with a higher score than a chosen SSM.
+    # The scheduler may leave out an SSM with a higher score than a chosen SSM.
     if min(scores[name] for name in routed) < max(scores[name] for name in waiting):
         return ""
     best = join_names([scored[name] for name in routed])

@@ -24,7 +24,7 @@ class ModelPair:
 
     @property
     def names(self) -> tuple[str, tuple[str, ...], str, str]:
-        """The first arguments of `load_models`."""
+        """The first arguments of `core.load_models`."""
         return self.llm, self.ssms, self.dtype, self.device
 
 

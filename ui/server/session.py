@@ -133,7 +133,8 @@ class Hub:
 
 @dataclass(slots=True)
 class TabSession:
-    """The state of one `page` (see Board) in a browser tab: the shown run and its measurements.
+    """The state of one `page` of a browser tab (see ui/shared/board.py): the shown run and its
+    measurements.
 
     `player` plays the shown run. `asked`: the request of this run, or None. `plain`: plain decoding
     of this request. `before`: the previous run, for comparison. `baseline`, `answer`, `regret`:

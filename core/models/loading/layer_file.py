@@ -39,9 +39,10 @@ RECORD, DIGEST = "layers", "sha256"
 
 
 class FileLayers:
-    """A LayerSource over a file of `write_layers`. `record`: see `read_record`. `direct`: whether
-    reads bypass the page cache. Raises ModelLoadError for a file that cannot be opened or has the
-    wrong size. The first read of a layer raises ModelLoadError for a wrong hash."""
+    """A LayerSource (see layer_stream.py) over a file of `write_layers`. `record`: see
+    `read_record`. `direct`: whether reads bypass the page cache. Raises ModelLoadError for a file
+    that cannot be opened or has the wrong size. The first read of a layer raises ModelLoadError for
+    a wrong hash."""
 
     def __init__(self, file: Path, record: Mapping[str, Any]) -> None:
         self._path, self._hashes = file, list(record["sha256"])

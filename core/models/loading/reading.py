@@ -104,7 +104,7 @@ def info_of(
     device: torch.device,
     fingerprint: str,
 ) -> ModelInfo:
-    """The ModelInfo of a module with all its layers, with or without weights."""
+    """The ModelInfo of a module that has all its layers. Its weights may be on the meta device."""
     return ModelInfo(
         name=source.title,
         role=role,

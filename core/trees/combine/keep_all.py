@@ -23,7 +23,7 @@ def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
         weights = {drafter: vote_weights.weights[drafter] for drafter in trie.drafters(node)}
         total, node_weight = sum(weights.values()), 1.0
         for drafter, weight in weights.items():
-            # The total is positive: both weight rules keep weights above 0.
+            # The total is positive, since every drafter's weight is.
             node_weight *= trie.cumulative_score(node, drafter) ** (weight / total)
         node_weights.append(node_weight)
     return Selection(tuple(range(len(trie.tree))), tuple(node_weights))

@@ -84,7 +84,7 @@ def test_a_pass_takes_as_long_as_its_bytes_at_the_rate() -> None:
     assert (ends[-1] - ends[0]) / 3 > 0.115
     assert min(after - before for before, after in pairwise(ends)) < 0.16
     intervals = stream.take_times()
-    # The reader also reads between two passes.
+    # The stream's thread also reads between two passes.
     assert sum(end - start for start, end in intervals) > 0.4
     assert all(start >= intervals[-1][1] for start, _ in stream.take_times())
 

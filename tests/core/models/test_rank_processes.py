@@ -61,7 +61,7 @@ def test_logits_are_those_of_one_process(rank_models: LoadedModels) -> None:
 
 @pytest.mark.parametrize("rank_models", ["pp=2"], indirect=True)
 def test_stages_give_the_bits_of_transformers_in_one_process(rank_models: LoadedModels) -> None:
-    """Stages do not split a matrix product."""
+    """Pipeline stages do not split a matrix product."""
     model: Any = rank_models.llm
     module = AutoModelForCausalLM.from_pretrained(bundled_llm(), dtype=torch.float32).eval()
     one = HfModel(module, model.info, model.masks)

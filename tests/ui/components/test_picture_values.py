@@ -136,7 +136,7 @@ VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewpo
 
 
 def viewport_of(pictures: Pictures, scene: str) -> Any:
-    """Draw a scene's tree; return measures of the part in sight."""
+    """Draw the tree of a scene of gallery.py; return measures of the part in sight."""
     return pictures.show(scene, "tree").evaluate(VIEWPORT)
 
 
@@ -181,7 +181,7 @@ def the_own_token_stays_in_sight(pictures: Pictures) -> None:
     longer = viewport_of(pictures, "folded")
     assert longer["inside"] and not longer["wide"] and longer["smallest"] >= 10
     assert longer["more"] == [""] * 4, "in two bands, both fully in sight"
-    # In one band this tree would have small letters.
+    # If not folded into two bands, this tree would have small letters.
     pictures.give({"tree": deep_tree(7)})
     chain = pictures.rest().evaluate(VIEWPORT)
     assert chain["token"] > 17 and not chain["wide"] and chain["more"] == [""] * 4
