@@ -79,7 +79,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GrownFamily:
-    """No two models have the same name."""
+    """An LLM and its SSMs. No two models have the same name."""
 
     request: GrowthRequest
     llm: Member
@@ -92,7 +92,8 @@ class GrownFamily:
 
 
 def family_of(request: GrowthRequest) -> GrownFamily:
-    """May convert a GGUF file and download `smollm2`. Raises ConfigError and ModelError."""
+    """The models that the request names. May convert a GGUF file and download `smollm2`. Raises
+    ConfigError and ModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
     sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, request.of_ssms, "ssm-params", True) for name in sources)

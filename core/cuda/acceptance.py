@@ -195,7 +195,7 @@ def _send_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -
 
 
 def _pad_logits(logits: Sequence[torch.Tensor]) -> torch.Tensor:
-    """(rows, widest, V)."""
+    """The logits of all trees, padded to the largest tree: (rows, width, V)."""
     if len(logits) == 1:
         return logits[0][None]
     return torch.nn.utils.rnn.pad_sequence(list(logits), batch_first=True)

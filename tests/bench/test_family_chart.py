@@ -15,8 +15,8 @@ SSMS = ("ssm-code", "ssm-stories")
 
 
 def results(path: Path, accepted: int, tokens: int = 8) -> Results:
-    """Each row accepts `accepted` tokens a round in its SSMs' domains, half as many in other
-    domains."""
+    """Samples whose rows accept `accepted` tokens a round in their SSMs' domains, half as many in
+    other domains."""
     settings = {"prompts": 2, "tokens": tokens}
     result = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)
     for row in acceptance_rows(SSMS):

@@ -43,7 +43,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
 
 @pytest.fixture
 def openings(running: WatchedApp, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
-    """A suite opens the running application in place of a new one. Lists the openings."""
+    """Makes a suite open the running application in place of a new one. Lists the openings."""
     opened: list[Application] = []
     app = Application(f"http://127.0.0.1:{running.port}/", running.process.pid, 1.0)
 
@@ -273,7 +273,8 @@ def test_a_figure_outside_its_bound_is_a_failure(
 
 
 def process_sample(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]:
-    """Tokens a pass and tokens a second: `first` for the first run, 4 and 1000 for the last run."""
+    """A sample with tokens a pass and tokens a second: `first` for the first run, 4 and 1000 for
+    the last run."""
     runs = [dict(zip(TARGETS, figures, strict=True)) for figures in (first, (4.0, 1000.0))]
     return {"process": number, "busy": busy, "runs": runs}
 

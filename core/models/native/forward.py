@@ -235,8 +235,8 @@ class CompiledForward:
         inputs = empty_inputs(limits, self._shape.members)
         passes: list[tuple[float, float]] = []
         row = 0
-        # `draft_step` reads the last pass's logits and writes the next pass's inputs. Without
-        # tokens, all drafts have ended.
+        # `draft_step` reads the last pass's logits and writes the next pass's inputs. It returns 0
+        # tokens once all drafts have ended.
         while (
             sizes := self._draft_step(draft_batch, result, inputs, flat, outputs, len(passes), row)
         )[0]:

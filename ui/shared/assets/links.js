@@ -24,7 +24,8 @@ function address(name, whole = false) {
   }
   return url;
 }
-// The dock's pane and the race's clock, null for the usual ones. Before the tab is drawn, those of the link.
+// The dock's pane and the figures' clock, null for the usual ones. Before the tab is drawn, those
+// of the link.
 function panes(name) {
   const { at, usual } = document.querySelector(`#${name}-dock`)?.dataset ?? {};
   const linked = link.view.page === name ? link.view : {};
