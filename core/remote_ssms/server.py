@@ -337,7 +337,7 @@ class NodeServer:
 
 class _RoundDrafting:
     """The drafts of one round. `received_at`: when the message arrived, by time.perf_counter.
-    `reporting`: whether replies have the SSMs' temperatures and likelihoods."""
+    `reporting`: whether replies have the SSMs' calibration temperatures and likelihoods."""
 
     def __init__(self, pool: SsmPool, received_at: float, *, reporting: bool = True) -> None:
         self._pool = pool
@@ -436,8 +436,8 @@ def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
 
 
 def _report(reply: DraftReply, pool: SsmPool, run: ServedRun) -> None:
-    """Adds the SSM's temperature and likelihoods to the reply; an SSM reports each token's
-    likelihood once."""
+    """Adds the SSM's calibration temperature and likelihoods to the reply; an SSM reports each
+    token's likelihood once."""
     ssm = pool.ssms[reply.ssm]
     reply.temperature = ssm.temperature(run.sequence)
     reply.likelihoods = ssm.likelihoods(run.sequence)

@@ -239,8 +239,8 @@ h.HTTPServer(("127.0.0.1", int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_
 def opening_samples(
     seconds: float, mb: float, runs: list[tuple[int, float]]
 ) -> list[dict[str, Any]]:
-    """An opening, an interrupted application (which must not count), and a complete application.
-    `runs`: numbers of runs, with the megabytes after them."""
+    """Samples of an opening, an interrupted application (which must not count), and a complete
+    application. `runs`: numbers of runs, with the megabytes after them."""
     interrupted = {"pid": 1, "runs": 450, "runs_mb": 4000.0}
     complete = [{"pid": 2, "runs": number, "runs_mb": mb} for number, mb in runs]
     return [{"repeat": 0, "opened_s": seconds, "opened_mb": mb}, interrupted, *complete]

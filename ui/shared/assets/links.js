@@ -134,8 +134,8 @@ const link = (window.specscopeLink = {
   },
   turned: updateSoon,
   lesson(number) { state.lesson = number; updateSoon(); },
-  // A board's scrubber was drawn. A run in the queue has no id yet: it is no step of the history. A new run is named
-  // at once, so that a page that is reloaded during the run opens it.
+  // The scrubber of a tab was drawn. A run in the queue has no id yet: it is no step of the
+  // history. A new run is named at once, so that a page that is reloaded during the run opens it.
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;
     const another = value.run !== state.places[name]?.run;
