@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Blocks:
-    """One block per item and repeat. `repeats` None: the number in the settings. `key`: fields of
-    all samples. `item`, `figures`: names of the fields that hold the block's item and the
+    """One block per item and repeat. `repeats` None: the number in the settings. `key`: fields that
+    all samples have. `item`, `figures`: names of the fields that hold the block's item and the
     contestants' figures."""
 
     context: Context

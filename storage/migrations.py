@@ -358,7 +358,8 @@ def m018_scheduling(db: Database) -> None:
 @migrations()
 def m019_own_tokens(db: Database) -> None:
     """In a fused draft, tokens that were only fed to an SSM do not count as drafted or proposed by
-    this SSM. Rounds that were thinned before keep their counts: their ranks are gone."""
+    this SSM. Rounds that were thinned before keep their counts: the ranks of their tokens are
+    gone."""
     db.execute(
         f"UPDATE drafts SET num_tokens = {views_fused.NUM_OWN_TOKENS} WHERE (run, round) IN ("
         " SELECT run, round FROM rounds WHERE thinned = 0 AND coalesce(origins_json, '[]') <> '[]')"
@@ -369,7 +370,7 @@ def m019_own_tokens(db: Database) -> None:
 
 @migrations()
 def m020_schedules(db: Database) -> None:
-    """An index by which lists find how a run's rounds were scheduled."""
+    """An index for lists that show how a run's rounds were scheduled."""
     # An index of expressions: both values are inside the JSON of a column.
     rule, live = SCHEDULED_PARTS
     db.execute(

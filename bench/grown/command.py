@@ -32,8 +32,8 @@ MOST_PARAMS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class GrowthRequest:
-    """`llm`, `ssms`: names as in `load_models`. `params`: the parameters of the grown LLM.
-    `ssm_params`: the parameters of each grown SSM; None: params / LEAST_SHARE; 0: SSMs are not
+    """`llm`, `ssms`: bundled, folders, GGUF files or hub ids. `params`: the parameters of the grown
+    LLM. `ssm_params`: the parameters of each grown SSM; None: params / LEAST_SHARE; 0: SSMs are not
     grown. An SSM with at least `ssm_params` parameters is not grown."""
 
     params: int
@@ -79,7 +79,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GrownFamily:
-    """No two models have the same name."""
+    """An LLM and its SSMs. No two models have the same name."""
 
     request: GrowthRequest
     llm: Member
@@ -92,7 +92,8 @@ class GrownFamily:
 
 
 def family_of(request: GrowthRequest) -> GrownFamily:
-    """May convert a GGUF file and download `smollm2`. Raises ConfigError and ModelError."""
+    """The models that the request names. May convert a GGUF file and download the model `smollm2`.
+    Raises ConfigError and ModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
     sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, request.of_ssms, "ssm-params", True) for name in sources)

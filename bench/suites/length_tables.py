@@ -69,7 +69,7 @@ def contestants() -> Mapping[str, SpeculationConfig]:
 
 
 def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
-    """Plain decoding, and `goodput` with the only SSM and without lookup."""
+    """For an SSM with negated logits: plain decoding, and `goodput` with this SSM alone."""
     configs = contestants()
     return {
         name: dataclasses.replace(configs[name], drafters=("all",)) for name in (PLAIN, GOODPUT)
@@ -106,7 +106,7 @@ class LengthContest:
         )
 
     def against(self, name: str, rival: str, domain: str = OVERALL) -> Estimate | None:
-        """The ratio of two speeds within blocks."""
+        """The ratio of two speeds for the same prompt and repeat."""
         # The rows of BEST have the names of several fixed lengths.
         base = [{**row, "contestant": BASE} for row in self.of(rival, domain).rows]
         return Group(self.of(name, domain).rows, base).ratio(contestant=BASE)
@@ -141,7 +141,7 @@ class LengthContest:
 def contests(
     results: Results, prompts: Sequence[Prompt]
 ) -> Iterator[tuple[str, float, LengthContest]]:
-    """Dtype, temperature and contest, for contests with blocks. `prompts`: all prompts."""
+    """Yields dtype, temperature and contest, for contests with samples. `prompts`: all prompts."""
     keys = [(each["dtype"], each["temperature"]) for each in results.where(part="contest")]
     for dtype, temperature in dict.fromkeys(keys):
         samples = results.where(part="contest", dtype=dtype, temperature=temperature)
@@ -239,7 +239,7 @@ def _claims(contest: LengthContest, where: str) -> list[list[str]]:
 
 
 def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
-    """`place`: a block's index among the blocks of its engine."""
+    """Rows with `place`: how many prompts their engine ran before."""
     return [
         {**row, "place": place, "repeat": sample["repeat"]}
         for sample in samples

@@ -294,8 +294,8 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
 
 
 def _least_seconds(contestant: str, sample: Row) -> float:
-    """The longer of the reading time (0 without a limit) and the resident model's pass in the same
-    block."""
+    """The longer of the reading time (0 without a limit) and the resident model's pass in
+    `sample`."""
     rate, _, unit = contestant.removeprefix(f"{ACCELERATE}, ").partition(" ")
     reading = sample["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
     return float(max(reading, sample["seconds"][RESIDENT]))

@@ -131,7 +131,8 @@ def run_together(
 
     `rounds`, `round_ms`, `draft_ms`; `drafts`: per round, the number of recorded drafts or of
     drafters with drafts ahead, whichever is larger; `hits`: drafts ahead that were used;
-    `saved_ms`, `wasted_ms`: as in Ahead; `on_ms`: the time of the rounds with drafts ahead.
+    `saved_ms`, `wasted_ms`: as in `RoundCompleted.ahead`; `on_ms`: the time of the rounds with
+    drafts ahead.
     """
     runs: dict[str, _RoundSums] = {}
 

@@ -146,8 +146,8 @@ class SpeculationConfig:
     `max_tree_nodes`: the node budget, which is a number, `auto` (chosen by the measured times of
     passes), or `uncut` for none. `weights`: the drafters' weights by Minions' rewards (`paper`,
     with `eta` and `weight_bounds`) or by the probabilities of committed tokens
-    (`full_information`). `carry_over`: whether the weights and the calibration outlive the run.
-    `record_top_k`: how many of the likeliest tokens are recorded per node.
+    (`full_information`). `carry_over`: whether the weights and the calibration of SSMs' scores
+    outlive the run. `record_top_k`: how many of the likeliest tokens are recorded per node.
     """
 
     drafters: tuple[str, ...] = ("all",)

@@ -66,9 +66,10 @@ class AcceptedPaths:
 def target_outputs(
     logits: torch.Tensor, trees: TreeBatch, sampling: SamplingParams, bases: torch.Tensor | None
 ) -> TargetOutputs:
-    """The outputs from the LLM's logits (rows, 1 + n, V), float32. `bases` (rows, 1 + deepest): the
-    noise hashes of the positions after the root. With `bases` and a temperature above 0, a token is
-    the arg max of log p + G, where G is Gumbel noise; else a token is the arg max of the logits."""
+    """The outputs from the LLM's logits (rows, 1 + n, V), float32. `bases` (rows, 1 + deepest):
+    hashes of the positions after the root, from which noise is computed. With `bases` and a
+    temperature above 0, a token is the arg max of log p + G, where G is Gumbel noise; else a token
+    is the arg max of the logits."""
     # (rows, 1): with an index (rows, n) it selects from each row's own tree.
     tree_index = torch.arange(len(logits), device=logits.device)[:, None]
     # Greedy needs no processing: p's only token is the arg max of the logits, and the reported
@@ -175,7 +176,7 @@ def _on_host(outputs: TargetOutputs, widths: Sequence[int]) -> list[TargetTokens
 
 
 def _send_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -> HostToDevice:
-    # The number of positions of the tokens after the root and after each node.
+    # One position for the token after the root, and one for each depth.
     positions = 1 + max(case.tree.depth for case in cases)
     nodes = (len(cases), width - 1)
     shapes = {"tokens": nodes, "parents": nodes, "depths": (len(cases), width)}
@@ -195,7 +196,7 @@ def _send_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -
 
 
 def _pad_logits(logits: Sequence[torch.Tensor]) -> torch.Tensor:
-    """(rows, widest, V)."""
+    """The logits of all trees, padded to the largest tree: (rows, width, V)."""
     if len(logits) == 1:
         return logits[0][None]
     return torch.nn.utils.rnn.pad_sequence(list(logits), batch_first=True)

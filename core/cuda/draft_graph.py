@@ -1,5 +1,4 @@
-"""DraftGraphs: drafts of stacked SSMs, or of one SSM, as one DraftPass, for rounds that DeviceRound
-does not run."""
+"""DraftGraphs: drafts of stacked SSMs, or of one SSM, as one DraftPass."""
 
 from __future__ import annotations
 

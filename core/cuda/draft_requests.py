@@ -189,7 +189,8 @@ def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: boo
 def host_draft(
     layout: TreeLayout, tokens: IntArray, scores: IntArray, request: DraftRequest
 ) -> Draft:
-    """A Draft on the host, without logits, from the full tree's tokens (n,) and scores (n,)."""
+    """A Draft on the host, without logits, from the tokens (n,) and scores (n,) of the layout's
+    nodes."""
     present = present_nodes(tokens)
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(present)}
     parents = [node for node in present if expands(layout, tokens, node, request)]
@@ -208,7 +209,7 @@ def host_draft(
 
 
 def present_nodes(tokens: IntArray) -> list[int]:
-    """The nodes of the full tree that a draft has, in order."""
+    """The nodes of the layout that a draft has, in order."""
     return [node for node, token in enumerate(tokens.tolist()) if token != NO_TOKEN]
 
 

@@ -61,7 +61,7 @@ def resolve_drafters(
         if name in ("all", "first"):
             names.extend(every if name == "all" else every[:1])
         elif name == NGRAM and every[0] == SUFFIX and "all" in entries:
-            continue  # `suffix` searches this text too
+            continue  # `suffix` searches the run's text too
         elif name in available:
             names.append(name)
         else:

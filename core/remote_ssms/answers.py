@@ -123,9 +123,8 @@ def fault_of(
     requested: Container[int],
     vocab_size: int,
 ) -> str:
-    """Why the LLM's pass or the rules cannot use a draft; empty for a valid draft. `likelihoods`:
-    reported with the draft; `requested`: the indices of all drafters in the requests to the
-    node."""
+    """Why a draft cannot be used; empty for a valid draft. `likelihoods`: reported with the draft;
+    `requested`: the indices of the drafters whose drafts were requested from the node."""
     kind = draft_kind(request.kind)
     if kind.fused or kind.by_score:
         # The shape of these drafts bounds the depth, not the branches.

@@ -129,7 +129,7 @@ class NodeServer:
         # A frame that is too large would end the connection.
         frame, is_refused = frame_of(answer)
         if is_refused:
-            self._free_all(client)  # likelihoods of this answer would be missing
+            self._free_all(client)  # the client would miss this answer's likelihoods
         return frame
 
     def forget_unused(self) -> None:
@@ -223,7 +223,7 @@ class NodeServer:
                 _check(replace(request.text, drafts=request.drafts), pool)
                 plans.append((run, ahead_plan(request, run, self._clients[client])))
             except ConfigError:
-                continue  # proposals: nothing depends on them
+                continue  # rounds do not depend on drafts made ahead
         results, errors = pool.draft_ahead([plan for _, plan in plans], interrupted)
         # These errors are not reported: an error that recurs is reported in a round.
         for name in errors:
@@ -267,7 +267,7 @@ class NodeServer:
         runs: list[ServedRun] = []
         replies = []
         for request in requests:
-            # Not checked in decoding: some limits depend on the SSMs and the client.
+            # Not checked by `to_node`: some limits depend on the SSMs and the client.
             try:
                 _check(request, pool)
                 run = self._updated_run(client, request, pool, in_message, keep_drafts)
@@ -310,7 +310,7 @@ class NodeServer:
             others = [one for one in self._runs if one not in in_message]
             self._free(min(others, key=lambda one: self._runs[one].last_used))
         vocab_size = self._clients[client]
-        # Rows are by run id, and two clients may use the same id.
+        # SSMs find a row by its run id, and two clients may use the same id.
         run_id = f"{client.hex()}:{request.run}"
         sequence = sequence_from(
             run_id, request.settings, request.tokens, vocab_size, self._tokenizer
@@ -337,7 +337,7 @@ class NodeServer:
 
 class _RoundDrafting:
     """The drafts of one round. `received_at`: when the message arrived, by time.perf_counter.
-    `reporting`: whether replies have the SSMs' temperatures and likelihoods."""
+    `reporting`: whether replies have the SSMs' calibration temperatures and likelihoods."""
 
     def __init__(self, pool: SsmPool, received_at: float, *, reporting: bool = True) -> None:
         self._pool = pool
@@ -405,7 +405,7 @@ class _RoundDrafting:
 
 
 def _check(request: RunRequest, pool: SsmPool) -> None:
-    """Raises ConfigError."""
+    """Raises ConfigError for an invalid request."""
     for draft in request.drafts:
         kind = draft.kind
         if kind not in DRAFT_KINDS or draft_kind(kind).drawn or kind == "auto":
@@ -436,8 +436,8 @@ def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
 
 
 def _report(reply: DraftReply, pool: SsmPool, run: ServedRun) -> None:
-    """Adds the SSM's temperature and likelihoods to the reply; an SSM reports each token's
-    likelihood once."""
+    """Adds the SSM's calibration temperature and likelihoods to the reply; an SSM reports each
+    token's likelihood once."""
     ssm = pool.ssms[reply.ssm]
     reply.temperature = ssm.temperature(run.sequence)
     reply.likelihoods = ssm.likelihoods(run.sequence)

@@ -135,7 +135,7 @@ class ZmqTransport:
             socket.identity = identity
             set_limits(socket, address, QUEUED)
             # No limit on received frames: libzmq 4.3.5 aborts at the next heartbeat if a connection
-            # was closed with a full queue, see NodeListener.
+            # was closed with a full queue, see `listener.NodeListener`.
             socket.rcvhwm = 0
             socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
             # After this time the node ends the connection of a silent engine.

@@ -15,8 +15,8 @@ SSMS = ("ssm-code", "ssm-stories")
 
 
 def results(path: Path, accepted: int, tokens: int = 8) -> Results:
-    """Each row accepts `accepted` tokens a round in its SSMs' domains, half as many in other
-    domains."""
+    """Samples whose rows accept `accepted` tokens a round in their SSMs' domains, half as many in
+    other domains."""
     settings = {"prompts": 2, "tokens": tokens}
     result = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)
     for row in acceptance_rows(SSMS):
@@ -46,7 +46,7 @@ def test_bars_before_are_pale_and_bars_after_are_opaque(tmp_path: Path) -> None:
 
 
 def test_the_best_single_ssm_is_chosen_for_each_domain(tmp_path: Path) -> None:
-    """Three tokens a pass in the SSM's own domain, two in the other: 2.5 over both."""
+    """Each SSM has three tokens a pass in its own domain and two in the other: 2.5 over both."""
     result = results(tmp_path / "a.json", 2)
     picture = family_figure(result, result, ("stories", "code"))
     alone = [bar for bar in picture.data if bar.name.startswith(ALONE)]

@@ -43,7 +43,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
 
 @pytest.fixture
 def openings(running: WatchedApp, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
-    """A suite opens the running application in place of a new one. Lists the openings."""
+    """Makes a suite open the running application in place of a new one. Lists the openings."""
     opened: list[Application] = []
     app = Application(f"http://127.0.0.1:{running.port}/", running.process.pid, 1.0)
 
@@ -239,8 +239,8 @@ h.HTTPServer(("127.0.0.1", int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_
 def opening_samples(
     seconds: float, mb: float, runs: list[tuple[int, float]]
 ) -> list[dict[str, Any]]:
-    """An opening, an interrupted application (which must not count), and a complete application.
-    `runs`: numbers of runs, with the megabytes after them."""
+    """Samples of an opening, an interrupted application (which must not count), and a complete
+    application. `runs`: numbers of runs, with the megabytes after them."""
     interrupted = {"pid": 1, "runs": 450, "runs_mb": 4000.0}
     complete = [{"pid": 2, "runs": number, "runs_mb": mb} for number, mb in runs]
     return [{"repeat": 0, "opened_s": seconds, "opened_mb": mb}, interrupted, *complete]
@@ -273,7 +273,8 @@ def test_a_figure_outside_its_bound_is_a_failure(
 
 
 def process_sample(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]:
-    """Tokens a pass and tokens a second: `first` for the first run, 4 and 1000 for the last run."""
+    """A sample with tokens a pass and tokens a second: `first` for the first run, 4 and 1000 for
+    the last run."""
     runs = [dict(zip(TARGETS, figures, strict=True)) for figures in (first, (4.0, 1000.0))]
     return {"process": number, "busy": busy, "runs": runs}
 

@@ -36,7 +36,7 @@ def worker(engine: Engine, llm: GatedModel) -> Iterator[Worker]:
 
 @pytest.fixture
 def native_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of drafts of each call of the compiled drafting function."""
+    """For each call of the compiled drafting function, the number of its drafts."""
     from core.drafters.native_drafting import native_drafts
 
     counts: list[int] = []

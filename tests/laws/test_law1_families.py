@@ -1,8 +1,8 @@
 """Law 1(a): in float64, tiny random models of every family write what transformers' greedy
 `generate` writes.
 
-No exception is allowed. Texts with their continuations are longer than any sliding window. The
-drafters are sometimes right.
+No text may differ. Texts with their continuations are longer than any sliding window. The drafters
+are sometimes right.
 """
 
 import itertools

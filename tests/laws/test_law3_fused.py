@@ -35,7 +35,7 @@ FUSED = SpeculationConfig(draft="fused", speculation_length=2, max_tree_nodes=6)
 
 
 class FewGumbels(WalkNoise):
-    """One of NOISES at each position, all equally likely."""
+    """Noise that is one of NOISES at each position, all equally likely."""
 
     def __init__(self, script: tuple[int, ...] = ()) -> None:
         super().__init__(script)

@@ -72,7 +72,7 @@ def test_texts_are_those_of_plain_decoding(
 
 @pytest.mark.parametrize("schedule", PLANNED)
 def test_requests_may_join_and_leave(engine: Engine, schedule: str) -> None:
-    """More requests than places. One request is cancelled after its third round, one before it
+    """More requests than `max_live`. One request is cancelled after its third round, one before it
     joins."""
     request_list = requests(0.0) + requests(0.8)
     request_list += [
@@ -191,7 +191,7 @@ def test_the_schedule_each_forgets_the_price_of_the_batch(engine: Engine) -> Non
     live = [engine.admit(engine.prepare(request)) for request in expected]
     for one in live:
         list(engine.prefill(one))
-    # The real scheduler gives a price after measured rounds, and none if drafts do not pay.
+    # The real scheduler gives a load after measured rounds, and none if drafts do not pay.
     engine._schedule._scheduler = PricedSchedule()
     list(engine.round(live))
     assert all(one.load is LOAD for one in live)

@@ -172,7 +172,7 @@ BESIDE = """() => {
 
 
 def chips_stay_beside_the_tabs(page: Any) -> None:
-    """On tabs other than Live the chips have no counts."""
+    """Also on tabs other than Live, where the chips have no counts."""
     becomes(page, BESIDE, True)
     sites.sessions(page)
     becomes(page, BESIDE, True)

@@ -40,7 +40,7 @@ SHOWN = """(where) => {
 
 @pytest.fixture
 def whole(stages: Any) -> Stage:
-    """The whole page, with an empty log and a script of ROUNDS rounds."""
+    """The whole page, with an empty log; each run plays ROUNDS recorded rounds."""
     stage: Stage = stages(())
     stage.clear()
     stage.play(recorded(ROUNDS))
@@ -49,7 +49,7 @@ def whole(stages: Any) -> Stage:
 
 @pytest.fixture
 def opening(whole: Stage, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The recording of the opening run; a test can set its `is_done`."""
+    """The recording of the run with which the page opens; a test can set its `is_done`."""
     first, *others = synthetic_run(ROUNDS)
     events = (with_request(first, request()), *others)
     source = SimpleNamespace(is_done=True, count=len(events), events=lambda *_: events)

@@ -70,7 +70,8 @@ def wire_own_presets(
 
 
 def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> PresetUpdate:
-    """Stores the form's fields under a name, or says why not. `values`: of `Form.inputs`."""
+    """Stores the form's fields under a name, or says why not. `values`: the values of
+    `Form.inputs`."""
     presets = dict(own or {})
     name = _name(name)
     try:

@@ -241,7 +241,7 @@ def _lanes(view: View) -> tuple[str, ...]:
 
 
 def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
-    """Stages, loads and node trips of each round as bars, in milliseconds of the run. `own`:
+    """Stages, layer loads and node trips of each round as bars, in milliseconds of the run. `own`:
     `Span.ms`, if the time is shared; `a`: see `_ahead_outcome`."""
     lane_index = {name: str(i) for i, name in enumerate(_lanes(view))}
     return {
@@ -267,7 +267,7 @@ def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> st
     tell. Empty for stages that made no draft ahead.
 
     A span `ahead` drafts for the next round, `later`. If an entry of `round_.ahead` has
-    `is_certain`, it drafted after a known text: its drafter's early stages are hits."""
+    `is_certain`, its draft followed a known text: its drafter's early stages are hits."""
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
         guesses = [

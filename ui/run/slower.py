@@ -80,11 +80,11 @@ def slower_because(
     """Says that a run is below 1x, where the time went, and what to change; empty for a run without
     rounds.
 
-    `ratio`: the run's speed-up. `speculation`: the run's fields, from its RunStarted; missing
-    fields have their defaults. `beside_others_ms`: milliseconds that the run drafted during the
-    LLM's passes for other requests. `schedule`: the rule by which the run shared the LLM with other
-    requests; empty if it did not. `rounds`: for each round the milliseconds of drafting, of the
-    LLM's pass and of the rest, for `_costs_most`."""
+    `ratio`: the run's speed-up. `speculation`: the run's SpeculationConfig fields, from its
+    RunStarted; missing fields have their defaults. `beside_others_ms`: milliseconds that the run
+    drafted during the LLM's passes for other requests. `schedule`: the rule by which the run shared
+    the LLM with other requests; empty if it did not. `rounds`: for each round the milliseconds of
+    drafting, of the LLM's pass and of the rest, for `_costs_most`."""
     if not stats.num_rounds:
         return ""
     mean = _mean_round(stats, ratio.value, beside_others_ms)
@@ -192,7 +192,7 @@ def _remedy(
     largest = max(mean.draft, mean.verify, mean.rest)
     pass_is_slow = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     part = (mean.draft, mean.verify, mean.rest).index(largest)
-    # Drafting during the LLM's pass counts in both parts: then the check is skipped.
+    # Drafting during the LLM's pass counts in both parts: the check is skipped then.
     if len(rounds) > 1 and mean.hidden <= NEGLIGIBLE_MS and not _costs_most(rounds, part):
         return ""
     if mean.draft == largest or (mean.draft >= LARGE_SHARE * mean.ms and not pass_is_slow):

@@ -124,8 +124,8 @@ def _part(view: View, tokens: Sequence[TokenView], number: int) -> Value:
 
 
 def _why(view: View, tokens: Sequence[TokenView], number: int, sentence: str) -> str:
-    """`sentence`. For a routed SSM, adds the number of the part's rounds in which it was chosen to
-    draft, and its mean score, each with the highest figure of another SSM."""
+    """Returns `sentence`. For a routed SSM, adds the number of the part's rounds in which it was
+    chosen to draft, and its mean score, each with the highest figure of another SSM."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
     name = view.drafters[number]
     routed = [one for round_ in rounds for one in round_.routing if one.drafter == name]

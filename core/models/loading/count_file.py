@@ -20,7 +20,7 @@ _NAME = "rows"
 # `core.drafters.count_table`, which `core.models` may not import, has the same numbers.
 _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
-# A weight, at most 2^24, times 4, plus the length of its context, 0 to 3.
+# A stored weight: 4 times a weight of at most 2^24, plus its context's length, 0 to 3.
 _LARGEST_WEIGHT = (1 << 24) * 4 + 3
 # Bytes of 2^22 rows.
 _LARGEST = 1 << 28

@@ -66,8 +66,9 @@ class DraftResult(NamedTuple):
 class CompiledForward:
     """See Forward. With stacked models, row r of the arena belongs to member r modulo the number of
     members. Arithmetic is float32; a bfloat16 model keeps matrices, keys and values in bfloat16,
-    and rounds activations to bfloat16 if weights are multiplied in pairs or tiles. Weights except
-    the embedding are copied here: later changes to them have no effect."""
+    and rounds activations to bfloat16 if weights are multiplied in pairs or tiles
+    (`weight_formats`). Weights except the embedding are copied here: later changes to them have no
+    effect."""
 
     def __init__(
         self,
@@ -235,8 +236,8 @@ class CompiledForward:
         inputs = empty_inputs(limits, self._shape.members)
         passes: list[tuple[float, float]] = []
         row = 0
-        # `draft_step` reads the last pass's logits and writes the next pass's inputs. Without
-        # tokens, all drafts have ended.
+        # `draft_step` reads the last pass's logits and writes the next pass's inputs. It returns 0
+        # tokens once all drafts have ended.
         while (
             sizes := self._draft_step(draft_batch, result, inputs, flat, outputs, len(passes), row)
         )[0]:
@@ -256,9 +257,9 @@ class CompiledForward:
             self._pool.run(task, inputs, arena, logits)
 
     def _segments(self) -> Generator[Segment]:
-        """The calls of a pass; see `steps` of the kernel. If layers are streamed, each layer has a
-        call; if layers are divided among ranks, each half of a layer has a call. In both cases, the
-        last call is for the head. Otherwise one call runs all layers and the head."""
+        """The kernel calls of a pass. If layers are streamed, each layer has a call; if layers are
+        divided among ranks, each half of a layer has a call. In both cases, the last call is for
+        the head. Otherwise one call runs all layers and the head."""
         layers = self._shape.layers
         if self._reduce is not None:
             yield from self._halves()

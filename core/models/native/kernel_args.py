@@ -131,8 +131,8 @@ class Workspace(NamedTuple):
     """One thread's buffers, for up to n tokens that attend to `extent` slots. `x`, `h` (n, hidden):
     residual stream and normed input; `x_bf16`: activations as bfloat16, aligned to cache lines;
     `head` (size,), `q` (t, size), `bases` (t,), `weights` (t, extent + lanes of a vector):
-    attention of one head for up to t = MAX_HEAD_TOKENS tokens; `full`, `near`: (slots (n, extent),
-    counts (n,)) of `list_slots`."""
+    attention of one head for up to t = `layers.MAX_HEAD_TOKENS` tokens; `full`, `near`: (slots (n,
+    extent), counts (n,)) of `elementwise.list_slots`."""
 
     # float32, but `x_bf16` uint16, `bases` and counts int64, slots int32.
     x: Any

@@ -80,7 +80,7 @@ def release_tiles(typing, w):
 def multiply_tiles(
     builder: Any, kind: WeightFormat, begins: list[Any], tokens: Any, at: ProductArgs
 ) -> None:
-    """`multiply` for weights stored as tiles; `begins`: pointers to x, w, y."""
+    """`products.multiply` for weights stored as tiles; `begins`: pointers to x, w, y."""
     two = builder.icmp_signed(">", tokens, at.tile)
     arguments = [*begins, at.x_step, at.y_step, at.inputs, at.first, tokens, at.tile]
     with builder.if_else(two) as (then, otherwise):

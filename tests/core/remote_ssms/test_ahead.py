@@ -218,7 +218,7 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
 
 
 class Interrupting(FakeTransport):
-    """Interrupts drafting ahead at once, in every second exchange."""
+    """Interrupts drafting ahead at once, for every second AheadMessage."""
 
     def send(self, node: int, frame: bytes) -> None:
         server = self._servers[node]

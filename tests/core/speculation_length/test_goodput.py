@@ -88,7 +88,8 @@ DRAFTING = [(0.4, 4.0), (0.7, 5.0), (0.7, 3.0), (0.5, 8.0), (0.8, 2.0)]
 
 
 class Across(World):
-    """A pass over other requests, as long as the request's own pass, hides drafting."""
+    """A world in which a pass over other requests, as long as the request's own pass, hides
+    drafting."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -100,7 +101,8 @@ class Across(World):
 
 
 class Ahead(World):
-    """In seven of ten rounds, the drafts were made ahead after a right guess and take no time."""
+    """A world in which the drafts of seven of ten rounds were made ahead after a right guess and
+    take no time."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random

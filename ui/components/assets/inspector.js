@@ -12,7 +12,7 @@ export function create(panel) {
   const meant = h("p", { class: "ss-meant" });
   const words = h("div", { class: "ss-why-words" });
   panel.body.append(words, note, sources, meant);
-  set(panel.body, "tabindex", 0); // it scrolls where the dock is low
+  set(panel.body, "tabindex", 0); // it may scroll
   panel.finishTools({ tableForm: true });
   const view = { panel, words, sources, note, meant, cache: new Map() };
   return { draw: (value) => draw(value, view), table: tableOf };

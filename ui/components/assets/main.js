@@ -64,7 +64,7 @@ export async function mount(kind, host) {
   });
   panel.redraw = draw;
   host.watch("value", () => {
-    takeNewest(); // it is drawn later, when an older one may have arrived
+    takeNewest(); // the value is drawn later, when an older one may have arrived
     draw();
   });
   watchAppearance(picture, draw);

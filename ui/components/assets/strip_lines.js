@@ -1,4 +1,4 @@
-// On a board the text's panel shows whole lines and scrolls by whole lines.
+// On a board (`.sp-board`) the text's panel shows whole lines and scrolls by whole lines.
 const PADDING = 2;  // above the first line
 const [LEAST, MOST] = [2, 16];  // pixels free between two lines
 const OUTLINE = 3;  // of a selected round

@@ -24,7 +24,8 @@ function address(name, whole = false) {
   }
   return url;
 }
-// The dock's pane and the race's clock, null for the usual ones. Before the tab is drawn, those of the link.
+// The dock's pane and the figures' clock, null for the usual ones. Before the tab is drawn, those
+// of the link.
 function panes(name) {
   const { at, usual } = document.querySelector(`#${name}-dock`)?.dataset ?? {};
   const linked = link.view.page === name ? link.view : {};
@@ -133,8 +134,8 @@ const link = (window.specscopeLink = {
   },
   turned: updateSoon,
   lesson(number) { state.lesson = number; updateSoon(); },
-  // A board's scrubber was drawn. A run in the queue has no id yet: it is no step of the history. A new run is named
-  // at once, so that a page that is reloaded during the run opens it.
+  // The scrubber of a tab was drawn. A run in the queue has no id yet: it is no step of the
+  // history. A new run is named at once, so that a page that is reloaded during the run opens it.
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;
     const another = value.run !== state.places[name]?.run;

@@ -13,7 +13,7 @@ from core.models.native.compiling import multiplies_tiles
 from core.models.native.weight_formats import TILE
 from tests.core.models.native.test_registers import multiply
 
-# More than one stretch of inputs, the last one incomplete.
+# More inputs than `products.STRETCH`, and not a multiple of it.
 INPUTS, OUTPUTS = 736, 96
 
 
