@@ -83,7 +83,7 @@ class Teaching:
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
     def open_model(self, folder: Path, field: str = "ssm") -> Any:
-        """The model in this folder, with its narrow head, if it has a narrow head."""
+        """The model in this folder. Its head is narrowed if its configuration says so."""
         model = open_model(folder, field, self.run.store.manifest.vocab_size)
         narrow_head(model)
         return model

@@ -61,8 +61,8 @@ def value_of(prompts: Prompts, wanted: Selection = is_not_looping) -> float:
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
-    """The ratio of tokens per pass, paired by prompt and seed, over continuations that repeat
-    themselves in neither row."""
+    """The ratio of tokens per pass, paired by prompt and seed. Pairs in which a continuation
+    repeats itself are left out."""
     base = {(p["id"], p["seed"]): p for p in other if is_not_looping(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
     for prompt in filter(is_not_looping, one):
@@ -176,7 +176,7 @@ def _against_union(by_row: PromptsByRow, row: AcceptanceRow) -> str:
     unions = [other for other in alike if other.speculation.combine == "union"]
     if row.speculation.combine == "union" or not unions:
         return NOTHING
-    # A larger tree accepts more tokens: the base has about the same number of nodes.
+    # A larger tree accepts more tokens: `row` is compared with the union of the closest size.
     base = min(unions, key=lambda other: abs(nodes_of(by_row[other]) - nodes_of(by_row[row])))
     return f"{ratio(paired_ratio(by_row[row], by_row[base]))} ({nodes_of(by_row[base]):.1f} nodes)"
 
@@ -283,7 +283,6 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
 
 
 def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
-    """Uses one row per kind."""
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]

@@ -1,4 +1,4 @@
-"""DraftPass: drafting as one function over tensors, for all SSMs and requests together: the SSMs
+"""DraftPass: drafting as one function over tensors, for all SSMs and requests together. The SSMs
 catch up, then children are chosen and fed level by level.
 
 Children are chosen by the rules of `topk` and `coupled` in `core.drafters.proposers`.
@@ -27,7 +27,7 @@ __all__ = [
     "padded_ends",
 ]
 
-# Shapes are fixed: requests with more end-of-text tokens are drafted outside the graph.
+# Shapes are fixed: requests with more end-of-text tokens are drafted without a CUDA graph.
 MAX_END_TOKENS = 8
 
 

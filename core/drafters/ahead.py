@@ -1,8 +1,8 @@
 """Drafting ahead within one request (`pipeline=ahead`).
 
-While the LLM verifies a tree, one SSM scores its nodes and predicts the most probable outcomes.
-Then the SSMs draft after these outcomes. If an outcome comes true, the next round can use its
-draft.
+While the LLM verifies a tree, one SSM scores its nodes and predicts the most probable outcomes: the
+tokens that the round may commit. Then the SSMs draft after these outcomes. If an outcome comes
+true, the next round can use its draft.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AheadDrafting:
         self.failed: dict[str, BaseException] = {}
         self._plans = plans
         self._ssms = ssms
-        # By plan index: the lead SSM's predictions serve the plan's other SSMs too.
+        # By plan index: the predictions of the plan's lead SSM (`_lead_ssms`).
         self._outcomes: dict[int, list[PredictedOutcome]] = {}
         # By SSM: indices of the plans it drafts for; empty after it has failed.
         self._members = {

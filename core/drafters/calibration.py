@@ -44,8 +44,8 @@ class Calibration:
         return scaled.softmax(dim=-1)
 
     def observe(self, utilities: Sequence[float], moments: Sequence[tuple[float, float]]) -> None:
-        """Updates the temperature by the `utilities` of committed tokens and the `moments` of each
-        token's row."""
+        """Updates the temperature by the `utilities` of committed tokens and, for each token, the
+        `moments` of all utilities at its position."""
         # Beta is fitted: the log-likelihood is concave in beta, but not in the temperature.
         beta = 1 / self.temperature
         for one, (mean, variance) in zip(utilities, moments, strict=True):

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 COMPILED_KINDS = ("topk", "coupled")
-"""Draft kinds that one call can draft for all requests: compiled, or on the device."""
+"""Draft kinds that one call can draft for all requests, on a CPU or on a GPU."""
 MOST_ROWS = 512
 """The most rows of logits of one call: the rows of all its drafts are in memory at once."""
 
@@ -65,7 +65,7 @@ class DraftSlot:
 
     @property
     def row(self) -> int:
-        """The row's index in the KV arena."""
+        """The row's index in the KVArena."""
         return self.models.members[self.member].place(self.state.row)
 
     @property
@@ -94,7 +94,7 @@ def _is_packable(slot: DraftSlot) -> bool:
     if not slot.is_coupled:
         return True
     # The kernel applies the temperature but neither top-k, top-p nor min-p. It reads the noise of
-    # positions that may stay undrafted, which only keyed noise allows.
+    # positions that may stay undrafted, which only SeededNoise allows.
     return not sampling.warps and isinstance(request.sequence.noise, SeededNoise)
 
 
@@ -138,7 +138,7 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
         assert limits is not None, "checked by can_batch"
         tokens, read = slot.request.sequence.tokens, slot.num_read
         model = slot.models.members[slot.member]
-        # The number of tokens that SSM and LLM both have: an SSM's padding must not be proposed.
+        # How many ids SSM and LLM share: an SSM's padded ids must not be proposed.
         num_tokens = min(model.vocab_size, slot.ssm.vocab_size)
         # member, arena row, text length, tokens read, offset of unread tokens, vocabulary
         positions[i] = slot.member, slot.row, len(tokens), read, len(text), num_tokens

@@ -220,7 +220,7 @@ def likeliest_nodes(
     A node's score is its share of its parent's weight, times `rates[match_class(n)]`, where n is
     the length of the match that ends with the parent. A node whose token is in `ends` gets no
     children; with `chain` every node gets at most one child. Fills `rows` with (token, parent,
-    score, rank, match, share) until it is full; returns the number of rows filled. `int_scratch`
+    score, rank, n, share) until it is full; returns the number of rows filled. `int_scratch`
     (3, nodes + 1) and `float_scratch` (2, nodes) are scratch.
     """
     depths, places, children = int_scratch[0], int_scratch[1], int_scratch[2]

@@ -80,7 +80,7 @@ class ActiveRequest:
     # Chooses among `routed_ssms`.
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
-    had_audition: bool = False  # the first one was held or is not needed
+    had_audition: bool = False  # the first was held or is not needed, see AuditionStep
     # The scheduler's: the grant for this request; the load of the shared pass; rounds since the
     # request was last verified; mean tree nodes per level; a decision since the last draft.
     grant: Grant = FREE

@@ -45,7 +45,8 @@ class NodeArrivals:
 
     def poll(self, until: float | None = None, *, awaited: bool = False) -> None:
         """Handles what has arrived; waits for an arrival until `until`, on the transport's clock.
-        None: does not wait. `awaited`: answers are read as they come, so their trips are exact."""
+        None: does not wait. `awaited`: answers are read as they come, so that their round-trip
+        times are exact."""
         until = self._transport.now() if until is None else until
         for arrival in self._transport.poll(until):
             self._handle(arrival, awaited)
@@ -129,7 +130,7 @@ class NodeArrivals:
         replies = self.ahead.accept(node, message, now, link.wire_s, link.ssms, in_round=in_round)
         for reply in replies:
             link.update_held(reply, is_open=reply.run in self.open_runs)
-            # Reports on drafts that a round used without a request.
+            # Reports on drafts made ahead that a round has used.
             for one in reply.verified:
                 if one.ssm in link.ssms and not one.error and are_probabilities(one.likelihoods):
                     drafter = self._drafters[link.ssms[one.ssm]]

@@ -1,6 +1,7 @@
 """Explains from recorded numbers why a draft under `goodput` is as long as it is.
 
-A reason is left out if it disagrees with the numbers: an audition may have replaced the plan.
+A reason is left out if it disagrees with the numbers: an audition (see `Goodput.observe_audition`)
+may have replaced the plan.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def _limit_words(history: LengthHistory) -> str:
 
 
 def _rise_words(history: LengthHistory, index: int) -> str:
-    """Names the deepest tree since the previous change; empty if this tree does not explain the
-    rise."""
+    """Names the deepest tree since the length's previous change; empty if this tree does not
+    explain the rise."""
     changes = (
         i + 1 for i, (a, b) in enumerate(pairwise(history.rounds[:index])) if a.length != b.length
     )

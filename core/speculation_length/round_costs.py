@@ -167,7 +167,7 @@ class RoundCosts:
         drafting_ms *= 1 - min(1.0, outcome.hidden_ms / drafted_ms)
         nodes = max(1, sum(draft.num_verified for draft in drafts.values()))
         verify_ms = self.verify_ms(outcome.num_nodes) - self.verify_ms(0)
-        # A node that several groups proposed counts for each of these groups.
+        # A node that several drafters proposed counts for each of them.
         verify_ms *= sum(draft.num_verified for draft in own.values()) / nodes
         return drafting_ms + verify_ms + (self.overhead_ms if first else 0.0)
 

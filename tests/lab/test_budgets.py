@@ -1,4 +1,4 @@
-"""In a study, `max_tree_nodes=auto` is one number of nodes, also after a stop."""
+"""In a study, `max_tree_nodes=auto` resolves to one number of nodes, also after a stop."""
 
 from collections.abc import Iterator
 from dataclasses import replace

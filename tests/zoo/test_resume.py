@@ -1,4 +1,4 @@
-"""A killed command that is run again finishes, and stored results are reused."""
+"""A killed command finishes when it is run again, and stored results are reused."""
 
 import json
 import shutil

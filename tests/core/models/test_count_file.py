@@ -1,4 +1,5 @@
-"""Counts in an LLM's folder are read with the LLM, and refused in one line if they are damaged."""
+"""The drafter `table`'s counts in an LLM's folder are read with the LLM. Damaged counts are refused
+in one line."""
 
 from __future__ import annotations
 

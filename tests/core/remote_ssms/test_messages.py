@@ -308,8 +308,8 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     assert isinstance(refusal, RefusedMessage) and refusal.number == 1
     assert "bytes: at most 10 are sent" in refusal.reason
     monkeypatch.undo()
-    # A report of likelihoods is lost: later reports would be at wrong positions. The client's runs
-    # are dropped.
+    # The unsent answer had likelihoods. Without them later likelihoods would be at wrong positions:
+    # the client's runs are dropped.
     assert not server._runs and answer(server, text).runs[0].drafts[0].top
 
 
@@ -476,7 +476,7 @@ def test_a_run_without_requests_is_forgotten() -> None:
     answer(server, run_request("new"))
     assert len(server._runs) == 1 and len(ssms[0].open_rows) == 1
     now[0] = 1202.0
-    server.forget_unused()  # what a node without requests does
+    server.forget_unused()  # a node without requests calls this
     assert len(server._runs) == 0 and not ssms[0].open_rows
 
 

@@ -74,7 +74,7 @@ class World:
         self._rights: dict[tuple[str, int], float] = {}
 
     def costs(self) -> Costs:
-        """The costs that an engine's warm-up would measure, before anything changes."""
+        """The costs that an engine's warm-up would measure without `pace` and `noise`."""
         table = {n: self.verify(n) for n in (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64)}
         return Costs(cast(Any, None), VerifyCosts(table, 64))
 

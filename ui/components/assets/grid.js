@@ -37,7 +37,7 @@ export function create(panel) {
   };
 }
 
-// The menu of the third axis; both pictures of a study show the same layer.
+// The menu of the third axis. Both pictures of a study show the value (the layer) chosen in it.
 function createLayers(panel) {
   const choice = sharedChoice(panel, "specscope-layer", () => panel.redraw());
   const name = h("span");

@@ -1,4 +1,4 @@
-// The race's clock: measured time, or passes of the LLM. Before the passes of plain decoding are timed, only passes are known.
+// The race's clock: measured time, or passes of the LLM. Until plain decoding is timed, only passes can be chosen.
 
 import { h, set, uid } from "./dom.js";
 

@@ -12,7 +12,7 @@ const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
 // To show its whole `path`, a drawing shrinks at most to this scale: large type stays larger than ordinary type.
 const ALONG = 0.86;
 
-// `onResize` is called if another form of the drawing may fit, since the panel's size has changed (`wider`: its width); `onView`
+// `onResize` is called when the panel's size has changed (`wider`: its width): another form of the drawing may fit. `onView`
 // is called with the visible part in the drawing's own pixels: left, right, lower and upper end.
 export function zoomable(panel, viewport, svg, { onResize, onView }) {
   const state = {

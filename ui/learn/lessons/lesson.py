@@ -92,8 +92,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about the visitor's own runs. `answer` returns None until the runs that the
-    sentence `needs` asks for have been made.
+    """A question about the visitor's own runs. `answer` returns None until the runs that `needs`
+    asks for have been made.
 
     A visitor's number must equal the answer if `within` is 0. Otherwise it may differ by the
     fraction `within` of the answer, or by one in the last of `places` decimals. If `numeric` is
