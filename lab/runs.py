@@ -1,4 +1,4 @@
-"""Interfaces that a Conductor needs: a decoder of requests and a store of studies."""
+"""Interfaces that `lab.conductor.Conductor` needs: a decoder of requests and a store of studies."""
 
 from __future__ import annotations
 

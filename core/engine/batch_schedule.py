@@ -36,8 +36,8 @@ EMPTY_POOL: Mapping[str, RoundState] = MappingProxyType({})
 
 
 class BatchSchedule:
-    """Plans rounds, makes their trees and reports their times to the scheduler. Inactive with
-    `each`."""
+    """Plans rounds, makes their trees and reports their times to the scheduler. Inactive
+    under the schedule `each`."""
 
     def __init__(self, name: str, costs: Costs) -> None:
         self.name = name
