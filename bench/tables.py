@@ -102,8 +102,8 @@ class Group:
         )
 
     def tokens_per_pass_ratio(self, **base: Any) -> Estimate | None:
-        """`tokens_per_pass` of the rows, divided by that of the base rows (see `ratio`). Unlike a
-        median ratio, this counts what a few prompts lose."""
+        """`tokens_per_pass` of the rows, divided by that of the base rows (see `ratio`). A loss
+        on a few prompts changes this ratio, but not a median ratio."""
         bases = {self._block(row): row for row in self.among or self.rows if _has(row, base)}
         return estimate(
             self._groups(

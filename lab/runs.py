@@ -1,4 +1,4 @@
-"""Interfaces that a Conductor needs: a decoder of requests and a store of studies."""
+"""Interfaces that `lab.conductor.Conductor` needs: a decoder of requests and a store of studies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RunHost(Protocol):
     studies, plus 1 while models are being loaded; `num_begun`: the number of requests and model
     loads that have begun since the host started. `models`: the loaded models, the LLM first.
     `check` raises ConfigError for a request that cannot be run. A run that is not `in_log` is not
-    recorded; `forget` deletes a recorded run that is not used for any cell."""
+    recorded; `forget` deletes a recorded run that no `lab.order.Cell` uses."""
 
     def check(self, request: Request) -> None: ...
     def start(self, request: Request, owner: str = "", in_log: bool = True) -> ActiveRun: ...

@@ -73,7 +73,7 @@ class Sink:
         """Writes units in one transaction; returns the refused units, each with False if the unit's
         run is known to be missing from the log, else with True.
 
-        Raises sqlite3.Error, as for a lock or a full disk; nothing was written then.
+        Raises sqlite3.Error, for example if the disk is full; then nothing was written.
         """
         try:
             refused = self._transact(self._connect(), units)

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MOST_KEPT = 10**9
-"""The largest `keep`."""
+"""The largest `keep` of `write_retention`."""
 # Seconds after which a transaction begins no further group of ROUNDS_AT_ONCE rounds.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32

@@ -80,7 +80,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """A run's baseline."""
+    """A run's baseline: the speed of plain decoding."""
 
     run_id: str
     baseline: PlainSpeed
@@ -89,7 +89,7 @@ class BaselineRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegretRecord:
-    """A routed run's regret, as JSON types."""
+    """A routed run's regret (`core.routing.regret`), as JSON types."""
 
     run_id: str
     regret: Mapping[str, Any]

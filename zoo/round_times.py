@@ -89,7 +89,8 @@ def time_runs(
     repeats: int = 1,
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, RoundTimes]:
-    """Each configuration's times, by name. `repeats`: replaces `workload.repeats`."""
+    """Each configuration's times, by name. `repeats`: how often each prompt runs;
+    `workload.repeats` is not read."""
     times = {name: RoundTimes() for name in contest}
     runs = {
         f"{repeat}-{number}-{turn}": (name, _request(workload, repeat, number, speculation))

@@ -156,7 +156,7 @@ class SoftCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, head: Tensor, top_ids: Tensor, top_probs: Tensor, weights: Tensor
     ) -> Tensor:
-        """`hidden` (n, d), `head` (d, V); `top_ids`, `top_probs` (n, TOP), `weights` (n,)."""
+        """`hidden` (n, d), `head` (d, V); `top_ids`, `top_probs` (n, k), `weights` (n,)."""
         w = weights / weights.sum()
         in_head = top_ids < head.shape[1]
         top_ids, top_probs = top_ids.long().where(in_head, 0), top_probs.float() * in_head

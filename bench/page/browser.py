@@ -67,7 +67,7 @@ class Watch:
 
 
 class Tab:
-    """Has its own browser context, for one visit after another."""
+    """A tab with its own browser context. It is reused from visit to visit."""
 
     def __init__(self, chromium: Any) -> None:
         context = chromium.new_context()

@@ -89,9 +89,9 @@ def fastest_of_each_drafter(
 
 @dataclass(frozen=True, slots=True)
 class LoadedContestants:
-    """All have the same LLM. `engines`: this project's engines, by a description of their SSMs,
-    which is empty for a single engine. `assistants`: SSMs for `transformers`, by name.
-    `llama_note`: llama.cpp's version, or why it is missing."""
+    """All contestants have the same LLM. `engines`: this project's engines, by a description of
+    their SSMs; a single engine has an empty description. `assistants`: SSMs for `transformers`, by
+    name. `llama_note`: llama.cpp's version, or why it is missing."""
 
     engines: Mapping[str, Engine]
     transformers: TransformersLlm
@@ -144,8 +144,8 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
 def contest_table(
     results: Results, dtype: str, temperature: float, title: str = "", preface: str = ""
 ) -> str:
-    """A row for each contestant; empty without blocks. `title` begins the table's title, `preface`
-    its note."""
+    """A row for each contestant; empty without measurements. `title` begins the table's title,
+    `preface` its note."""
     samples = list(results.where(kind="block", dtype=dtype, temperature=temperature))
     rows = long_rows(samples)
     if not rows:

@@ -67,8 +67,8 @@ class SmolLm2(ChatPrompts, CpuBundled):
 
 @dataclass(frozen=True)
 class SmolLm2Laws(ChatPrompts, Laws):
-    """Other processes cannot load the models, which are in no family folder: the work is not
-    divided."""
+    """`measures_time` keeps the work in one process: other processes would load the bundled models,
+    not SmolLM2."""
 
     measures_time: ClassVar[bool] = True
     one_dtype: ClassVar[bool] = True

@@ -36,8 +36,8 @@ EMPTY_POOL: Mapping[str, RoundState] = MappingProxyType({})
 
 
 class BatchSchedule:
-    """Plans rounds, makes their trees and reports their times to the scheduler. Inactive with
-    `each`."""
+    """Plans rounds, makes their trees and reports their times to the scheduler. Inactive
+    under the schedule `each`."""
 
     def __init__(self, name: str, costs: Costs) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class BatchSchedule:
         # The last plan with a decision, and the number of that plan's pass.
         self._last_decision: tuple[Plan, int] | None = None
         self._start = 0.0  # when the last `plan` began, by time.perf_counter
-        self._num_drafted: dict[str, int] = {}  # tree nodes before the cut, by run
+        self._num_drafted: dict[str, int] = {}  # tree nodes before the budget drops any, by run
 
     @property
     def active(self) -> bool:

@@ -187,8 +187,8 @@ class RoundCompleted:
     is cut to the depth that the drafts can have; a length that the user gave is not.
     `length_reason`: why the next length was chosen. `estimates`: the tokens and the time that the
     policy expects of each candidate length. `between_ms`: the time between stages; 0 if not
-    measured. `predicted_ms`: the policy's prediction of this round's time, with `between_ms`; 0
-    without a prediction.
+    measured. `predicted_ms`: the policy's prediction of this round's time, including `between_ms`;
+    0 without a prediction.
 
     `ahead`: results of drafting ahead. `notes`: sentences about what happened. `routing`: each
     SSM's role and score; empty without a router. `scheduled`: the request's part in its batch; None

@@ -96,7 +96,7 @@ def _text_request(
 ) -> RunRequest:
     """The part of a run's text that the node may lack, and the draft requests."""
     start = link.held_tokens.get(sequence.run_id, 0)
-    # Settings do not change within a run: a node with some of its text has them.
+    # Settings do not change within a run: a node that has a part of the text has them.
     settings = None if start else run_settings(sequence)
     tokens = sequence.tokens[start:]
     return RunRequest(sequence.run_id, start, tokens, settings, drafts, 0, [], top_k)

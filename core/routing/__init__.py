@@ -1,4 +1,4 @@
-"""Routing (CoSine): rules that choose which of a run's SSMs draft in a round, found by name."""
+"""Routing (CoSine): rules choose which of a run's SSMs draft in a round."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ class SpeculationControl:
     bound. QUIET rounds without a queue also raise the limit: a single request that keeps the LLM
     busy would otherwise keep the limit of a past queue.
 
-    The requested limit varies from round to round: a step is measured against the most of the last
-    PATIENCE rounds. A queue that does not shrink counts as growing: in most rounds no request
+    The requested limit varies from round to round: a step uses the maximum of the last PATIENCE
+    rounds. A queue that does not shrink counts as growing: in most rounds no request
     arrives.
     """
 

@@ -3,7 +3,7 @@
 Each LLM pass gets the group of requests with the least value of the paper's objective. Draft
 lengths are not chosen, only limited: by the control, by the nodes per pass, and by the free memory.
 The paper's gamma, a request's verified tokens, is the draft's length times `LiveRequest.width`. The
-paper gives the constants below no value.
+paper gives no values for the constants below.
 """
 
 from __future__ import annotations

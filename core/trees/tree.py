@@ -18,9 +18,9 @@ class Proposal:
     """One drafter's proposal of a node.
 
     `drafter`: index in the run's fixed order. `score`: the drafter's estimate of P(the node is
-    accepted | its parent is). `rank`: the order, from 0, among the drafter's proposals from
-    one row; 0 or 1 in a fused draft. `q`: the probability with which the token was drawn, 1 for a
-    deterministic proposal. `row`: the row of the distribution in the drafter's draft, None for a
+    accepted | its parent is). `rank`: the order, from 0, among siblings in the drafter's draft; 0
+    or 1 in a fused draft. `q`: the probability with which the token was drawn, 1 for a
+    deterministic proposal. `row`: the row of `Draft.q` from which the token was drawn, None for a
     deterministic proposal.
     """
 

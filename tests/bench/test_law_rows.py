@@ -111,7 +111,6 @@ def test_every_valid_pair_of_values_has_a_row_under_routing(temperature: float) 
 
 
 def test_a_rule_has_few_rows() -> None:
-    """How many rows a rule may have does not depend on the number of rules."""
     results: Counter[tuple[object, ...]] = Counter()
     for row in all_rows():
         config = row.speculation

@@ -199,7 +199,7 @@ def test_an_ssm_that_fails_has_no_score() -> None:
 
 @pytest.mark.parametrize("routing", ["credit", "cosine", "all"])
 def test_the_time_of_auditions_is_in_the_events(routing: str) -> None:
-    """This includes the prompt's audition, which is part of the prefill."""
+    """The prompt's audition counts, although it is part of the prefill."""
     engine = engine_of(*tables(3, context=128))
     config = SpeculationConfig(routing=routing, routed_drafters=1, max_tree_nodes=8)
     prompt = " ".join(["w1 w5 w3 w2"] * 8)

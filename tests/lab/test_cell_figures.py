@@ -1,4 +1,4 @@
-"""A cell's stored figures, compared with counts from its run's events."""
+"""The stored figures of a `lab.order.Cell`, compared with counts from its run's events."""
 
 import json
 from dataclasses import replace

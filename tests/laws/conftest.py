@@ -1,4 +1,4 @@
-"""Laws 1(b) and 2 judge differing texts by the same rule."""
+"""A fixture for laws 1(b) and 2, which judge differing texts by the same rule."""
 
 import pytest
 

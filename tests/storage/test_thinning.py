@@ -1,4 +1,4 @@
-"""Thinning: apart from its trees, the page shows a thinned run as before."""
+"""Thinning: the page shows a thinned run as before, except its trees."""
 
 import dataclasses
 from collections.abc import Iterator

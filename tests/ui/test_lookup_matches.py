@@ -1,4 +1,4 @@
-"""The context and the share of a node that a lookup drafted."""
+"""`contexts` and `shares` (see DraftRecord) of nodes that a lookup drafted."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def with_routing(
     reasons: dict[int, str],
     audition_ms: dict[int, float],
 ) -> list[Event]:
-    """The run `events` with other routing. `sets`: the letters of the routed SSMs. `reasons`: why
+    """The run `events` with changed routing. `sets`: the letters of the routed SSMs. `reasons`: why
     they are routed. In both, a value holds from the round that is its key. `audition_ms`: by round,
     how long each of two SSMs scored the text."""
 

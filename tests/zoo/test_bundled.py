@@ -49,7 +49,6 @@ def test_the_family_is_small_enough_to_be_cloned() -> None:
 
 @pytest.mark.parametrize("name", ["ssm-chat", "ssm-code", "ssm-facts", "ssm-text"])
 def test_ssms_of_smollm2_load_with_stock_transformers(name: str) -> None:
-    """The SSMs share one embedding file."""
     folder = BUNDLED / "smollm2" / name
     stored = AutoModelForCausalLM.from_pretrained(folder)
     assert stored.dtype == torch.bfloat16 and stored.num_parameters() == 15_796_480

@@ -297,7 +297,7 @@ def _seed(typed: Any) -> Any:
 def preset_config(
     name: str, temperature: float, own: dict[str, Any] | None = None
 ) -> SpeculationConfig:
-    """The visitor's `own` preset `name`, else the built-in preset with alternatives recorded."""
+    """The visitor's `own` preset `name`, else the built-in preset with RECORD_TOP_K."""
     if own and name in own:
         return SpeculationConfig.from_plain(own[name])
     plain = page_preset(name, temperature).to_plain()
@@ -326,8 +326,8 @@ def validity(values: Sequence[Any]) -> str:
 
 
 def control_updates(values: Sequence[Any]) -> dict[str, Component]:
-    """For values of `Form.inputs`: field in FOLLOWED -> the update of the field's control. A
-    control without effect shows the reason in place of its meaning."""
+    """The update of the control of each field in FOLLOWED, for values of `Form.inputs`. A control
+    without effect shows the reason in place of its meaning."""
     by_name = dict(zip(SAMPLING_NAMES, values[1:], strict=False))
     fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
     temperature = float(by_name["temperature"] or 0.0)

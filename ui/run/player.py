@@ -21,7 +21,7 @@ MODES = ("full", "slow", "step")
 EVENTS_A_ROUND = len(STAGES)
 KEEP_VIEW_EVERY = 128
 FOLLOW_EVERY_S = 0.4
-"""At full speed, while the run goes on, a round is followed for at least this many seconds."""
+"""The least seconds between two changes of the followed round, at full speed during a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class Player:
             self._at = max(at for at in self._stored_views if at <= target)
             self._view = self._stored_views[self._at]
         while self._at < target:
-            # A View is stored after every KEEP_VIEW_EVERY events: a step back reduces at most this
-            # many again.
+            # A View is stored after every KEEP_VIEW_EVERY events: a step back reduces at most that
+            # many events again.
             end = min(target, self._at - self._at % KEEP_VIEW_EVERY + KEEP_VIEW_EVERY)
             events = self.source.events(self._at, end)
             if not events:
@@ -217,8 +217,8 @@ class Player:
     def select_next(self, by: int) -> None:
         """Select the round `by` rounds after the displayed round.
 
-        If the target round is not shown yet, the player moves to its end. At full speed, or if all
-        events so far are shown, it selects the last round shown instead."""
+        If that round is not shown yet, the player moves to the round's end. At full speed, or if
+        all events so far are shown, the last round shown is selected."""
         with self._lock:
             last = self._num_shown_rounds() - 1
             target = (self.place - 1) // EVENTS_A_ROUND + by

@@ -201,8 +201,8 @@ def _rounding_bound(
 def _logp_differences(
     at: int, disputed: set[int], tops: dict[int, TopK], other_tops: dict[int, TopK]
 ) -> Iterable[float]:
-    """How much the log-probability of each token that both runs recorded differs between the runs,
-    at every position up to `at`.
+    """For each token that both runs recorded, up to position `at`: how much its log-probability
+    differs between the runs.
 
     At position `at` the tokens `disputed` are left out: a bug must not set its own bound."""
     for i in range(at + 1):

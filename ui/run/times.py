@@ -18,8 +18,8 @@ NOT_OF_THE_ROUND = ("prefill", "ahead")
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """`ms`: the time of the round's own stages and its part of the gaps between stages, minus
-    `hidden_ms`; `RoundCompleted.predicted_ms` predicts it. `hidden_ms`: the round's drafting during
+    """`ms`: the time of the round's own stages plus `RoundCompleted.between_ms`, minus `hidden_ms`;
+    `RoundCompleted.predicted_ms` predicts `ms`. `hidden_ms`: the round's drafting during
     the LLM's passes for other requests. `whole_ms`: from the start of the first own stage to
     the end of the last own stage."""
 

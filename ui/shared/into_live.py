@@ -183,7 +183,7 @@ def _check_same(request: Request, shown: Request) -> None:
 
 def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
     """The preset menu's entry for a form's values: a built-in preset, or own settings. `names`: the
-    loaded SSMs. The number of recorded alternatives does not matter."""
+    loaded SSMs. `record_top_k` does not matter."""
     fields = _recorded_as_in_live(values)[-len(FIELD_NAMES) :]
     return next((one for one in PRESETS if has_preset_values(one, None, names, fields)), OWN)
 

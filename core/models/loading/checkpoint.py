@@ -48,7 +48,7 @@ class Checkpoint:
                     # Always a copy: the mapping is closed below.
                     weights[key] = files[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:
-                    # Not an OSError, which would count as an error in writing the layer file.
+                    # Not an OSError: the caller takes an OSError for an error in writing its file.
                     raise ModelLoadError.of(
                         "weights file", str(file), f"it cannot be read ({error})"
                     ) from error
@@ -74,7 +74,7 @@ def checkpoint_files(source: ModelSource, config: Any) -> list[Path]:
 
 
 def _safetensors_files(source: ModelSource) -> list[Path]:
-    """A model's weight files; none unless all of them are safetensors."""
+    """A model's weight files if all of them are safetensors, else none."""
     files = weight_files(source.name)
     return files if all(file.suffix == ".safetensors" for file in files) else []
 

@@ -183,7 +183,7 @@ def _load_sources(
         # Only names of user-defined drafters have a colon.
         name = _unique_name(model.info.name.replace(":", "-"), {*by_name, *RESERVED_NAMES})
         by_name[name] = model.rename(name)
-    # Stacking is possible only before any row is open.
+    # Models with open rows in their KV cache cannot be stacked.
     stack_alike(list(by_name.values()))
     return by_name
 

@@ -33,8 +33,8 @@ CACHED_TOKENS, STEP = 64, 512
 
 
 class DraftLimits(NamedTuple):
-    """Upper bounds of a DraftBatch: tokens of one pass, rows of logits of all passes, nodes of one
-    draft, KV slots of a row."""
+    """Upper bounds of a `kernel_args.DraftBatch`: tokens of one pass, rows of logits of all passes,
+    nodes of one draft, KV slots of a row."""
 
     tokens: int
     rows: int

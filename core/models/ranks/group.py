@@ -89,8 +89,8 @@ class RankGroup:
                 world_size=rendezvous.count,
                 timeout=timedelta(seconds=timeout_s),
             )
-            # gloo connects here, while the environment names the interface; afterwards every rank
-            # has opened the shared memory.
+            # gloo connects here, while the environment names the interface. After this call every
+            # rank has opened the shared memory.
             dist.all_reduce(torch.zeros(1, device=device))
             on_failure.pop_all()
         self.take_traffic()

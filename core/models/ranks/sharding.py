@@ -118,8 +118,8 @@ def checked_shard(
 
 
 def _with_traffic(communicate: Any, group: RankGroup) -> Any:
-    """Wraps a pipeline stage's communication, which is then counted: the bytes of its result, else
-    of its argument."""
+    """Wraps a pipeline stage's communication to count its bytes: those of the result if it is a
+    tensor, else of the argument."""
 
     def timed_call(*args: Any, **options: Any) -> Any:
         start = time.perf_counter()

@@ -1,7 +1,7 @@
 """Switch: keeps an optimization on or off by comparing the times of rounds with and without it.
 
-Rounds are compared at equal numbers of drafted steps: a length policy may draft deeper if drafting
-is hidden.
+Rounds are compared at equal numbers of drafted steps: with the optimization on, a length policy may
+draft deeper.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GGUF files for models, and the cache of their dequantized weights."""
+"""GGUF files as models, and the cache of their dequantized weights."""
 
 import errno
 import json

@@ -24,7 +24,7 @@ function pressRow(event, run) {
   const dragged = down && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) > MARKS_PX;
   if (!dragged && !event.target.closest("button, a, input")) openRun(run);
 }
-// The configuration, or the point of a study's run; the prompt is below.
+// The run's title (a configuration, or a study's point), its facts with the prompt, and its note.
 function textCell(run, mean) {
   const name = `${run.title}, ${run.mean} ${mean}, ${run.when}: ${run.prompt}`;
   const open = button("sp-open", node("b", "", run.title), () => openRun(run), name);
