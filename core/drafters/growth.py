@@ -34,8 +34,8 @@ class Growth(ABC):
     """A draft tree under construction.
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
-    so far. `places`: each fed node's index among the pending nodes of the model's row; for ROOT
-    CACHED, or the index of the root of a draft made ahead. `prefix`: see `new_growth`.
+    so far. `places`: each fed node's index among the pending nodes of the model's row. ROOT's place
+    is CACHED, or, in a draft made ahead, the index of the draft's root. `prefix`: see `new_growth`.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ def best_nodes(
     nodes: list[int], scores: Mapping[int, float] | Sequence[float], budget: int
 ) -> list[int]:
     """The `budget` nodes of the highest cumulative score, in ascending order."""
-    # The number breaks ties: a parent comes before a child of equal score.
+    # The node's number breaks ties: a parent comes before a child of equal score.
     return sorted(sorted(nodes, key=lambda node: (-scores[node], node))[:budget])
 
 
