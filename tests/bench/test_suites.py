@@ -125,7 +125,6 @@ def test_load_requests_have_every_prompt(make_context: Any, count: int) -> None:
 
 
 def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
-    """A panel shows only the first figure of a cell."""
     values = {
         name: {"speed": 1.0, "differ": 0}
         | {

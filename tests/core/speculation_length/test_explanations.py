@@ -23,7 +23,7 @@ LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 
 @dataclass
 class RoundLine:
-    """A PastRound of a LengthHistory, by default without reason, estimates and drafts."""
+    """A round of a LengthHistory, by default without reason, estimates and drafts."""
 
     number: int
     length: int
