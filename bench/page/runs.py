@@ -96,7 +96,7 @@ def _threads() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             status = path.read_text(encoding="utf-8", errors="replace")
-            # The name may have spaces and brackets; state and parent follow it.
+            # The program's name may have spaces and brackets; state and parent follow it.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     pending = [os.getpid()]

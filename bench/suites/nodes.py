@@ -127,7 +127,7 @@ def relay_process(address: str, ms: int) -> Iterator[str]:
 
 @contextmanager
 def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
-    """Yields the address that follows `prefix` in the module's first line."""
+    """Yields the address that follows `prefix` in the first line that the module prints."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,

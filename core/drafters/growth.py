@@ -100,7 +100,7 @@ class Growth(ABC):
         """The proposer's input for the frontier's logits (n, V) after `penalize`. All nodes of the
         frontier have the same depth."""
         sequence, root = self.request.sequence, self.request.root_position
-        # Keys are for draws. They include the drafter: `mss` and `traversal` need drafters to draw
+        # The keys of random draws include the drafter: `mss` and `traversal` need drafters to draw
         # independently.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1

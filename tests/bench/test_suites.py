@@ -337,7 +337,7 @@ class TestCpuBundled:
         ("sweeps", "best"),
         [
             ([{"3": 1.0, "5": 2.0}, {"3": 4.0, "5": 1.0}], "5"),  # all tokens over all seconds
-            ([{"3": 0.1, "5": 1.0}, {"5": 1.0}], "5"),  # not swept on every prompt
+            ([{"3": 0.1, "5": 1.0}, {"5": 1.0}], "5"),  # 3 is not in every sweep
             ([{}, {"5": 1.0}], "5"),  # not installed at first
             ([{}], ""),
         ],
