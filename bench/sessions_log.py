@@ -24,7 +24,7 @@ RUNS_AT_ONCE = 20  # number of runs to record before waiting for the log's writi
 FLUSH_TIMEOUT_S = 600.0
 FIRST_DAY = (2026, 1, 1)
 LARGE_EVERY = 500
-KEPT_SHARE = 0.9  # share of the runs, from the first, that the suite never deletes
+KEPT_SHARE = 0.9  # share of the runs that the suite never deletes: the first ones
 OWNERS = 20
 NOTED_EVERY = 50
 RARE = "xylophone"  # a word that one prompt in a thousand has
@@ -106,8 +106,8 @@ def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> l
 def _varied_run(
     number: int, events: Sequence[Event], words: Sequence[str], rng: random.Random
 ) -> Iterator[Event]:
-    """`events` with another id, prompt, text, date and figures. Runs differ in what the suite's
-    queries filter by."""
+    """`events` with a new id, prompt, text, date and figures: the suite's queries filter by
+    them."""
     for event in events:
         event = replace(event, run_id=f"synthetic-{number}")
         if isinstance(event, RunStarted):

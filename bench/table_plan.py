@@ -39,7 +39,7 @@ class AccessTimes:
     beside: Mapping[int, float]
 
     def token_ns(self, tables: Sequence[FeatureTable]) -> float:
-        """The time of a row of each table: `alone` of the largest, plus `beside` of each other."""
+        """The time of a row of each table: `alone` of the largest, plus `beside` of the rest."""
         if not tables:
             return 0.0
         *others, largest = sorted(table.bytes for table in tables)

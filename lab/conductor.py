@@ -1,5 +1,5 @@
-"""Measures studies one at a time, on its own thread. A cell that a visitor's run or a model load
-overlaps is measured again."""
+"""Measures studies one at a time, on its own thread. A cell is one run of a study. It is measured
+again if a visitor's run or a model load overlaps it."""
 
 from __future__ import annotations
 

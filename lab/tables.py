@@ -35,9 +35,10 @@ DISTRIBUTION_RULES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The comparison of texts with plain decoding's texts in the same blocks. `kind`: `identical`,
-    `differs`, `distribution` (the rule keeps the distribution, not the tokens), `base` (the texts
-    are plain decoding's own), or `unknown` (nothing to compare with).
+    """The comparison of texts with plain decoding's texts in the same blocks (a block: one repeat
+    of one prompt). `kind`: `identical`, `differs`, `distribution` (the rule keeps the distribution,
+    not the tokens), `base` (the texts are plain decoding's own), or `unknown` (nothing to compare
+    with).
 
     `cells`: the number of compared cells, up to the first that differs; `first`: this cell, with
     the index of the first different token.

@@ -20,11 +20,11 @@ LONGEST = 8
 
 @dataclass(frozen=True, slots=True)
 class DraftAccuracy:
-    """One SSM's accuracy over the positions after the prefixes. `agreement`: how often its most
-    probable token is the LLM's most probable token. `overlap`: the mean over positions of the sum
-    over v of min(p(v), q(v)), where p is the LLM's and q the SSM's distribution. This is the rate
-    at which tokens sampled from q are accepted. `tokens_per_pass`: 1 + the mean number of accepted
-    tokens of a greedy chain of LONGEST tokens, on texts that the LLM wrote greedily."""
+    """One SSM's accuracy after the first `prefix` tokens of each text. `agreement`: how often its
+    most probable token is the LLM's most probable token. `overlap`: the mean over positions of the
+    sum over v of min(p(v), q(v)), where p is the LLM's and q the SSM's distribution. This is the
+    rate at which tokens sampled from q are accepted. `tokens_per_pass`: 1 + the mean number of
+    accepted tokens of a greedy chain of LONGEST tokens, on texts that the LLM wrote greedily."""
 
     agreement: float
     overlap: float

@@ -34,7 +34,7 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)
-    # Counted by the clock: the page may still report the previous run's end.
+    # The clock counts the tokens: the page may still report the previous run's end.
     deadline = time.monotonic() + RUN_TIMEOUT_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > deadline:
@@ -96,7 +96,7 @@ def _threads() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             status = path.read_text(encoding="utf-8", errors="replace")
-            # The name may have spaces and brackets; state and parent follow it.
+            # The program's name may have spaces and brackets; state and parent follow it.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     pending = [os.getpid()]

@@ -1,5 +1,6 @@
 """`length`: compares the length policy `goodput` with the best fixed length, `trend`, `confidence`
-and plain decoding; if the SSM is useless (`Hopeless`), with plain decoding alone.
+and plain decoding. With a useless SSM (`Hopeless`), `goodput` is compared with plain decoding
+alone.
 
 A block is one prompt, decoded once by each contestant. Times include prefill.
 """

@@ -39,7 +39,7 @@ RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
 # Shares. MOST_ADDED: what loopback may add to a local round. MOST_ERROR: a prediction's largest
-# error. LEAST_OF_BOUND: the least number of clients, relative to its bound.
+# error. LEAST_OF_BOUND: the least gain in clients, relative to 1 + drafting / verifying.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # numbers that are simulated
 SERVED_CLIENTS = (4, 8)
@@ -127,7 +127,7 @@ def relay_process(address: str, ms: int) -> Iterator[str]:
 
 @contextmanager
 def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
-    """Yields the address that follows `prefix` in the module's first line."""
+    """Yields the address that follows `prefix` in the first line that the module prints."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,
@@ -151,7 +151,7 @@ def _text(
 ) -> dict[str, Any]:
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
-    # `auto` depends on measured times, which differ between engines.
+    # A fixed node budget: `auto` depends on measured times, which differ between engines.
     speculation = replace(
         SpeculationConfig.preset(preset), max_tree_nodes=TREE_NODES, pipeline=pipeline
     )

@@ -59,7 +59,7 @@ TREE = SpeculationConfig(
     combine="vote_tree", vote_nodes=NODES, max_tree_nodes=NODES, draft="best_first",
     speculation_length=10,
 )  # fmt: skip
-# ORDERS: domains. SEGMENT: tokens of each domain.
+# ORDERS: the domains of each spliced text. SEGMENT: its tokens of each domain.
 ORDERS = (
     ("stories", "code", "math", "dialogue"),
     ("code", "dialogue", "stories", "math"),
@@ -67,7 +67,8 @@ ORDERS = (
     ("math", "stories", "dialogue", "code"),
 )
 SEGMENT = 48
-# Tokens within which a good SSM must be found, in at least SHARE of the counted searches.
+# Tokens within which a good SSM must be found, in at least SHARE of the searches that
+# `_search_claims` counts.
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
 # The largest allowed regrets on texts that change their domain.

@@ -40,7 +40,7 @@ def ranks_of(text: str | None, offload: Offload | None = None) -> RankSplit | No
         raise ConfigError.of("llm_ranks", text, ALLOWED)
     if offload is not None:
         raise ConfigError.of("llm_ranks", text, "only without --offload")
-    # At most four digits are read: Python refuses to read thousands.
+    # At most four digits are read: Python refuses numbers of thousands of digits.
     number = int(count[:4])
     if not 2 <= number <= MOST_RANKS or len(count) > 4:
         raise ConfigError.of("llm_ranks", text, f"{ALLOWED}, N from 2 to {MOST_RANKS}")

@@ -1,4 +1,4 @@
-"""RoundPlan: a round for a DeviceRound. RoundResult: the round's results on the host."""
+"""RoundPlan: a round to run on the device. RoundResult: the round's results on the host."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ MAX_ROUND_NODES = 64
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """`states`: one per row, in order; `llm`: the group of the LLM alone; `requests`: the draft
-    requests of all SSMs, None if no SSM drafts."""
+    """`states`: one per row of the results; `llm`: the group of the LLM alone; `requests`: the
+    draft requests of all SSMs, None if no SSM drafts."""
 
     states: tuple[RoundState, ...]
     llm: ModelGroup
@@ -189,7 +189,7 @@ class RoundResult:
             merged = {ROOT: ROOT}
             for node, layout_node in enumerate(present_nodes(self.arrays["tokens"][draft_row])):
                 merged[node] = children[merged[draft.parents[node]], draft.token_ids[node]]
-                # The first of equal nodes is kept, the node that `first_equal` keeps.
+                # The first of equal nodes is kept, as on the device.
                 first.setdefault(merged[node], ssm * nodes_per_ssm + layout_node)
         return [first[node] for node in range(len(tree))]
 

@@ -34,8 +34,8 @@ class Growth(ABC):
     """A draft tree under construction.
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
-    so far. `places`: each fed node's index among the pending nodes of the model's row; for ROOT
-    CACHED, or the index of the root of a draft made ahead. `prefix`: see `new_growth`.
+    so far. `places`: each fed node's index among the pending nodes of the model's row. ROOT's place
+    is CACHED, or, in a draft made ahead, the index of the draft's root. `prefix`: see `new_growth`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Growth(ABC):
         """The proposer's input for the frontier's logits (n, V) after `penalize`. All nodes of the
         frontier have the same depth."""
         sequence, root = self.request.sequence, self.request.root_position
-        # Keys are for draws. They include the drafter: `mss` and `traversal` need drafters to draw
+        # The keys of random draws include the drafter: `mss` and `traversal` need drafters to draw
         # independently.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
@@ -279,7 +279,7 @@ def best_nodes(
     nodes: list[int], scores: Mapping[int, float] | Sequence[float], budget: int
 ) -> list[int]:
     """The `budget` nodes of the highest cumulative score, in ascending order."""
-    # The number breaks ties: a parent comes before a child of equal score.
+    # The node's number breaks ties: a parent comes before a child of equal score.
     return sorted(sorted(nodes, key=lambda node: (-scores[node], node))[:budget])
 
 

@@ -85,7 +85,8 @@ def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahea
 
 
 def _hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:
-    """Milliseconds of `timings` that overlap `passes`; each span counts by its share."""
+    """Milliseconds in which `timings` overlap `passes`; a timing's overlap is multiplied by its
+    `share`."""
     overlaps = (
         # Overlap of two intervals: min(ends) - max(starts), if positive.
         one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))

@@ -39,9 +39,9 @@ scoring."""
 
 @dataclass(slots=True)
 class PartialAudition:
-    """An audition with SSMs on drafter nodes. `to_score`: the names of these SSMs. `window`: the
-    number of last tokens that they score. `log_probs`, `ms`: results and milliseconds of the SSMs
-    in this process. `observe`: called with the results."""
+    """An audition: SSMs on drafter nodes score the text's last tokens. `to_score`: the names of
+    these SSMs. `window`: the number of tokens that they score. `log_probs`, `ms`: results and
+    milliseconds of the SSMs in this process. `observe`: called with the results."""
 
     to_score: tuple[str, ...]
     window: int
@@ -129,7 +129,7 @@ class RemoteDrafting:
         in_budget = [one for one in requests if is_model_free(one.name)]
         for request, place in zip(ssms, places, strict=True):
             budget = request.budget * places.count(place) // len(places)
-            # A draft that spends its budget by score and a fused draft are cut while they are made.
+            # Drafts of these kinds are cut to the budget while they are made.
             cut_later = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
             shape = request.shape if cut_later else cut_shape(request.shape, budget)
             if budget:

@@ -43,7 +43,7 @@ def use_threads(count: int | None = None) -> int:
     number. Raises ConfigError if `count` is out of range.
 
     Threads of a pass wait for each other by spinning. On two cores with two other busy processes, a
-    pass of the bundled LLM took 3.3 ms on one thread. On two threads it took hundreds.
+    pass of the bundled LLM took 3.3 ms on one thread, and hundreds of ms on two.
     """
     cores = os.cpu_count() or 1
     if count is not None:

@@ -21,9 +21,9 @@ __all__ = ["NodeAnswers", "NodeRound", "PendingRound"]
 
 @dataclass(slots=True)
 class NodeAnswers:
-    """A run's results from all nodes. `drafts`, `errors`: by drafter index. `auditions`:
-    log-probabilities by SSM; `audition_ms`: their time. `notes`: sentences for the user. `ahead`:
-    requests whose drafts arrived before the round."""
+    """A run's results from all nodes. `drafts`, `errors`: by drafter index. `auditions`: by SSM,
+    its log-probabilities of the text's last tokens; `audition_ms`: the time of scoring. `notes`:
+    sentences for the user. `ahead`: requests whose drafts arrived before the round."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
     errors: dict[int, NodeError] = field(default_factory=dict)
@@ -173,8 +173,8 @@ class PendingRound:
 
 
 def _share_time(clocks: Sequence[DraftClock]) -> None:
-    """Sets the clocks' shares: the nodes' times add up to at most the time from the first message
-    to the last answer."""
+    """Sets each clock's `share` so that the nodes' times add up to at most the time from the first
+    message to the last answer."""
     total = sum(clock.received - clock.sent for clock in clocks)
     if total > 0:
         elapsed = max(clock.received for clock in clocks) - min(clock.sent for clock in clocks)

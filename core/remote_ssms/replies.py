@@ -73,8 +73,8 @@ def ahead_reply(
     verified: Sequence[DraftReply],
     received_at: float,
 ) -> AheadReply:
-    """The drafts made ahead for a run, by outcome: the MOST_OUTCOMES likeliest, the likeliest
-    first."""
+    """The drafts made ahead for a run, by outcome (tokens that the round may commit). The reply has
+    the MOST_OUTCOMES likeliest outcomes, the likeliest first."""
     probabilities: dict[tuple[int, ...], float] = {}
     drafts: dict[tuple[int, ...], list[DraftReply]] = {}
     requests = {one.ssm: draft_request(one, run.sequence) for one in request.drafts}

@@ -3,8 +3,8 @@ text.
 
 An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens. An SSM's
 score is the expected number of committed tokens per second if it drafts alone. Credits come from
-auditions, in which the SSMs read the same tokens in the same context. Other log-probabilities
-only show a change of the text: they are of other tokens in other contexts.
+auditions, in which the SSMs read the same tokens in the same context. The log-probabilities of
+rounds only show a change of the text: they are of different tokens in different contexts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FORGETTING = 0.95
 # A regular audition takes place only if all auditions together then take at most this share of the
 # decoding time. The first audition, and an audition after a drop (`has_dropped`), do not wait.
 SHARE = 0.02
-# A switch without a drop is at least this many rounds after the last switch or the beginning.
-# Otherwise noise would make two SSMs alternate.
+# Without a drop, an SSM replaces another (a switch) at least this many rounds after the last switch
+# or the beginning. Otherwise noise would make two SSMs alternate.
 STEADY_ROUNDS = 16
 # How many standard errors the gain of a switch must exceed: NOISE without a drop; NOISE_SOON with a
 # drop soon after another switch; otherwise 0.

@@ -41,8 +41,8 @@ class StopLimits:
 
 
 class Stop(Protocol):
-    """Ends a draft early. `grows` and `continues` may depend on drafted tokens, not on tokens of
-    the next step: these would bias `mss` and `traversal`."""
+    """Ends a draft early. `grows` and `continues` may depend on drafted tokens. If they depended on
+    tokens of the next step, `mss` and `traversal` would be biased."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""
@@ -164,7 +164,7 @@ class BatchLoad:
 
 @runtime_checkable
 class SharesPass(Protocol):
-    """A length policy that depends on the LLM's time."""
+    """A length policy that depends on the load of the LLM's pass."""
 
     def share(self, load: BatchLoad | None) -> None:
         """Takes the load of the next rounds; None: the request counts its own costs."""

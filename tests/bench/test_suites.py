@@ -125,7 +125,6 @@ def test_load_requests_have_every_prompt(make_context: Any, count: int) -> None:
 
 
 def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
-    """A panel shows only the first figure of a cell."""
     values = {
         name: {"speed": 1.0, "differ": 0}
         | {
@@ -338,7 +337,7 @@ class TestCpuBundled:
         ("sweeps", "best"),
         [
             ([{"3": 1.0, "5": 2.0}, {"3": 4.0, "5": 1.0}], "5"),  # all tokens over all seconds
-            ([{"3": 0.1, "5": 1.0}, {"5": 1.0}], "5"),  # not swept on every prompt
+            ([{"3": 0.1, "5": 1.0}, {"5": 1.0}], "5"),  # 3 is not in every sweep
             ([{}, {"5": 1.0}], "5"),  # not installed at first
             ([{}], ""),
         ],

@@ -191,7 +191,7 @@ def test_a_drafter_that_fails_while_drafting_ahead_does_not_change_the_text(limi
 
 
 def test_auto_notes_its_decision() -> None:
-    # The run is long enough for the longest trial of 24 rounds.
+    # The run is long enough for the longest trial of `auto`, 24 rounds.
     engine = engine_of(*tables(context=512))
     events = run(engine, SamplingParams(400, seed=1), pipeline="auto")
     notes = [note for event in rounds_of(events) for note in event.notes]

@@ -35,7 +35,7 @@ TOGGLE_TOOLS = """() => {
 @dataclass(frozen=True, slots=True)
 class Filters:
     """The list's filters, order and page. `inputs`: inputs of the handlers that `list_handler`
-    makes; the last five are the fields of RunFilters."""
+    makes; the last five are the fields of `history.RunFilters`."""
 
     text: gr.Textbox
     status: gr.Dropdown

@@ -173,7 +173,7 @@ def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> 
     are playing; None (an empty box) has no effect."""
     for one in bar_players(tab_sessions):
         if rate is not None:
-            # In step mode `advance` does not move the players; `play_both` does.
+            # In step mode the players do not move by themselves; `play_both` moves them.
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 

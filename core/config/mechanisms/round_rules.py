@@ -21,11 +21,11 @@ __all__ = [
 class RoutingRule:
     """Which SSMs draft in a round.
 
-    `implementation`: a callable (names, count, time_of_round) -> Router of core.routing; empty: no
-    router. `reads_likelihoods`: the rule reads the drafters' probabilities of committed tokens.
-    `judges_drafts`: the rule scores drafts. `explores`: when SSMs draft only to be measured; empty:
-    never. `score`: the meaning of an SSM's score. `unless`: the exceptions to "the SSMs with
-    the highest scores draft". `fields`: as in CombineRule.
+    `implementation`: names a callable (names, count, time_of_round) -> Router of core.routing;
+    empty: no router. `reads_likelihoods`: the rule reads the drafters' probabilities of committed
+    tokens. `judges_drafts`: the rule scores drafts. `explores`: when SSMs draft only to be
+    measured; empty: never. `score`: the meaning of an SSM's score. `unless`: the exceptions to "the
+    SSMs with the highest scores draft". `fields`: see CombineRule.
     """
 
     name: str
@@ -42,7 +42,7 @@ class RoutingRule:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRule:
-    """How an engine divides its rounds among live requests. `implementation`: a callable
+    """How an engine divides its rounds among live requests. `implementation`: names a callable
     (BatchTimes) -> Scheduler of core.scheduling; empty: each request is planned alone."""
 
     name: str

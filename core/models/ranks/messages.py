@@ -131,13 +131,13 @@ class PassDone(_RankMessage, tag="done"):
 
 
 class RankFailed(_RankMessage, tag="failed"):
-    """The rank ends with an error that is no ExchangeError."""
+    """The rank ends with an error of its own."""
 
     error: str
 
 
 class ExchangeFailed(_RankMessage, tag="exchange"):
-    """The rank ends by an ExchangeError: another rank has failed, ended or not answered."""
+    """The rank ends because another rank has failed, ended or not answered."""
 
     error: str
 

@@ -23,7 +23,7 @@ LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 
 @dataclass
 class RoundLine:
-    """A PastRound of a LengthHistory, by default without reason, estimates and drafts."""
+    """A round of a LengthHistory, by default without reason, estimates and drafts."""
 
     number: int
     length: int
@@ -178,7 +178,7 @@ def test_goodput_compares_the_next_tokens_worth_with_its_time() -> None:
         "tree of round 1 was 2 deep, and a draft may go 8 steps deeper than the deepest recent "
         "tree."
     )
-    probable = chain("ssm-a", 0.9, 0.9)  # a longer draft would have paid: another plan was used
+    probable = chain("ssm-a", 0.9, 0.9)  # a longer draft would have paid: no reason is given
     assert explain("goodput", LengthHistory(rounds, (probable,))).startswith(
         "ssm-a drafted 2 deep (3 in round 1). At most 10"
     )

@@ -17,7 +17,7 @@ from ui.components.theme import page_theme
 ADDRESS = "http://pictures.test/"
 BASE = f"{ADDRESS}specscope/{version()}/"
 STATIC = Path(gr.__file__).parent / "templates" / "frontend"
-# High enough for all pictures, since a picture out of sight is drawn up to a second later.
+# High enough for all pictures, since a picture out of sight is drawn with a delay.
 WIDTH, HEIGHT = 1280, 4000
 
 SCRIPT = """

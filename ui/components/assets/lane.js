@@ -73,7 +73,7 @@ function writeHead(words, { text, tokens: written, total, width }) {
 const LETTERS = /[\p{L}\p{N}]/u;
 
 // The last whole words of the first `tokens` tokens, at most `most` letters, with an ellipsis at the left if words are left
-// out. A longer word is cut.
+// out. A single word of more than `most` letters is cut.
 function wholeWords(text, tokens, most) {
   const written = prose(text.slice(0, tokens).join("").replace(/\s+/g, " ")).trim();
   const goesOn = LETTERS.test(written.at(-1) ?? "") && LETTERS.test((text[tokens] ?? "")[0] ?? "");
