@@ -81,8 +81,8 @@ class Results:
 
 
 def write_file(field: str, path: Path, text: str) -> None:
-    """If the process is killed meanwhile, `path` has the old file or the new file. Raises
-    ConfigError, naming `field`, if the file cannot be written."""
+    """Replaces the file atomically. Raises ConfigError, naming `field`, if the file cannot be
+    written."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Drafter weights, by rule: how much each drafter counts."""
+"""Drafter weights: how much each drafter counts. One class per rule."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def choices_of(name: str) -> tuple[str, ...]:
 
 
 def combine_rule(name: str) -> CombineRule:
-    """The record of a combine rule; for an unknown name a record without facts."""
+    """The record of a combine rule; for an unknown name, one with default fields."""
     # A run that another version recorded must stay readable.
     return COMBINE_RULES.get(name) or CombineRule(name, name, "")
 
