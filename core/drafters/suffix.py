@@ -1,9 +1,9 @@
 """SuffixDrafter: drafts what followed earlier occurrences of the text's end, as a tree; `ngram`
 searches this text alone (prompt lookup), `suffix` also earlier texts.
 
-A longer match weighs more. A node's score is an acceptance rate, measured by
-match length, times the node's share of its parent's weight. The method is SuffixDecoding (arXiv
-2411.04975), but without suffix trees.
+A longer match weighs more. A node's score is an acceptance rate, measured by match length, times
+the node's share of its parent's weight. The method is SuffixDecoding (arXiv 2411.04975), but
+without suffix trees.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ NEVER: tuple[Row, ...] = (
 def pairwise(
     fields: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool] = lambda row: True
 ) -> list[Row]:
-    """Rows that cover all allowed pairs. `allowed`: whether a row, perhaps incomplete, may occur."""
+    """Rows that cover all allowed pairs. `allowed`: whether a row, even an incomplete one, may
+    occur."""
     # Fields with the most values come first: fewer rows suffice.
     fields = dict(sorted(fields.items(), key=lambda field: -len(field[1])))
     missing = dict.fromkeys(_pairs(fields, allowed))

@@ -165,7 +165,8 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
 
 
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
-    """The names in the records' `fields`, each with its records in the form `combine=vote_tree`."""
+    """The names in the records' `fields`, each with the records that have it:
+    `combine=vote_tree`."""
     readers: dict[str, list[str]] = {}
     registries: Mapping[str, Mapping[str, Any]] = {
         "combine": COMBINE_RULES,
