@@ -31,7 +31,7 @@ class Results:
     def open(cls, path: Path, header: dict[str, Any], *, fresh: bool = False) -> Results:
         """Continues the file at `path`. Starts a new file if there is none, or if `fresh` is set.
         Raises ConfigError if the file has another header, or cannot be read or written."""
-        # The form that JSON returns (lists for tuples), for the comparison with a file's header.
+        # Through JSON, which makes lists of tuples: the header is compared with a file's.
         header, samples = json.loads(json.dumps(header)), []
         if path.exists() and not fresh:
             old = cls.load(path)
@@ -81,8 +81,8 @@ class Results:
 
 
 def write_file(field: str, path: Path, text: str) -> None:
-    """If the process is killed meanwhile, `path` has the old file or the new file. Raises
-    ConfigError, naming `field`, if the file cannot be written."""
+    """Replaces the file atomically. Raises ConfigError, naming `field`, if the file cannot be
+    written."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -165,8 +165,9 @@ def baselines(axes: Sequence[Axis]) -> tuple[Configuration, ...]:
 
 
 def grid_of(study: Study) -> Grid:
-    """The grid from which a study was made, with numbers sorted; points that are not in the study
-    are among the refused points. Raises ConfigError for a study that was not made from a grid."""
+    """The grid from which a study was made, each axis's numbers sorted; points
+    that are not in the study are among the refused points. Raises ConfigError for a study that was
+    not made from a grid."""
     by_name = {one.name: one for one in study.configurations if not one.name.startswith(PLAIN)}
     axes = _axes_of(study, by_name)
     if not axes:

@@ -25,7 +25,7 @@ class Tuned:
     if the temperature is no axis. `bests`: the best point at each temperature; empty before
     anything is measured. `alike`: groups of points that drafted and accepted equally much in every
     run. `as_good`: points that are as good as the best point at their temperature; see the function
-    `as_good`. `over`: the groups of the intervals, `prompt` or `repeat`.
+    `as_good`. `over`: what intervals are over, `prompt` or `repeat`.
     """
 
     grid: Grid
@@ -122,7 +122,8 @@ def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...]
 
 
 def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
-    """Tokens per pass over all rounds, with an interval over the ratio's groups."""
+    """Tokens per pass over all rounds, with an interval over prompts (over repeats if there is one
+    prompt)."""
     groups: dict[str, list[tuple[float, float]]] = {}
     for cell, result in measured.items():
         if result.stats.num_rounds:

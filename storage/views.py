@@ -15,8 +15,8 @@ __all__ = [
 ]
 
 # Time covered by the spans of a run, by kind. If spans of one round overlap, their common time
-# counts once in `busy_ms` and for each span in `sum_ms`. `both`: spans of the LLM and of drafters.
-# `reached`: the latest end of the spans before this span.
+# counts once in `busy_ms` and for each span in `sum_ms`. Kind `both`: all spans of kinds `llm` and
+# `draft`. `reached`: the latest end of the spans before this span.
 SPAN_TIMES = """
 WITH labelled AS (
     SELECT run, round, start_ms, end_ms,

@@ -26,7 +26,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "numba"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))
 
-# An example's time depends on how busy the machine is.
+# The time of a Hypothesis example depends on how busy the machine is.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
@@ -95,7 +95,7 @@ def _no_drafter_is_lost(
 
 # -- files of a tier --
 
-# Run by `-m NAME`, one tier after the other: nightly tests add network interfaces, which makes
+# Run these tiers by `-m NAME`, not both at once: nightly tests add network interfaces, which makes
 # Chromium end all its requests.
 TIERS = ("browser", "nightly")
 

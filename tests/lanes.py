@@ -1,4 +1,4 @@
-"""A drafting lane whose work does not depend on the clock."""
+"""A DraftThread whose work does not depend on the clock."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Writes a grown model as a folder, one shard at a time, and compares it with the small model."""
+"""Writes a large model grown from a small one, one shard at a time, and compares the two."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def _write_weights(
 
 
 def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
-    """The parameters' names in order, grouped by file. A file has at most SHARD_BYTES, or one
-    parameter."""
+    """The parameters' names in order, grouped by file. Only a file of one parameter may
+    exceed SHARD_BYTES."""
     groups: list[list[str]] = [[]]
     group_bytes = 0
     for name, shape in shapes.items():
@@ -138,7 +138,7 @@ def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies
 
 
 def check_disk(folder: Path, plans: Sequence[GrowthPlan], dtype: torch.dtype) -> None:
-    """Raises ConfigError if the folder's disk has no room."""
+    """Raises ConfigError if the folder's disk has no room for these models."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     size = sum(plan.large.parameters for plan in plans) * dtype.itemsize
     free = shutil.disk_usage(existing).free

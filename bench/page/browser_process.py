@@ -13,7 +13,7 @@ from bench.application import BenchError
 from bench.page.browser import Tab, choose, chromium, open_page, wait_for_end
 from core.errors import SpecScopeError
 
-# Milliseconds between typing and the click on Run, in which the server receives the text.
+# Milliseconds between typing and the click on Run: the server receives the text meanwhile.
 TYPED_MS = 300
 CLOSE_TIMEOUT_S = 10.0  # for the browser to close
 
@@ -38,7 +38,7 @@ class BrowserClient:
 
 @contextmanager
 def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
-    """The first call raises ConfigError if Chromium does not start."""
+    """The client's first call raises ConfigError if Chromium does not start."""
     spawn = multiprocessing.get_context("spawn")
     client_end, server_end = spawn.Pipe()
     process = spawn.Process(target=_serve_calls, args=(server_end, suite, url), daemon=True)

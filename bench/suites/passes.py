@@ -64,7 +64,7 @@ def _median_ms(run_pass: Pass, block: Block) -> float:
 
 
 def contestants(models: LoadedModels, cleanup: ExitStack) -> dict[str, Pass]:
-    """`cleanup` closes the rows of the passes."""
+    """The passes by name. `cleanup` closes their rows."""
     llm, ssms = models.llm, list(models.ssms.values())
     count = sum(ssm.info.parameters for ssm in ssms)
     return {

@@ -84,8 +84,8 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`. The prompt and these texts are in different folds
-    (`fold_of`): the prompt's table counts only texts of other folds."""
+    """A drafter that has counted `texts`. `_probe`, which drafts, has another `fold_of` than these
+    texts: otherwise its table would leave them out."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
@@ -98,7 +98,7 @@ class _Drafts:
         self._drafter.open(self._probe)
 
     def table_size(self) -> tuple[int, int]:
-        """The number of rows that have counts, and the bytes of all rows, in the prompt's table."""
+        """The number of rows with counts, and the bytes of all rows, in `_probe`'s table."""
         table = self._drafter.tables[fold_of(self._probe.prompt_ids)]
         return int((table[:, -1] > 0).sum()), table.nbytes
 

@@ -1,5 +1,5 @@
-"""DeviceRound: a round from drafts to commit on the device, with one copy of the results.
-`plan_round` has the conditions of such a round; other rounds run step by step."""
+"""DeviceRound: a round from drafts to commit on the device, with one copy of the results
+to the host. `plan_round` has the conditions of such a round; other rounds run step by step."""
 
 from __future__ import annotations
 

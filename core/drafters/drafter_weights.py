@@ -1,4 +1,4 @@
-"""Drafter weights, by rule: how much each drafter counts."""
+"""Drafter weights: how much each drafter counts. One class per rule."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = [
     "needs_likelihoods",
 ]
 
-# From this number of accepted shares on, their running mean is exponential.
+# After this many observations, MinionsWeights' running mean is exponential.
 SLOWEST_MEAN = 64
 # The decay of log-likelihoods with each token, so that a weight follows a change of the text.
 FORGETTING = 0.95
 # The least probability counted: one bad token cannot ruin a weight.
 FLOOR = 1e-3
-# 0.95^64 is less than 4 %: older tokens are not corrected any more.
+# 0.95^64 is less than 4 %: late reports of older tokens are ignored.
 CORRECTED = 64
 
 

@@ -140,6 +140,6 @@ def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[f
     if draft is None:
         return [math.nan] * count
     scores = [draft.scores[node] for node in path]
-    # A draft that ended with the path predicted nothing after it.
+    # If the draft ended with the path, it predicted no further token.
     probabilities = (scores + ([0.0] if has_children(draft, path) else []))[:count]
     return probabilities + [math.nan] * (count - len(probabilities))

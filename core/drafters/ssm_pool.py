@@ -124,7 +124,7 @@ def _is_fused(request: PooledRequest) -> bool:
 
 
 def _drafts_or_error(work: StepsRun[list[Draft]]) -> Drafts:
-    """The SSM's drafts, or its error. Each span has the share of it that was spent on this SSM."""
+    """The SSM's drafts, or its error. Each span's `share` is the part spent on this SSM."""
     if work.error is not None:
         return work.error
     drafts = []

@@ -1,9 +1,9 @@
 """SuffixDrafter: drafts what followed earlier occurrences of the text's end, as a tree; `ngram`
 searches this text alone (prompt lookup), `suffix` also earlier texts.
 
-An occurrence weighs more the longer it matches. A node's score is an acceptance rate, measured by
-match length, times the node's share of its parent's weight. The method is SuffixDecoding (arXiv
-2411.04975), but without suffix trees.
+A longer match weighs more. A node's score is an acceptance rate, measured by match length, times
+the node's share of its parent's weight. The method is SuffixDecoding (arXiv 2411.04975), but
+without suffix trees.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         prompt = hash(sequence.prompt_ids)
         if prompt in self._texts:
             return
-        # Cut so that the text and its separator fit the ring.
+        # Cut so that the text and its separator fit the index.
         text = [*sequence.tokens[1 - self._capacity :], SEPARATOR]
         first = int(self._earlier.written[0])
         add_tokens(self._earlier, np.array(text, np.int64))

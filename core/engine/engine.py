@@ -289,7 +289,7 @@ class Engine:
         commits = [steps.commit_one(state, len(states)) for state in states]
         running = [state.request for state in states if not state.request.sequence.finish_reason]
         if begin_next and running and self._device_round is not None:
-            # `choose` is idempotent until the next `observe`: `round` will plan the same rounds.
+            # `round` will plan the same rounds: a policy's choice stays until its next `observe`.
             self._device_round.begin([next_round(active) for active in running])
         for build_event in (record.drafted_event, record.combined_event, record.verified_event):
             for state in states:

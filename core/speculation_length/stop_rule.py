@@ -1,5 +1,5 @@
 """StopRule: ends drafts by limits on their scores and depth; `step_limits`: the limits of
-`goodput`.
+the length policy `goodput`.
 
 `goodput` follows SmartSpec (arXiv 2406.14066), but decides within the draft, from the draft's
 scores.

@@ -185,7 +185,6 @@ def test_first_difference() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_margin_of_decoded_tokens_is_zero(temperature: float, family: LoadedModels) -> None:
-    """Plain decoding's tokens have the largest utility in float64 too."""
     case = DecodeCase(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
     plain = SpeculationConfig.preset("autoregressive")
     (outcome,) = decode(Engine(family), [case], plain)

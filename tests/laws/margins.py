@@ -1,6 +1,6 @@
 """Two texts may differ only if the two tokens at their first difference nearly tie.
 
-The margin, from a float64 pass with teacher forcing, must be under 1e-4. One prompt of a
+Their scores in a float64 pass with teacher forcing must differ by less than 1e-4. One prompt of a
 `Divergences` may have texts that differ.
 """
 

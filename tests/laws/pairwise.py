@@ -55,8 +55,9 @@ NEVER: tuple[Row, ...] = (
 def pairwise(
     fields: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool] = lambda row: True
 ) -> list[Row]:
-    """`allowed` tells whether a row may occur, and is also called with incomplete rows."""
-    # With the widest fields first, fewer rows suffice.
+    """Rows that cover all allowed pairs. `allowed`: whether a row, even an incomplete one, may
+    occur."""
+    # Fields with the most values come first: fewer rows suffice.
     fields = dict(sorted(fields.items(), key=lambda field: -len(field[1])))
     missing = dict.fromkeys(_pairs(fields, allowed))
     rows: list[Row] = []

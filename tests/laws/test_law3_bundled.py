@@ -60,8 +60,8 @@ class Rounds:
     def pair(
         self, seed: int, sampling: SamplingParams, config: SpeculationConfig
     ) -> tuple[int, ...]:
-        """The first two tokens of a round. Plain sampling adds the second token of a shorter round,
-        unless the text ends."""
+        """The first two tokens of a round. If the round commits only one, plain sampling adds the
+        second, unless the text ends."""
         request = Request(self.prompt, sampling_with(sampling, seed), config)
         sequence = self.engine.prepare(request)
         live = self.engine.admit(sequence)
@@ -152,14 +152,13 @@ def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pyt
     config = replace(DRAFTS[1], expansion=(10, 1), verify=rule)
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:
-        # If the next tokens are nearly certain and all SSMs propose them, the trap changes little:
+        # If the next tokens are nearly certain and all SSMs propose them, merging changes little:
         # more rounds are needed.
         counts = (5_000, 20_000)
         assert any(p_value(rounds, SAMPLINGS[1], config, n) < FALSE_ALARM for n in counts)
 
 
 def test_survival_agrees_with_published_tables() -> None:
-    # From published tables.
     assert survival(3.841459, 1) == pytest.approx(0.05, rel=1e-5)
     assert survival(18.307038, 10) == pytest.approx(0.05, rel=1e-5)
     assert survival(29.588298, 10) == pytest.approx(0.001, rel=1e-5)

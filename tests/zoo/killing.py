@@ -38,7 +38,8 @@ def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
 
 @contextmanager
 def _running(pattern: str, *arguments: object) -> Iterator[ForkServerProcess]:
-    """Runs a command (see `_run`). The block must wait for the end by SIGKILL."""
+    """Runs a command (see `_run`). The `with` block must wait until SIGKILL ends the
+    command."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     with TemporaryDirectory() as folder:

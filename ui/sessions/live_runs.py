@@ -1,4 +1,4 @@
-"""Follows a run under way that was opened in Sessions, on the Sessions board, until it ends."""
+"""Follows a run that was opened in Sessions until the run ends."""
 
 from __future__ import annotations
 

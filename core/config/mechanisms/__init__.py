@@ -96,7 +96,7 @@ def choices_of(name: str) -> tuple[str, ...]:
 
 
 def combine_rule(name: str) -> CombineRule:
-    """The record of a combine rule; for an unknown name a record without facts."""
+    """The record of a combine rule; for an unknown name, one with default fields."""
     # A run that another version recorded must stay readable.
     return COMBINE_RULES.get(name) or CombineRule(name, name, "")
 
@@ -165,7 +165,8 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
 
 
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
-    """The names in the records' `fields`, each with its records in the form `combine=vote_tree`."""
+    """The names in the records' `fields`, each with the records that have it:
+    `combine=vote_tree`."""
     readers: dict[str, list[str]] = {}
     registries: Mapping[str, Mapping[str, Any]] = {
         "combine": COMBINE_RULES,

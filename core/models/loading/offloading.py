@@ -1,8 +1,8 @@
 """Loads an LLM with streamed layers. The layers, packed for the pass, are in a cache file (`disk`)
 or in host memory (`host`), for a LayerStream.
 
-transformers reads a small model, with one layer for each kind of attention. The tree check runs on
-this small model.
+transformers reads a small model, with one layer for each kind of attention. `checked_model` checks
+this small model only.
 """
 
 from __future__ import annotations

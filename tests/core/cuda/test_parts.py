@@ -40,7 +40,6 @@ def test_copies_of_a_layout_share_one_root() -> None:
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (1, 1), (2, 2), (1, 3, 2), (2, 1, 2)])
 def test_above_the_deepest_level_every_node_of_a_lineage_is_fed(shape: tuple[int, ...]) -> None:
-    """`RoundPass` has utilities of the root and of the fed nodes only."""
     layout = TreeLayout(shape)
     above = layout.tensors(CPU).lineage[:, : len(shape) - 1]
     assert above.shape == (len(layout) + 1, len(shape) - 1)

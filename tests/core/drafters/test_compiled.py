@@ -142,8 +142,7 @@ def _requests_of_kind(
 
 
 def check_same(one: Draft, other: Draft) -> None:
-    """The compiled kernel's scores have float32's precision. In each row, the two drafts' utilities
-    may differ by a constant."""
+    """Scores may differ by float32's rounding, the utilities of a row by a constant."""
     for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, rel=1e-5)

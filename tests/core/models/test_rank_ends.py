@@ -169,8 +169,8 @@ def test_after_an_interrupt_the_next_texts_are_right(
 
     def interrupt() -> None:
         calls[0] += 1
-        # A run calls OpenRow once and CloseRow once: the first call is interrupted. Otherwise the
-        # third call is interrupted.
+        # A run sends OpenRow and CloseRow once: the first is interrupted. Of other calls, the third
+        # is interrupted.
         if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
             raise KeyboardInterrupt
 

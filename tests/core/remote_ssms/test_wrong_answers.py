@@ -147,7 +147,7 @@ def test_after_an_invalid_frame_a_node_is_used_again(models) -> None:
 
 
 def test_an_answer_that_never_comes_is_given_up(models) -> None:
-    """This also holds while the node stays connected."""
+    """The engine gives up although the node stays connected."""
     pool, transport = pool_over(models, [server_with_one_other_answer(models, 2, None)])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     pause = {n: lambda: transport.pass_time(12.0) for n in range(1, 20)}

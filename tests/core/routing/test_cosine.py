@@ -73,7 +73,6 @@ def test_two_accepted_tokens_are_enough_to_explore_nothing(
 
 
 def test_an_ssm_that_has_not_drafted_replaces_one_that_scores_under_a_half() -> None:
-    """Every score begins at 0.5."""
     for score, drafter in ((0.6, "tried"), (0.4, "untried")):
         one = router(count=1, names=("tried", "untried"))
         one.observe(evidence(3, tried=(score, score)))

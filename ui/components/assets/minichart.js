@@ -92,7 +92,7 @@ function drawLines({ series, sel, format, title, robust, of }, place) {
   return { parts, roundAtPx: roundAt(first, last, room) };
 }
 
-// A mark for every point above the frame, with its number on hover; the largest numbers are printed where there is room.
+// A mark for every point above `top`, with its number on hover; the largest numbers are printed where there is room.
 function outlierMarks(series, top, { room, x, format }) {
   const over = series.flatMap(({ name, points, color }) => (
     points.filter(([, value]) => value > top).map(([round, value]) => ({ name, color, value, round, x: x(round) }))

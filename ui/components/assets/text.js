@@ -118,7 +118,7 @@ export function sentenceNodes(text) {
     part.length > 2 && part.startsWith("“") ? ["“", h("span", { class: "ss-quoted" }, part.slice(1, -1)), "”"] : [part]));
 }
 
-// Each different description once.
+// The different texts of `words`, each once.
 export function spreads(words) {
   return [...new Set(words.filter(Boolean))].join("; ");
 }
