@@ -1,5 +1,5 @@
 """`overhead`: the cost of a round outside the models' passes: the total, per tree node, and as a
-fraction of the round. With `--grown`, enlarged models (see bench/suites/grown.py) are measured too.
+fraction of the round. With `--grown`, grown models (see bench/suites/grown.py) are measured too.
 
 A round lasts from one RoundCompleted to the next. The time of its passes is subtracted, and the
 rest is attributed to stages by the round's spans.
@@ -52,7 +52,7 @@ def overhead_configs() -> Mapping[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Overhead(Suite):
-    """`families`: the models to measure in addition to enlarged models."""
+    """`families`: the models to measure in addition to grown models."""
 
     one_dtype: ClassVar[bool] = True
 
