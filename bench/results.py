@@ -31,7 +31,7 @@ class Results:
     def open(cls, path: Path, header: dict[str, Any], *, fresh: bool = False) -> Results:
         """Continues the file at `path`. Starts a new file if there is none, or if `fresh` is set.
         Raises ConfigError if the file has another header, or cannot be read or written."""
-        # Through JSON, which makes lists of tuples: the header is compared with a file's.
+        # Through JSON, which turns tuples into lists: the header is compared with a file's.
         header, samples = json.loads(json.dumps(header)), []
         if path.exists() and not fresh:
             old = cls.load(path)

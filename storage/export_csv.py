@@ -199,9 +199,9 @@ def csv_cell(value: Any) -> Any:
 
 
 def _harmless(character: str) -> bool:
-    # Joiners and variation selectors are kept: they combine several characters into one symbol.
     if character in KEPT_CONTROLS:
         return True
+    # Joiners and variation selectors are kept: they combine several characters into one symbol.
     return character not in BIDI_CONTROLS and unicodedata.category(character) not in ESCAPED
 
 

@@ -1,4 +1,4 @@
-"""Compares a new process's first run with its tenth: `best` is slower while it measures costs.
+"""Compares a process's first and tenth run: the preset `best` is slower while it measures costs.
 
 `python -m bench.suites.first_runs THREADS TOKENS < PROMPT` makes ten runs of one request at
 temperature 0. It prints each run's figures as JSON.

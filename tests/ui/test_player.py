@@ -213,7 +213,7 @@ def test_the_story_score_counts_six_properties_and_is_0_without_nodes() -> None:
 
 
 def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() -> None:
-    """Second choices, and choices off the accepted path, do not count."""
+    """Second choices, and choices after rejected nodes, do not count."""
     events = synthetic_run(1, seed=2)
 
     def split(path: tuple[int, ...]) -> bool:

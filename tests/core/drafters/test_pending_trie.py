@@ -33,8 +33,8 @@ def test_a_token_fed_twice_is_followed_at_its_first_node() -> None:
 
 
 def test_the_subtree_below_a_committed_path_stays() -> None:
-    #        0:5 - 1:6 - 3:8
-    # root <     \ 2:7 - 4:9 - 5:4
+    # root - 0:5 - 1:6 - 3:8
+    #            \ 2:7 - 4:9 - 5:4
     pending = trie_after([5, 6, 7, 8, 9, 4], [CACHED, 0, 0, 1, 2, 4])
     kept_nodes, new_numbers, rest = pending.subtree_after([0, 2])
     assert kept_nodes == [4, 5] and new_numbers == {2: CACHED, 4: 0, 5: 1}

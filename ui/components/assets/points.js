@@ -101,7 +101,7 @@ function sortRows(rows, { by, down }) {
   const sign = down ? -1 : 1;
   const cell = (row) => row.cells[by] ?? { t: "" };
   const isRefused = ({ mark }) => Number(mark === "refused");
-  // In both directions points that cannot run are last, and cells without a number before them.
+  // In both directions points that cannot run are last, preceded by cells without a number.
   return [...rows].sort((a, b) => {
     if (isRefused(a) !== isRefused(b)) return isRefused(a) - isRefused(b);
     const [left, right] = [cell(a), cell(b)];
