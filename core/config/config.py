@@ -144,10 +144,11 @@ class SpeculationConfig:
     `drafters`: names of drafters, `all` or `first` (`core.drafters.resolve_drafters`); empty: plain
     decoding. `expansion`: the number of children per node at each step of a draft.
     `max_tree_nodes`: the node budget, which is a number, `auto` (chosen by the measured times of
-    passes), or `uncut` for none. `weights`: the drafters' weights by Minions' rewards (`paper`,
-    with `eta` and `weight_bounds`) or by the probabilities of committed tokens
-    (`full_information`). `carry_over`: whether the weights and the calibration of SSMs' scores
-    outlive the run. `record_top_k`: how many of the likeliest tokens are recorded per node.
+    passes), or `uncut` for none. `weights`: how drafter weights are made, for rules that read them:
+    from Minions' rewards (`paper`, with `eta` and `weight_bounds`) or from the probabilities of
+    committed tokens (`full_information`). `carry_over`: whether the weights and the calibration of
+    SSMs' scores outlive the run. `record_top_k`: how many of the likeliest tokens are recorded per
+    node.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -240,7 +241,7 @@ class SpeculationConfig:
         # (docs/results.md, "What was tried for `best`").
         if name == "best":
             return cls(drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2))
-        return cls()  # specinfer: the defaults of the fields
+        return cls()  # specinfer: the fields' defaults, not the paper's sampling (specinfer-paper)
 
     def resolve(self, temperature: float) -> SpeculationConfig:
         """Replaces `auto` in `draft` and `verify`, and a draft kind that would draft the same as a

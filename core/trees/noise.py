@@ -27,7 +27,8 @@ __all__ = [
 Key = tuple[object, ...]
 """For a drafted token: ("draft", root position, drafter, ranks down to the parent, attempt). For a
 coin: ("accept", root position, `Draws` down to the parent, attempt). For the LLM's own token:
-("final", root position, `Draws` down to the node). `Draws`: see core/trees/verify/base.py."""
+("final", root position, `Draws` down to the node). `Draws`: see core/trees/verify/base.py. Coupled
+drafts and `match` have Gumbel noise by position instead."""
 
 # SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 GOLDEN = 0x9E3779B97F4A7C15

@@ -85,7 +85,7 @@ def compute_utilities(logits, noise, noise_at, temperature, utilities):
             utilities[i] = logits[i]
     else:
         for i in range(logits.shape[0]):
-            # The torch path also divides in float32 and adds in float64: ties must agree.
+            # The torch path also divides in float32 and adds in float64: both must round alike.
             utilities[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
 
 
