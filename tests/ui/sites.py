@@ -25,9 +25,8 @@ from ui.live.tab import build_live, wire_live
 from ui.models_tab.tab import build_models, wire_models
 from ui.prompts.tab import build_prompts, wire_prompts
 from ui.server.context import Context, make_context
-from ui.server.page import SECRET, TITLE, _leave, build_page, poll_less_often
+from ui.server.page import SECRET, TITLE, _leave, _poll_less_often, build_page
 from ui.server.session import TabSession
-from ui.server.streams import end_without_changes
 from ui.server.visitors import Access, new_key
 from ui.sessions.layout import build_sessions
 from ui.sessions.wiring import wire_sessions
@@ -376,6 +375,5 @@ def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
         blocks.load(lambda key: key or new_key(), visitor, visitor, **QUICK)
         blocks.unload(_leave(context))
     blocks.queue(default_concurrency_limit=None)
-    end_without_changes(blocks)
-    poll_less_often(blocks)
+    _poll_less_often(blocks)
     return blocks

@@ -28,8 +28,6 @@ from ui.server.page import (
     request_once,
     who_can_reach,
 )
-from ui.server.streams import end_without_changes
-from ui.shared.event_options import QUIET
 
 ROOT = Path(app.__file__).parent
 
@@ -237,34 +235,6 @@ def test_no_handler_of_event_data_runs_with_an_earlier_press(page: gr.Blocks) ->
 
     made_up = [(press, "always_last"), (press, "multiple"), (None, "once")]
     assert handlers_of_old_presses(made_up) == [press]
-
-
-def test_streams_of_the_page_end_without_changes_and_those_of_endpoints_with_a_value(
-    page: gr.Blocks,
-) -> None:
-    streams = [fn for fn in page.fns.values() if inspect.isgeneratorfunction(fn.fn) and fn.outputs]
-    wrapped = [fn for fn in streams if hasattr(fn.fn, "__wrapped__")]
-    assert len(wrapped) > 15 and {fn.api_visibility for fn in wrapped} == {"private"}
-    assert all(fn.api_visibility != "private" for fn in streams if fn not in wrapped)
-
-    def count(number: int) -> Iterator[Any]:
-        yield from ([number, 0], [number, 1])
-
-    def count_alone(number: int) -> Iterator[Any]:
-        yield number
-
-    def frames(number: int, stream: Callable[..., Any], **options: Any) -> list[Any]:
-        with gr.Blocks(analytics_enabled=False) as blocks:
-            boxes = [gr.Number() for _ in range(number)]
-            gr.Button().click(stream, boxes[0], boxes, **options)
-        end_without_changes(blocks)
-        (handler,) = blocks.fns.values()
-        assert handler.fn is not None
-        return list(handler.fn(7))
-
-    assert frames(2, count, **QUIET) == [[7, 0], [7, 1], [gr.skip(), gr.skip()]]
-    assert frames(1, count_alone, **QUIET) == [7, gr.skip()]
-    assert frames(2, count) == [[7, 0], [7, 1]]
 
 
 def test_page_events_are_private_and_endpoints_public(page: gr.Blocks) -> None:

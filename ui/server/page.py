@@ -29,7 +29,6 @@ from ui.openai.routes import openai_routes
 from ui.prompts.tab import Prompts, build_prompts, wire_prompts
 from ui.server.arguments import server_name
 from ui.server.context import MAX_WAITING, Context
-from ui.server.streams import end_without_changes
 from ui.server.visitors import is_loopback, new_key
 from ui.sessions.layout import Sessions, build_sessions
 from ui.sessions.wiring import wire_sessions
@@ -40,7 +39,7 @@ from ui.shared.parts import header, header_value, notice, page_css, page_js
 from ui.tune.tab import Tune, build_tune
 from ui.tune.wiring import wire_tune
 
-__all__ = ["build_page", "launch", "page_options", "poll_less_often", "who_can_reach"]
+__all__ = ["build_page", "launch", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
 POLL_WORK_S, POLL_PROGRESS_S = 0.01, 0.1
@@ -94,12 +93,11 @@ def build_page(context: Context) -> gr.Blocks:
     # By default Gradio answers one call of a handler at a time: a visitor's run would delay all
     # others.
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
-    end_without_changes(blocks)
-    poll_less_often(blocks)
+    _poll_less_often(blocks)
     return blocks
 
 
-def poll_less_often(blocks: gr.Blocks) -> None:
+def _poll_less_often(blocks: gr.Blocks) -> None:
     """Sets longer pauses between Gradio's polls for work and for progress bars, since each poll
     takes the GIL from the engine. There is no public setting."""
     queue = blocks._queue
