@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -139,11 +140,19 @@ def test_repeats_that_are_stopped_leave_one_sample(learn: Learn) -> None:
     assert "…" not in str(values[-2]["rows"])
 
 
-def test_a_notice_is_sent_once_so_that_a_verdict_given_meanwhile_stays(learn: Learn) -> None:
-    notices = [values[-1] for values in run_example(learn, TabSession(), 3, "me", FULL_SPEED)]
-    sent = [notice for notice in notices if "lines" in notice]
-    assert sent and all(one != next_one for one, next_one in pairwise(sent))
-    assert notices[-1] == gr.skip(), "Gradio sends the last values again at the end"
+def test_a_frame_that_says_nothing_new_is_older_than_a_verdict_given_meanwhile(
+    learn: Learn,
+) -> None:
+    """Gradio sends the last frame again at the end."""
+    desk = TabSession()
+    notices = [values[-1] for values in run_example(learn, desk, 8, "me", FULL_SPEED)]
+    assert len({notice["n"] for notice in notices}) > 1
+    for notice, following in pairwise(notices):
+        assert notice["n"] <= following["n"]
+        assert notice["lines"] != following["lines"] or notice["n"] == following["n"]
+    time.sleep(0.002)
+    verdict, *_ = judge_answer(desk, 8, (77, None), {})
+    assert verdict["n"] > notices[-1]["n"]
 
 
 def test_the_attempt_adds_its_run(learn: Learn) -> None:

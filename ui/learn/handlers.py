@@ -21,6 +21,7 @@ from ui.run.plain_run import BLOCKS, race_plain
 from ui.run.player import Pace, Player
 from ui.run.source import StoredSource
 from ui.server.session import STOP_WAIT_S, TabSession, seldom
+from ui.shared.click_order import with_time
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
@@ -147,7 +148,7 @@ def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") ->
     first = Line("warn", reason) if reason else Line("info", needed)
     hidden = Line("info", _hidden_words(session.lecture.others(lesson.key)))
     lines = [first, Line("info", "" if measuring else lesson.outcome(evidence)), hidden]
-    return [stamped, notice_value(lines)]
+    return [stamped, with_time(notice_value(lines))]
 
 
 def show_run(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:
@@ -227,15 +228,16 @@ def try_lesson(
 def _stream(
     learn: Learn, session: TabSession, lesson: Lesson, work: Iterator[object]
 ) -> Iterator[Values]:
-    said = None
+    shown_notice: dict[str, Any] = {}
     for frame in learn.board.stream(session, work):
         # Under the lock `open_lesson` cannot open another lesson between these lines.
         with session.drawing:
             shown = lesson_of(session.lecture.at) if session.lecture.at else lesson
             table, notice = _runs_and_question(session, shown)
-        # A notice that is sent again would replace the verdict on an answer given meanwhile.
-        yield [*frame, table, gr.skip() if notice == said else notice]
-        said = notice
+        # With an older number it does not replace the verdict on an answer given meanwhile.
+        if notice["lines"] != shown_notice.get("lines"):
+            shown_notice = notice
+        yield [*frame, table, shown_notice]
 
 
 def stop_runs(learn: Learn, session: TabSession) -> list[dict[str, Any]]:
@@ -268,12 +270,12 @@ def judge_answer(
     right, line = judge(lesson.question, evidence, answer[0 if lesson.question.numeric else 1])
     new_progress = dict(progress) if isinstance(progress, dict) else {}
     if not right:
-        return [notice_value([line]), gr.skip(), gr.skip()]
+        return [with_time(notice_value([line])), gr.skip(), gr.skip()]
     finished = finished_lessons(new_progress)
     new_progress = {**new_progress, "done": [*finished, *({lesson.key} - set(finished))], "at": at}
     left = [i for i, one in enumerate(LESSONS, 1) if one.key not in new_progress["done"]]
     summary = f"Lesson {at} is finished." if left else "You have finished all lessons."
-    verdict = notice_value([line, Line("info", summary)])
+    verdict = with_time(notice_value([line, Line("info", summary)]))
     return [verdict, new_progress, lesson_value(at, new_progress)]
 
 

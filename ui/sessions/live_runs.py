@@ -34,7 +34,10 @@ def follow_run(
         yield [*values, *board.place(session), *(gr.skip() for _ in about_outputs)]
     # The board shows the end already; the facts still say that the run is under way.
     if session.player is player and player.source.is_done:
-        yield [*no_change[: -len(about_outputs)], *about_run(board.context, rights, run_id)]
+        # Not `no_change`: Gradio turns the last frame's values into this frame's, in place, perhaps
+        # before they are drawn.
+        shown = [*board.values(session), *board.place(session)]
+        yield [*shown, *about_run(board.context, rights, run_id)]
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:

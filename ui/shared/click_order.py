@@ -16,7 +16,7 @@ from typing import Any
 
 import gradio as gr
 
-__all__ = ["Clicks", "Stamps"]
+__all__ = ["Clicks", "Stamps", "with_time"]
 
 NUM_KEPT = 16
 """How many of the latest clicks in a board's pictures are kept."""
@@ -58,6 +58,11 @@ class Clicks:
 def _time_of(event_data: Mapping[str, Any]) -> float:
     pressed = event_data.get("press")
     return pressed if isinstance(pressed, (int, float)) else math.inf
+
+
+def with_time(value: dict[str, Any]) -> dict[str, Any]:
+    """`value` with the present time as its number `n`; see Stamps."""
+    return {**value, "n": time.time_ns() // 1_000_000}
 
 
 class Stamps:

@@ -18,6 +18,7 @@ from ui.live.layout import Live
 from ui.run.explain import RECORD_TOP_K
 from ui.server.context import Context
 from ui.server.session import TabSession, guard_once
+from ui.shared.click_order import with_time
 from ui.shared.event_options import QUICK
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
@@ -110,13 +111,13 @@ def fill_form(
             name,
             *values,
             board.current_notice(session),
-            notice_value([]),
+            with_time(notice_value([])),
         ]
 
     def refusal(message: str) -> list[Any]:
         no_change = [gr.skip() for _ in (live.on_change, live.chosen, form.preset, *form.inputs)]
         if beside:
-            line = notice_value([Line("error", message)])
+            line = with_time(notice_value([Line("error", message)]))
             return [gr.skip(), *no_change, gr.skip(), line]
         session.trouble = message
         return [gr.Tabs(selected="live"), *no_change, board.current_notice(session), gr.skip()]
