@@ -183,7 +183,7 @@ def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: 
     opened_run(sessions, desk, ALL, run_id)
     frames = list(repeat_run(sessions, desk, ALL, "me", run_id))
     assert frames[-1][-1] not in ("", run_id) and desk.frame().run_id == frames[-1][-1]
-    assert "This run wrote the same text as the one before" in notice_of(frames[-2], 0)
+    assert "This run wrote the same text as the one before" in notice_of(frames[-1], 0)
     first, second = ctx.hub.worker.requests[-2:]
     seed = store.run(run_id).seed
     ids = tuple(store.events(run_id)[0].prompt_token_ids)

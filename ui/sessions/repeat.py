@@ -70,11 +70,9 @@ def repeat_run(
     for values in board.stream(session, frames()):
         yield [*values, *board.place(session), gr.skip()]
     if session.player is not None and session.player.source.is_done:
-        yield [
-            *(gr.skip() for _ in board.outputs),
-            *board.place(session),
-            session.player.source.run_id,
-        ]
+        # Not `gr.skip()`: Gradio turns the last frame's values into this frame's, in place.
+        run_id = session.player.source.run_id
+        yield [*board.values(session), *board.place(session), run_id]
 
 
 def _with_recorded_tokens(
