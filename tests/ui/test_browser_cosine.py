@@ -196,12 +196,18 @@ def check_pictures(
         name: [number for number in decoded.with_draft(run) if KINDS[name](run, number)]
         for name in kinds
     }
-    assert all(results.values()), results
-    for number in sorted({numbers[len(numbers) // 2] for numbers in results.values()}):
+    # On a busy machine the schedule may allow one SSM in every round, which has nothing to fuse.
+    one_ssm = all(num_drafting(run, number) == 1 for number in decoded.with_draft(run))
+    assert all(found or (one_ssm and name in FUSED) for name, found in results.items()), results
+    for number in sorted({numbers[len(numbers) // 2] for numbers in results.values() if numbers}):
         if where != "live":
             decoded.click_round(page, number, where)
         routed.check_round(page, run, number, where)
         check_grant(page, run.completed[number], where)
+
+
+def num_drafting(run: decoded.Recorded, number: int) -> int:
+    return sum(one.role in routed.DRAFTING for one in run.completed[number].routing)
 
 
 def num_trunk_owners(run: decoded.Recorded, number: int) -> int:
@@ -214,9 +220,10 @@ def tries_an_ssm(run: decoded.Recorded, number: int) -> bool:
 
 
 BESIDE_ANOTHER = "another request beside it"
+TWO_ON_TRUNK, SIDE_LEAVES = FUSED = ("tokens of two SSMs on the trunk", "side leaves")
 KINDS: dict[str, Callable[[decoded.Recorded, int], bool]] = {
-    "tokens of two SSMs on the trunk": lambda run, n: num_trunk_owners(run, n) == 2,
-    "side leaves": lambda run, n: not all(routed.trunk_of(run, n)),
+    TWO_ON_TRUNK: lambda run, n: num_trunk_owners(run, n) == 2,
+    SIDE_LEAVES: lambda run, n: not all(routed.trunk_of(run, n)),
     "an SSM that is tried": tries_an_ssm,
     BESIDE_ANOTHER: lambda run, n: grant_of(run.completed[n]).num_live == 2,
 }
