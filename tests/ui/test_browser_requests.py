@@ -38,6 +38,13 @@ ROWS_IN_SIGHT = """() => {
     .filter((row) => row.getBoundingClientRect().bottom <= pane.bottom + 0.5).length;
 }"""
 
+LONG_REASONS = """() => {
+  for (const one of document.querySelectorAll("#learn-requests .sp-all-reason")) {
+    one.parentNode.hidden = false;
+    one.textContent = "a long reason ".repeat(20);
+  }
+}"""
+
 
 @pytest.fixture(scope="module")
 def gated_site(
@@ -145,6 +152,8 @@ def the_lesson_shows_the_pool(page: Any, context: Context, gate: PassGate) -> No
     full = max(views, key=lambda number: len(views[number]["rows"]))
     page.locator(f"#learn-scrubber [data-r='{full - 1}']").click()
     becomes(page, ROWS_IN_SIGHT, 4)
+    page.evaluate(LONG_REASONS)
+    assert page.evaluate(ROWS_IN_SIGHT) == 4
     number = min(views)
     page.locator(f"#learn-scrubber [data-r='{number - 1}']").click()
     pool = page.locator("#learn-requests .sp-all-pool")

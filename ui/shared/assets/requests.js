@@ -79,8 +79,10 @@ function draw() {
   const rows = Object.values(shown.rows || {});
   const lanes = Object.values(shown.lanes || {});
   setText(parts.pool, shown.pool || "Asking the engine …");
-  setText(parts.reason, shown.reason);
-  setText(parts.decided, shown.decided);
+  for (const name of ["reason", "decided"]) {
+    setText(parts[name], shown[name]);
+    parts[name].title = shown[name] || "";
+  }
   decided.hidden = !shown.decided;
   setText(parts.note, shown.note);
   parts.note.hidden = !shown.note;
