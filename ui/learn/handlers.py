@@ -234,7 +234,7 @@ def _stream(
         with session.drawing:
             shown = lesson_of(session.lecture.at) if session.lecture.at else lesson
             table, notice = _runs_and_question(session, shown)
-        # With an older number it does not replace the verdict on an answer given meanwhile.
+        # An unchanged notice keeps its number: the verdict on an answer given meanwhile is newer.
         if notice["lines"] != shown_notice.get("lines"):
             shown_notice = notice
         yield [*frame, table, shown_notice]
