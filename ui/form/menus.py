@@ -192,7 +192,7 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     for name, readers in fields_that_depend().items():
         if not set(readers) & set(chosen):
             verb = "reads" if len(readers) == 1 else "read"
-            idle[name] = f"Not used: only {' and '.join(readers)} {verb} it."
+            idle[name] = f"Not used: only {join_names(readers)} {verb} it."
     if not combine.chains or fields["weights"] != "paper":
         reason = "Not used: only weights=paper with a combine rule that has a winner reads it."
         idle |= {"eta": reason, "weight_bounds": reason}

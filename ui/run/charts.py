@@ -17,6 +17,7 @@ from core.config.mechanisms import (
 from core.events import RunStats, Span
 from core.speculation_length.history import LengthHistory
 from ui.run.frame import Before, Frame
+from ui.run.listed import join_names
 from ui.run.nodes import nodes_of, nodes_value, trip_spans
 from ui.run.pass_words import offload_words, ranks_words
 from ui.run.pipeline_notes import trial_of
@@ -192,7 +193,7 @@ def timeline_value(frame: Frame) -> Value:
         },
         "policy": policy if view.drafters else "",
         "predicts": length_policy(policy).predicts,
-        "predicting": " and ".join(n for n in choices_of("length") if length_policy(n).predicts),
+        "predicting": join_names([n for n in choices_of("length") if length_policy(n).predicts]),
         "round": round_value(frame),
         "took": took_words(frame),
         "share": _share(view),

@@ -153,6 +153,8 @@ class Player:
     def _jump(self, num_events: int) -> None:
         """Show the first `num_events` events, and select no round."""
         self._pinned = self._node = None
+        # If all of these events were shown before, the selection alone changes `frame`.
+        self._version += 1
         self._move_to(num_events)
         self._skip_run_events()
         self._follow_latest()

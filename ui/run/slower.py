@@ -165,9 +165,7 @@ def _only_lookups(fields: Mapping[str, Any]) -> bool:
 
 def _why_few_drafts(fields: Mapping[str, Any]) -> str:
     policy = length_policy(fields["length"])
-    if policy.chooses_drafters:
-        return policy.no_drafts
-    if _only_lookups(fields):
+    if _only_lookups(fields) and not policy.chooses_drafters:
         return "Lookup found nothing that it could repeat."
     if policy.no_drafts:
         return policy.no_drafts.format_map(fields)

@@ -4,7 +4,6 @@ sentences."""
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -50,7 +49,6 @@ def proposals_value(frame: Frame) -> Value:
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
     tree = detail.combined if detail else None
     weighed = tree is not None and combine_rule(tree.rule).weighted
-    means = _means(tree, drafts)
     shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     completed = detail.completed if detail else None
     return {
@@ -60,9 +58,7 @@ def proposals_value(frame: Frame) -> Value:
         "chains": rule.chains,
         "words": asdict(rule.words),
         "dial": "vote_nodes" in rule.fields,
-        "rows": {
-            index.get(draft.drafter, "-1"): _row(draft, detail, means) for draft in drafts if detail
-        },
+        "rows": {index.get(draft.drafter, "-1"): _row(draft, detail) for draft in drafts if detail},
         "weights": _by_index(tree.weights if tree and weighed else {}, index),
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
@@ -125,11 +121,9 @@ def _by_index(
     }
 
 
-def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], float]) -> Value:
+def _row(draft: DraftRecord, detail: Detail) -> Value:
     nodes, tree, verdict = places(detail, draft.drafter), detail.combined, detail.verified
-    node_weights = _node_weights(tree, draft.drafter, nodes) if tree else {}
-    if means and node_weights:  # a pool: the token's own mean, not the product along the path
-        node_weights = {j: means[path] for j, path in enumerate(draft_paths(draft))}
+    node_weights = _node_weights(tree, draft, nodes) if tree else {}
     return {
         str(j): {
             "t": draft.texts[j],
@@ -153,36 +147,20 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
     }
 
 
-def _node_weights(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int, float]:
-    """Index in the drafter's draft -> node weight, for kept and for dropped tokens; empty if the
-    combine rule has no node weights."""
+def _node_weights(tree: Combined, draft: DraftRecord, nodes: Mapping[int, int]) -> dict[int, float]:
+    """Index in the draft -> node weight, for kept and for dropped tokens; empty if the combine rule
+    has no node weights."""
     if not tree.masses and not tree.dropped_masses:
         return {}
     # `masses` has an entry for each node of the tree, `dropped_masses` for each entry of `dropped`.
     weights = {j: tree.masses[node] for j, node in nodes.items()}
     pairs = zip(tree.dropped, tree.dropped_masses, strict=True)
-    return weights | {j: weight for (name, j), weight in pairs if name == drafter}
-
-
-def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
-    """For a pool: tokens from the root -> the weighted geometric mean of the last token's scores. A
-    node weight is the product of these means along the path. Empty for other rules."""
-    if tree is None or not combine_rule(tree.rule).is_pooled:
-        return {}
-    logs: dict[tuple[int, ...], dict[str, float]] = {}
-    for draft in drafts:
-        for path, score in zip(draft_paths(draft), draft.scores, strict=True):
-            logs.setdefault(path, {})[draft.drafter] = math.log(score) if score > 0 else -math.inf
-    # log_pool: exp(sum of w log s / sum of w) over the drafters that scored the token.
-    return {path: _geometric_mean(own, tree.weights) for path, own in logs.items()}
-
-
-def _geometric_mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """exp of the weighted mean of `logs`; 0 if all weights are 0. Weights of 0 are skipped, since 0
-    x -inf would be NaN."""
-    own = {name: weights[name] for name in logs if weights.get(name, 0.0) > 0}
-    total = sum(own.values())
-    return math.exp(sum(own[name] * logs[name] for name in own) / total) if total else 0.0
+    weights |= {j: weight for (name, j), weight in pairs if name == draft.drafter}
+    if not combine_rule(tree.rule).is_pooled:
+        return weights
+    # A pool's node weight is a product along the path: without the parent's, the token's own.
+    above = {j: weights.get(draft.parents[j], 1.0) for j in weights}
+    return {j: weight / above[j] if above[j] else 0.0 for j, weight in weights.items()}
 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
