@@ -236,7 +236,7 @@ def new_growth(
 ) -> Growth:
     """The growth for a request's draft kind. `prefix`: for a draft made ahead, the tokens that it
     expects to be committed; the last token is its root."""
-    kind = BestFirst if request.kind == "best_first" else Layered
+    kind = BestFirst if draft_kind(request.kind).by_score else Layered
     return kind(request, calibration, prefix)
 
 

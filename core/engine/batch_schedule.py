@@ -222,8 +222,8 @@ def _live_request(
     speculation = request.sequence.speculation
     # `policy.choose`, not `request.choose`: the request still has the grant of its last round.
     choice = state.choice if state else request.policy.choose()
-    # A policy that predicts a round's time compares drafting with plain decoding itself.
-    guards_itself = speculation.never_drafts or length_policy(speculation.length).predicts
+    policy = length_policy(speculation.length)
+    needs_no_guard = speculation.never_drafts or policy.compares_with_plain
     return LiveRequest(
         context=request.sequence.root_position,
         length=state.length if state else choice.length,
@@ -233,7 +233,7 @@ def _live_request(
         tokens=request.sequence.sampling.max_new_tokens,
         ready=state is not None,
         width=request.mean_width,
-        kind=None if guards_itself else (speculation, request.sequence.sampling.temperature),
+        kind=None if needs_no_guard else (speculation, request.sequence.sampling.temperature),
     )
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from core.config.mechanisms import length_policy
+from core.config.mechanisms import draft_kind, length_policy
 from core.engine.ahead_events import ahead_drafts, unused_at_end
 from core.engine.batch_schedule import BatchSchedule
 from core.engine.drafting import Drafting
@@ -224,8 +224,7 @@ class RoundSteps:
         if state.grant.length != 0:
             request.policy.observe(outcome)
         reads_times = request.router is not None and request.router.reads_times
-        # A policy that predicts times records the times of rounds itself, in `observe`.
-        if reads_times and not length_policy(state.speculation.length).predicts:
+        if reads_times and not length_policy(state.speculation.length).records_costs:
             self._costs.observe_round(outcome)
         observe_route(state, committed, outcome.share_ms, self._similarity)
         state.timings = [*request.timings, *state.timings]
@@ -274,8 +273,7 @@ def verify_input(state: RoundState) -> VerifyInput:
         sequence.noise,
         sequence.eos_ids,
         {index: draft.q for index, draft in state.drafts.items()},
-        # `sampled` draws siblings without replacement: q is renormalized after each draw.
-        distinct=sequence.speculation.draft == "sampled",
+        distinct=draft_kind(sequence.speculation.draft).distinct,
     )
 
 

@@ -14,7 +14,8 @@ __all__ = ["DRAFT_KINDS", "DraftKind"]
 class DraftKind:
     """How a drafter chooses the children of a node.
 
-    `drawn`: children are drawn at random from a distribution q. `coupled`: above temperature 0 the
+    `drawn`: children are drawn at random from a distribution q. `distinct`: without replacement, so
+    that verification renormalizes q after each draw. `coupled`: above temperature 0 the
     LLM's own noise is added to the SSM's log-probabilities. `by_score`: the likeliest paths come
     first, without a fixed shape. `fused`: the SSMs draft one chain together; their other proposals
     are branches. `by_credit`: an SSM's score is multiplied by its weight.
@@ -23,6 +24,7 @@ class DraftKind:
     name: str
     label: str = ""
     drawn: bool = False
+    distinct: bool = False
     coupled: bool = False
     by_score: bool = False
     fused: bool = False
@@ -51,6 +53,7 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
             "sampled",
             "drawn, each once",
             drawn=True,
+            distinct=True,
             meaning="tokens drawn from the SSM without replacement",
         ),
         DraftKind(

@@ -17,8 +17,10 @@ class LengthPolicyRecord:
     `implementation`: a callable (SpeculationConfig, Costs) -> LengthPolicy. `explain`: the import
     path of a callable (LengthHistory) -> str, the reason for a recorded round's length.
     `set_by_user`: the length or its upper bound is the request's `speculation_length`. `predicts`:
-    the policy predicts a round's time. `chooses_drafters`: the policy decides which drafters draft.
-    `fields`: as in CombineRule. `ignores`: fields that the policy does not read, with the reason.
+    the policy predicts a round's time. `records_costs`: its `observe` records the times of rounds
+    in `Costs`. `compares_with_plain`: it stops drafting where plain decoding is faster, so that no
+    guard has to. `chooses_drafters`: the policy decides which drafters draft. `fields`: as in
+    CombineRule. `ignores`: fields that the policy does not read, with the reason.
 
     Sentences next to the page's pictures: `always`, for a length that never changes;
     `no_estimates`, in place of estimates; `no_drafts`, for a run that drafted nearly nothing.
@@ -31,6 +33,8 @@ class LengthPolicyRecord:
     explain: str = ""
     set_by_user: bool = False
     predicts: bool = False
+    records_costs: bool = False
+    compares_with_plain: bool = False
     chooses_drafters: bool = False
     fields: tuple[str, ...] = ()
     ignores: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +76,8 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "core.speculation_length.goodput:Goodput",
             "core.speculation_length.goodput_explanation:explain",
             predicts=True,
+            records_costs=True,
+            compares_with_plain=True,
             chooses_drafters=True,
             meaning="as long as one more token is expected to pay for its time, down to none",
             ignores={"speculation_length": "goodput finds the length itself"},
