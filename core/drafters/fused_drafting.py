@@ -84,7 +84,7 @@ class _FusedRequest:
         if best != ROOT:
             tree.trunk.append(best)
             tree.trunk_scores.append(best_score)
-            # `FusedTree.add` may have kept another origin: rounding may make path values equal.
+            # Rounding may make path values equal: `add` may have kept another SSM's index.
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:
@@ -188,6 +188,6 @@ def _propose(members: Sequence[FusedSsm]) -> None:
         frontiers = [member.frontier for member in own if member.frontier is not None]
         proposed = proposer("fused", greedy=greedy)(frontiers, [1] * len(frontiers))
         proposals |= {id(member): one for member, one in zip(own, proposed, strict=True)}
-    # In drafter order: of equal proposals the first origin stays.
+    # In drafter order: of equal proposals the first counts.
     for member in members:
         member.propose(proposals[id(member)])

@@ -34,8 +34,9 @@ class Growth(ABC):
     """A draft tree under construction.
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
-    so far. `places`: each fed node's index among the pending nodes of the model's row. ROOT's place
-    is CACHED, or, in a draft made ahead, the index of the draft's root. `prefix`: see `new_growth`.
+    so far. `places`: each fed node's index among the sequence's fed, uncommitted nodes. ROOT's
+    place is CACHED, or, in a draft made ahead, the index of the draft's root. `prefix`: see
+    `new_growth`.
     """
 
     def __init__(

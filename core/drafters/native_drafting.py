@@ -133,7 +133,7 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
 class _Draft:
     """One draft of the kernel. `token_ids`, `parents`, `scores`, `ranks`: by node; `fed`: nodes
     that were fed, in order; `logits` (1 + fed, V) after the root and each fed node, with their
-    utilities and moments, see DraftOutputs."""
+    utilities and moments, see core.models.native.kernel_args.DraftOutputs."""
 
     slot: DraftSlot
     token_ids: list[int]

@@ -1,6 +1,6 @@
 """An SsmDrafter's state of one sequence (SsmState), and the Feeder of its model.
 
-A place is an index among the row's pending nodes, or CACHED, the last committed token.
+A place is the index of a pending node (fed, not committed), or CACHED: the last committed token.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class PendingTrie:
 
 @dataclass
 class SsmState:
-    """State of one sequence. `row`: the model's row. `pending`: nodes fed after the committed text.
+    """State of one sequence. `row`: its row in the model's KV cache. `pending`: nodes fed after
+    the committed text.
 
     `drafts_by_outcome`: drafts begun for the next round, by the outcome (committed tokens) that
     they assume; `ready`: the draft whose outcome came true. `likelihoods`: the probabilities of

@@ -18,7 +18,8 @@ class LengthPolicyRecord:
     path of a callable (LengthHistory) -> str, the reason for a recorded round's length.
     `set_by_user`: the length or its upper bound is the request's `speculation_length`. `predicts`:
     the policy predicts a round's time. `chooses_drafters`: the policy decides which drafters draft.
-    `fields`: as in CombineRule. `ignores`: fields that the policy does not read, with the reason.
+    `fields`: settings that only some policies read, this one among them. `ignores`: fields that the
+    policy does not read, with the reason.
 
     Sentences next to the page's pictures: `always`, for a length that never changes;
     `no_estimates`, in place of estimates; `no_drafts`, for a run that drafted nearly nothing.
