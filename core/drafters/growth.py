@@ -154,8 +154,8 @@ class Growth(ABC):
         return self.request.grows(self.out.scores[node])
 
     def worth_feeding(self, nodes: list[int]) -> list[int]:
-        """`nodes`, all of one depth, if the length policy allows a pass for their children, else
-        none."""
+        """`nodes` if the length policy allows a pass for their children, else none. All have one
+        depth."""
         if not nodes:
             return nodes
         # The decision depends on tokens already drawn, never on what the next pass would draw:
