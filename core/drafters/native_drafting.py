@@ -93,8 +93,8 @@ def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int,
 
 
 def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
-    """Whether the SSM starts with unread committed text alone: no draft ahead, no pending nodes,
-    and no need of the likelihood of each committed token."""
+    """Whether the SSM starts with unread committed text alone: no draft ahead, no uncommitted
+    nodes, and no need of the likelihood of each committed token."""
     state = ssm.state(request)
     return (
         request.beyond == 0

@@ -225,7 +225,7 @@ class Feeder:
         absorb_all([growth for _, growths in groups for growth in growths], parts)
 
     def feed_trees(self, trees: Sequence[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
-        """One pass over the trees' nodes that are not pending yet, if any; returns the logits after
+        """One pass over the trees' nodes that were not fed yet, if any; returns the logits after
         the root and every node of each tree, (1 + nodes, V)."""
         nodes_by_state, ends = [], []
         for state, tree in trees:
