@@ -51,14 +51,14 @@ def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
 
 
 def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
-    """The events of requests that run concurrently. Raises EngineError if a drafter is lost."""
+    """The events of requests that run concurrently. Raises EngineError if a drafter fails."""
     for event in engine.generate_many(requests):
         _refuse_lost_drafter(event)
         yield event
 
 
 def _refuse_lost_drafter(event: Event) -> None:
-    """Raises EngineError if a drafter is lost: rounds then describe another configuration."""
+    """Raises EngineError if a drafter failed: rounds then describe another configuration."""
     if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
         raise EngineError(notes[0])
 
@@ -72,7 +72,7 @@ def decode(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
 ) -> list[dict[str, Any]]:
     """Every case's outcome (`Outcome.to_plain`), in order. `together`: the number of concurrent
-    requests. Raises EngineError if a drafter is lost."""
+    requests. Raises EngineError if a drafter fails."""
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(cases), together):
         group = cases[start : start + together]
@@ -89,7 +89,7 @@ def decode_joining(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, live: int
 ) -> list[dict[str, Any]]:
     """Like `decode`, without groups: at most `live` requests run concurrently. Raises EngineError
-    if a request fails or loses a drafter."""
+    if a request or a drafter fails."""
     outcomes: list[dict[str, Any]] = []
     with closing(Worker(engine, max_live=live, threads=torch.get_num_threads())) as worker:
         runs = [worker.submit(request(case, speculation)) for case in cases]

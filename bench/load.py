@@ -69,8 +69,8 @@ class _Clients:
         return self.worker.submit(request, tap)
 
     def wait_for_end(self) -> None:
-        """Waits until one more request has ended. Raises EngineError if any request failed or lost
-        a drafter."""
+        """Waits until one more request has ended. Raises EngineError if any request or
+        drafter failed."""
         self._ended.acquire()
         if self._failures:
             raise EngineError(self._failures[0])

@@ -35,7 +35,7 @@ class _Row:
     pending: list[tuple[int, int]] = field(default_factory=list)
 
     def context(self, node: int) -> Context:
-        """The tokens up to a pending node."""
+        """The tokens up to a node that was fed but not committed."""
         path: list[int] = []
         while node != ROOT:
             token_id, node = self.pending[node]

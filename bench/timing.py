@@ -41,7 +41,7 @@ class PassClock:
 def timing_passes(models: LoadedModels, clock: PassClock) -> Iterator[LoadedModels]:
     """`clock` counts the time of every pass of `models`. For models on the CPU only: there a pass
     has ended when the call returns."""
-    # Several SSMs refer to one stack. It makes passes with methods of its own.
+    # Several SSMs may share a stack (see core.models.stacking), which makes their common passes.
     stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
     roles: list[tuple[Any, str]] = [(models.llm, "llm")]
     roles += [(one, "ssm") for one in (*models.ssms.values(), *stacks.values())]

@@ -96,7 +96,7 @@ class LlamaCpp:
         return DraftModel(self._assistants[name], count)
 
     def _open(self, path: Path, header: dict[str, Any], module: Any, **options: Any) -> Any:
-        # float16 is llama.cpp's default.
+        # The KV cache's type; float16 is llama.cpp's default.
         is_float32 = next(module.parameters()).dtype == torch.float32
         kind = self._package.GGML_TYPE_F32 if is_float32 else self._package.GGML_TYPE_F16
         options |= {"n_ctx": header["context_length"], "n_gpu_layers": 0, "verbose": False}

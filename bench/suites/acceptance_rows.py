@@ -1,4 +1,4 @@
-"""The rows of the `acceptance` suite. Node budgets are given or `uncut`, never measured."""
+"""The rows of the `acceptance` suite. Node budgets are numbers or `uncut`."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class CpuContest:
         self._suite = suite
         self._context = context
         self._dtype = dtype
-        # This engine's plain decoding, by temperature and block.
+        # Token ids of this engine's plain decoding, by temperature and block.
         self._plain: dict[tuple[float, Block], list[int]] = {}
 
     @cached_property

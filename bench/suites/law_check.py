@@ -76,7 +76,7 @@ def margin(
     module: Any, context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int
 ) -> float:
     """The gap in float64 between the best next-token utility after `context` and the lowest utility
-    of `tokens` (law 1). At temperature 0, utilities are logits. Above temperature 0, they are log p
+    of `tokens`. At temperature 0, utilities are logits. Above temperature 0, they are log p
     + G(position); G is the noise of `seed`."""
     utilities = _in_float64(module)(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
@@ -93,7 +93,7 @@ NOT_RUN = "not run yet"
 
 
 def exactness_verdict(prompts: Comparisons) -> str:
-    """`exact`; `near tie` (one prompt, margins under MARGIN: law 1 allows it); else `FAIL`."""
+    """`exact`; `near tie` (one prompt, margins under MARGIN); else `FAIL`."""
     diverged = _diverged_prompts(prompts)
     if not diverged:
         return "exact"

@@ -190,8 +190,8 @@ def _first_choice(engine: Engine, prompt: Prompt, config: SpeculationConfig) -> 
 
 
 def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
-    """Tokens, rounds and seconds of a run; its rounds' events. Raises EngineError if a drafter is
-    lost."""
+    """Tokens, rounds and seconds of a run; its rounds' events. Raises EngineError if a drafter
+    fails."""
     events, seconds = time_call(lambda: list(run_events(engine, [request])))
     rounds = [event for event in events if isinstance(event, RoundCompleted)]
     tokens = sum(len(one.token_ids) for one in rounds)
@@ -199,8 +199,8 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
 
 
 def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
-    """Tokens, rounds, seconds, and seconds of auditions. A routed run also has its regrets, and how
-    soon it found good SSMs. `text`: the spliced text, if any."""
+    """Tokens, rounds, seconds, and seconds of auditions (SSMs score the last tokens). A routed run
+    also has its regrets, and how soon it found good SSMs. `text`: the spliced text, if any."""
     figures, rounds = run_counted(engine, request)
     figures["audition"] = sum(map(audition_ms, rounds)) / 1000
     if request.speculation.routing == "all":

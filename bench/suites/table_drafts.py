@@ -84,8 +84,8 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`. `_probe`, which drafts, has another `fold_of` than these
-    texts: otherwise its table would leave them out."""
+    """A drafter that has counted `texts`. The prompt of `_probe`, which drafts, is in another fold
+    (see `fold_of`): a fold's table leaves out its own texts."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)

@@ -139,7 +139,7 @@ def _plans(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
 
 
 def _drafts(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
-    """The cost of a context (`_back_off`), and the figures of drafts."""
+    """The cost of look-ups (`_back_off`), and the figures of drafts."""
     rows = long_rows(samples)
     families = group_rows(rows, ("family",), over="repeat")
     yield from _back_off(families, list(results.where(part="reads", kb=CLAIMED_KB)), claims)

@@ -106,8 +106,7 @@ class _GroupGraphs:
 def draft_pass_of(
     requests: DraftRequests, extent: int, inputs: HostToDevice | None = None
 ) -> DraftPass:
-    """The pass for requests of this form. `inputs`: a buffer to share; by default the pass has its
-    own."""
+    """The pass for `requests`. `inputs`: a buffer to share; by default the pass has its own."""
     group, layout, device = requests.group, requests.layout, requests.group.forward.device
     return DraftPass(
         KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.num_embeddings),

@@ -1,5 +1,5 @@
 """DraftPass: drafting as one function over tensors, for all SSMs and requests together. The SSMs
-catch up, then children are chosen and fed level by level.
+catch up with the text, then children are chosen and fed level by level.
 
 Children are chosen by the rules of `topk` and `coupled` in `core.drafters.proposers`.
 """

@@ -272,7 +272,7 @@ class LayoutTensors:
 
 
 def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
-    """For the root and each node, the first node with the same tokens on its path from the root.
+    """For the root and each node, the first node whose path from the root has the same tokens.
     Returns (rows, 1 + n), in which 0 is the root and i + 1 is node i. `tokens` (rows, n): the
     nodes' tokens."""
     rows, size = tokens.shape

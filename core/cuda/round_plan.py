@@ -85,8 +85,8 @@ class RoundPlan:
 def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
-    """The plan of a round; None if the round has to run step by step. The states must not be
-    pipelined. Opens each drafter at its first draft request."""
+    """The plan of a round; None if the round has to run step by step. The pipeline mode
+    must be `off`. Opens each drafter at its first draft request."""
     if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}

@@ -1,8 +1,8 @@
 """Drafting ahead within one request (`pipeline=ahead`).
 
-While the LLM verifies a tree, one SSM scores its nodes and predicts the most probable outcomes: the
-tokens that the round may commit. Then the SSMs draft after these outcomes. If an outcome comes
-true, the next round can use its draft.
+While the LLM verifies a tree, one SSM scores the tree's nodes and predicts the most probable
+outcomes: the tokens that the round may commit. Then the SSMs draft after these outcomes. If an
+outcome comes true, the next round can use its draft.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Temperature scaling of a drafter's scores, fitted online to the committed tokens.
 
 A score is softmax(utilities / temperature). Each committed token with a score above 0 in the draft
-gives one damped Newton step on beta = 1 / temperature for its log-likelihood. All steps of one
-draft use the draft's temperature.
+gives one damped Newton step on beta = 1 / temperature. The step raises the token's log-likelihood.
+All steps of one draft use the draft's temperature.
 """
 
 from __future__ import annotations

@@ -350,10 +350,10 @@ def grow_tree(
     nodes, at most `depth` deep, parents first, with `chain` one child each. A token of `ends` has
     no children.
 
-    Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share (the
-    score divided by its rate). Returns the number of nodes and the number of look-ups. Scratch:
-    `numbers` (5, n) int64 and `chances` (2, n) for n >= (budget + 1) x CANDIDATES; `path`, at least
-    len(tail) + `depth` long.
+    Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share
+    (score / `rates[context length]`). Returns the number of nodes and the number of look-ups.
+    Scratch: `numbers` (5, n) int64 and `chances` (2, n) for n >= (budget + 1) x CANDIDATES; `path`,
+    at least len(tail) + `depth` long.
     """
     candidates = _Candidates(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], chances[0], chances[1]

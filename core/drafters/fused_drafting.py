@@ -1,7 +1,7 @@
 """Fused drafts: confidence-based token fusion (CoSine). Several SSMs draft one chain, the trunk, in
 lock-step.
 
-At each step an SSM proposes a token after the trunk, and a token after its own chain if this
+At each step an SSM proposes a token after the trunk, and a token after its own chain if that chain
 differs from the trunk and has not ended. The proposal after the trunk with the highest calibrated
 score continues the trunk. The most probable nodes of the tree of all proposals are kept: at most
 the node budget, and at most K (m + 1) nodes for m SSMs and K steps.
@@ -61,8 +61,8 @@ class _FusedRequest:
             return False
         if tree.token_ids[tree.trunk[-1]] in request.sequence.eos_ids:
             return False
-        # The trunk tip's own score decides whether it has children, its path's probability whether
-        # another pass is worth its time.
+        # The score of the trunk's tip decides whether the tip has children. The path's probability
+        # decides whether another pass is worth its time.
         grows = request.grows(tree.trunk_scores[-1])
         return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
@@ -84,7 +84,7 @@ class _FusedRequest:
         if best != ROOT:
             tree.trunk.append(best)
             tree.trunk_scores.append(best_score)
-            # `FusedTree.add` may have kept another origin: rounding may make path values equal.
+            # Rounding may make path values equal: `add` may have kept another SSM's index.
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:
@@ -188,6 +188,6 @@ def _propose(members: Sequence[FusedSsm]) -> None:
         frontiers = [member.frontier for member in own if member.frontier is not None]
         proposed = proposer("fused", greedy=greedy)(frontiers, [1] * len(frontiers))
         proposals |= {id(member): one for member, one in zip(own, proposed, strict=True)}
-    # In drafter order: of equal proposals the first origin stays.
+    # In drafter order: of equal proposals the first counts.
     for member in members:
         member.propose(proposals[id(member)])

@@ -68,8 +68,8 @@ class FusedTree:
 class FusedSsm:
     """One SSM's part of one request. `tree`: the tree of all SSMs of the request. `weight`: at most
     1. `own`: the tip of its own chain, None once the chain has ended. By node of the tree,
-    `places`: the pending node of its model; `rows`: the row of its logits after the node.
-    `own_nodes`: nodes that it proposed.
+    `places`: the node's index among its model's uncommitted nodes; `rows`: the row of the SSM's
+    logits after the node. `own_nodes`: nodes that it proposed.
 
     In the current step, `tips`: the nodes after which it proposes; `proposed`: for each tip the
     proposed node with its score, or ROOT and 0 without a proposal.

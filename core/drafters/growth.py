@@ -34,8 +34,9 @@ class Growth(ABC):
     """A draft tree under construction.
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
-    so far. `places`: each fed node's index among the pending nodes of the model's row. ROOT's place
-    is CACHED, or, in a draft made ahead, the index of the draft's root. `prefix`: see `new_growth`.
+    so far. `places`: each fed node's index among the sequence's fed, uncommitted nodes. ROOT's
+    place is CACHED, or, in a draft made ahead, the index of the draft's root. `prefix`: see
+    `new_growth`.
     """
 
     def __init__(
@@ -153,8 +154,8 @@ class Growth(ABC):
         return self.request.grows(self.out.scores[node])
 
     def worth_feeding(self, nodes: list[int]) -> list[int]:
-        """`nodes`, all of one depth, if the length policy allows a pass for their children, else
-        none."""
+        """`nodes` if the length policy allows a pass for their children, else none. All have one
+        depth."""
         if not nodes:
             return nodes
         # The decision depends on tokens already drawn, never on what the next pass would draw:

@@ -53,7 +53,8 @@ class LookupDrafter(ABC, Generic[State]):
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         """Rows (n, 4) of token id, parent (-1: the text's last token), score, rank among siblings;
         parents first. At most `request.budget` rows and `len(request.shape)` deep; a chain if
-        `request.shape` has no branch. Rows (n, 6) add context and share, see `DraftRecord`."""
+        `request.shape` has no branch. Rows (n, 6) add context and share, see
+        `core.events.parts.DraftRecord`."""
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         self._states[sequence.run_id] = self._new_state(sequence)

@@ -93,8 +93,8 @@ def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int,
 
 
 def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
-    """Whether the SSM starts with unread committed text alone: no draft ahead, no pending nodes,
-    and no need of the likelihood of each committed token."""
+    """Whether the SSM starts with unread committed text alone: no draft ahead, no uncommitted
+    nodes, and no need of the likelihood of each committed token."""
     state = ssm.state(request)
     return (
         request.beyond == 0
@@ -133,7 +133,7 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
 class _Draft:
     """One draft of the kernel. `token_ids`, `parents`, `scores`, `ranks`: by node; `fed`: nodes
     that were fed, in order; `logits` (1 + fed, V) after the root and each fed node, with their
-    utilities and moments, see DraftOutputs."""
+    utilities and moments, see core.models.native.kernel_args.DraftOutputs."""
 
     slot: DraftSlot
     token_ids: list[int]

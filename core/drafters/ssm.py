@@ -216,15 +216,15 @@ class SsmDrafter:
 
     def tree_logits(self, trees: Sequence[tuple[TokenSequence, TokenTree]]) -> list[torch.Tensor]:
         """Logits after the root and every node of each tree, (1 + nodes, V), by one pass over the
-        nodes that are not pending yet."""
+        nodes that were not fed yet."""
         states = [(self._states[one.run_id], tree) for one, tree in trees]
         return self._run_unbatched(self.feeder.feed_trees(states))
 
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
-        """Begins a draft after each outcome. One pass feeds the outcomes' tokens that are not
-        pending yet, if any. An outcome: the tokens that would be committed, and the draft request
+        """Begins a draft after each outcome. One pass feeds the outcomes' tokens that were not
+        fed yet, if any. An outcome: the tokens that would be committed, and the draft request
         after them."""
         to_begin, ends = [], []
         for sequence, outcomes in plans:
@@ -237,7 +237,7 @@ class SsmDrafter:
         for (state, _, _), (_, outcomes), places in zip(to_begin, plans, ends, strict=True):
             for (tokens, request), place in zip(outcomes, places, strict=True):
                 growth = self.new_growth(request, prefix=tokens)
-                # The growth's root is a pending node here; after the commit it is the last
+                # The growth's root is an uncommitted node here; after the commit it is the last
                 # committed token.
                 growth.places[ROOT] = place
                 growth.absorb(state.pending.logits[place][None])

@@ -1,6 +1,6 @@
 """An SsmDrafter's state of one sequence (SsmState), and the Feeder of its model.
 
-A place is an index among the row's pending nodes, or CACHED, the last committed token.
+A place is the index of a pending node (fed, not committed), or CACHED: the last committed token.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class PendingTrie:
 
 @dataclass
 class SsmState:
-    """State of one sequence. `row`: the model's row. `pending`: nodes fed after the committed text.
+    """State of one sequence. `row`: its row in the model's KV cache. `pending`: nodes fed after
+    the committed text.
 
     `drafts_by_outcome`: drafts begun for the next round, by the outcome (committed tokens) that
     they assume; `ready`: the draft whose outcome came true. `likelihoods`: the probabilities of
@@ -224,7 +225,7 @@ class Feeder:
         absorb_all([growth for _, growths in groups for growth in growths], parts)
 
     def feed_trees(self, trees: Sequence[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
-        """One pass over the trees' nodes that are not pending yet, if any; returns the logits after
+        """One pass over the trees' nodes that were not fed yet, if any; returns the logits after
         the root and every node of each tree, (1 + nodes, V)."""
         nodes_by_state, ends = [], []
         for state, tree in trees:

@@ -35,7 +35,7 @@ from core.speculation_length.cost_model import Costs
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# At most this many finished texts are kept until a run opens a lookup.
+# At most this many finished texts are kept until a run opens a lookup drafter.
 MAX_UNLEARNED_TEXTS = 16
 
 

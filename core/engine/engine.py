@@ -219,8 +219,9 @@ class Engine:
                 yield from self.round(running)
 
     def warm_up(self, say: Say | None = None) -> Engine:
-        """Times the LLM's passes, compiles the lookups, and starts the process that renders chat
-        templates, if there is a template. Call it before the first request. Returns the engine."""
+        """Times the LLM's passes, compiles `suffix` and `table`, and starts the process that
+        renders chat templates, if there is a template. Call it before the first request. Returns
+        the engine."""
         if say is not None:
             say("Timing the LLM's passes")
         if getattr(self.models.tokenizer, "chat_template", None):
