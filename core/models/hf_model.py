@@ -54,7 +54,7 @@ class HfModel:
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
         self._rows: list[Row | None] = []
-        # Index in the stack, number of its members.
+        # Index in the Stack (core/models/stacking.py), and the number of its members.
         self._placement = (0, 1)
         self.stack: object | None = None
 
