@@ -39,8 +39,8 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: None if `verify` draws each
-    request's tokens alone."""
+    """The four steps over one engine's models. Without `fill_target_tokens` no state gets
+    `target_tokens`."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class RoundSteps:
             else:
                 yield run_failed(state.request.sequence, state.error)
 
-    # -- parts of the steps; a device round calls `make_trees`, `commit_one` and `complete_round` --
+    # -- parts of the steps; Engine also calls `make_trees`, `commit_one` and `complete_round` --
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
         """Fills in `combined` of each state."""

@@ -319,7 +319,7 @@ def update_weights(states: Sequence[RoundState]) -> None:
 def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: int) -> RoundOutcome:
     """The measurements of a round, for its length policy. `num_in_pass`: requests that shared the
     LLM's pass."""
-    # The LLM's only span so far: `commit_one` adds the prefill's later.
+    # The LLM's only span so far: `RoundSteps.commit_one` adds the prefill's later.
     forward = next(t for t in state.timings if t.lane == LLM_LANE)
     proposals, path = state.tree.proposals, state.verdict.path
     # The first drafter that proposed a node gets the credit.
