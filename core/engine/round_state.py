@@ -181,8 +181,8 @@ class ActiveRequest:
         return node_shares(speculation.combine, self.max_tree_nodes, names, speculation.draft)
 
     def effective_choice(self, choice: Choice) -> Choice:
-        """The choice with its length cut to the depth that the coming drafts can have, and a reason
-        that names the limit. A length that the user gave is not cut, only explained."""
+        """The choice, its length cut to the depth that the coming drafts can have; the reason names
+        the limit. A length that the user gave is not cut, only explained."""
         if not choice.length or self.sequence.finish_reason:  # no draft, or no next round
             return choice
         config, room = self.sequence.speculation, self.sequence.room

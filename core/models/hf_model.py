@@ -105,7 +105,8 @@ class HfModel:
 
     def stream_from_host(self, mbps: float) -> None:
         """Streams the layers from host memory at `mbps` (10^6 bytes/s) in later passes; 0 ends
-        this. Raises UnsupportedModelError for a rate above 0 unless `can_stream_from_host`."""
+        this. Raises UnsupportedModelError if `mbps` is above 0 and `can_stream_from_host` is
+        false."""
         resident = self._resident_forward or self._forward
         compiled = compiled_of(resident)
         if mbps and not self.can_stream_from_host:
