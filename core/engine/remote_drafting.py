@@ -29,7 +29,7 @@ LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
 """A round waits for a drafter node at most LEAST_WAIT_S seconds or the time of WAIT_PASSES LLM
 passes without drafts, whichever is longer."""
 AUDITIONS = 4
-"""The number of incomplete auditions of a run that are repeated. A node easily misses its first
+"""At most so many incomplete auditions of a run are repeated. A node easily misses its first
 deadline: it reads the prompt first."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
@@ -98,7 +98,7 @@ class RemoteDrafting:
                 runs.append(self._remote_run(state, there, audition))
                 self._states.append(state)
         if runs:
-            # Drafts that take longer than some LLM passes would not save time.
+            # Drafts that take longer than several LLM passes save no time.
             self._pool.begin(runs, max(LEAST_WAIT_S, WAIT_PASSES * self._plain_ms() / 1000))
         return here
 

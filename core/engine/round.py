@@ -39,7 +39,8 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: None without a DeviceRound."""
+    """The four steps over one engine's models. Without `fill_target_tokens` no state gets
+    `target_tokens`."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class RoundSteps:
             else:
                 yield run_failed(state.request.sequence, state.error)
 
-    # -- parts of the steps; a device round calls `make_trees`, `commit_one` and `complete_round` --
+    # -- parts of the steps; Engine also calls `make_trees`, `commit_one` and `complete_round` --
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
         """Fills in `combined` of each state."""
@@ -201,8 +202,8 @@ class RoundSteps:
         start = time.perf_counter()
         request, sequence, verdict = state.request, state.request.sequence, state.verdict
         if not state.kv_committed:
-            # Pending node 0 is the root, see `_feed`. The LLM's own token is not in the cache: it
-            # is the next root.
+            # Node 0 of the pass is the root, see `_feed`. The LLM's own token is not in the cache:
+            # it is the next root.
             self._llm.commit(request.row, [0, *(node + 1 for node in verdict.path)])
         own_token = () if verdict.own_token_id is None else (verdict.own_token_id,)
         committed = (*(state.tree.token_ids[node] for node in verdict.path), *own_token)
@@ -285,7 +286,7 @@ def _verdict(state: RoundState) -> Verdict:
 
 
 def _feed(state: RoundState) -> Feed:
-    """The root, then the tree: node i of the tree becomes the row's pending node i + 1."""
+    """The root, then the tree: node i of the tree becomes node i + 1 of the pass."""
     tree = state.tree
     root = state.request.sequence.tokens[-1]
     parents = [CACHED, *(parent + 1 for parent in tree.parents)]

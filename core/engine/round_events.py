@@ -163,7 +163,7 @@ class RoundEventBuilder:
     ) -> RoundCompleted:
         """The round's last event. `kv`: slots used and capacity of the request's KV row."""
         request, sequence = state.request, state.request.sequence
-        # An audition or the schedule may still change the next round's choice.
+        # An audition (see AuditionStep) or the schedule may still change the next round's choice.
         next_choice = request.effective_choice(request.choose())
         # A stop string or the token limit may have cut off accepted tokens.
         num_accepted = min(len(state.verdict.path), len(result.token_ids))

@@ -181,8 +181,8 @@ class ActiveRequest:
         return node_shares(speculation.combine, self.max_tree_nodes, names, speculation.draft)
 
     def effective_choice(self, choice: Choice) -> Choice:
-        """The choice with its length cut to the depth that the coming drafts can have, and a reason
-        that names the limit. A length that the user gave is not cut, only explained."""
+        """The choice, its length cut to the depth that the coming drafts can have; the reason names
+        the limit. A length that the user gave is not cut, only explained."""
         if not choice.length or self.sequence.finish_reason:  # no draft, or no next round
             return choice
         config, room = self.sequence.speculation, self.sequence.room
@@ -319,7 +319,7 @@ def update_weights(states: Sequence[RoundState]) -> None:
 def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: int) -> RoundOutcome:
     """The measurements of a round, for its length policy. `num_in_pass`: requests that shared the
     LLM's pass."""
-    # The LLM's only span so far: `commit_one` adds the prefill's later.
+    # The LLM's only span so far: `RoundSteps.commit_one` adds the prefill's later.
     forward = next(t for t in state.timings if t.lane == LLM_LANE)
     proposals, path = state.tree.proposals, state.verdict.path
     # The first drafter that proposed a node gets the credit.

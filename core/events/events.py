@@ -109,8 +109,8 @@ class Combined:
     DraftRecord. `rule`: the combine rule. `weights`: the drafters' weights, by name. `masses`: the
     weight of each node; `dropped_masses`: the weight of each dropped token. All three are empty
     under rules without weights. `winner`: the drafter whose sequence won a vote, else empty.
-    `origins`: for each node of a tree with fused drafts, the drafter whose proposal counts; else
-    empty.
+    `origins`: for each node of a tree with fused drafts (see DraftKind), the drafter whose proposal
+    counts; else empty.
     """
 
     run_id: str

@@ -164,8 +164,8 @@ class DraftRecord:
 
     `scores`: the drafter's estimate of each token's acceptance probability; `qs`: the probability
     with which each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from
-    0; in a fused draft 0 or 1. `drafted_ahead`: the draft, or a part of it, was made during an
-    earlier LLM pass.
+    0; in a fused draft (see DraftKind) 0 or 1. `drafted_ahead`: the draft, or a part of it, was
+    made during an earlier LLM pass.
 
     A lookup's draft has for each node: `contexts`, how many tokens before the node were found in
     texts or counts; `shares`, the node's share among the tokens that followed there.
@@ -200,10 +200,10 @@ class ProposalRecord:
 class Trial:
     """One accept-or-reject decision at `node`.
 
-    `p`: the LLM's probability of the token. Under `mss` and `traversal` it is taken from the
-    residual distribution that earlier trials leave; under `traversal` it is also multiplied by the
-    acceptance probability that is left to the parent's branch. `q`: the proposal's probability; 1
-    under `greedy` and `match`.
+    `p`: the LLM's probability of the token. Under the verify rules `mss` and `traversal` it is
+    taken from the residual distribution that earlier trials leave; under `traversal` it is also
+    multiplied by the acceptance probability that is left to the parent's branch. `q`: the
+    proposal's probability; 1 under `greedy` and `match`.
     """
 
     node: int
@@ -218,7 +218,7 @@ class TopK:
     """The most probable tokens after `node`. `source`: `llm` or a drafter.
 
     The LLM's probabilities are processed; at temperature 0 they are the softmax of its penalized
-    logits. A drafter's are the softmax of its penalized logits, neither coupled nor calibrated.
+    logits. A drafter's are the softmax of its penalized logits.
     """
 
     node: int

@@ -67,8 +67,7 @@ class Detokenizer:
     def _advance(self, text: str, held_back: int = 0) -> str:
         """The text after the shown part, less the last `held_back` characters."""
         newest = self._ids[self._shown_tokens :]
-        # False if an invalid byte has changed the text of a run of bytes that was already shown in
-        # part.
+        # False if an invalid byte has changed text that was already shown.
         continues = text.startswith(self._shown)
         delta = text[len(self._shown) :] if continues else self._decode(newest)
         # Tokens that made a run of bytes invalid stay in the window: the newest tokens alone might

@@ -54,7 +54,7 @@ class HfModel:
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
         self._rows: list[Row | None] = []
-        # Index in the stack, number of its members.
+        # Index in the Stack (core/models/stacking.py), and the number of its members.
         self._placement = (0, 1)
         self.stack: object | None = None
 
@@ -105,7 +105,8 @@ class HfModel:
 
     def stream_from_host(self, mbps: float) -> None:
         """Streams the layers from host memory at `mbps` (10^6 bytes/s) in later passes; 0 ends
-        this. Raises UnsupportedModelError for a rate above 0 unless `can_stream_from_host`."""
+        this. Raises UnsupportedModelError if `mbps` is above 0 and `can_stream_from_host` is
+        false."""
         resident = self._resident_forward or self._forward
         compiled = compiled_of(resident)
         if mbps and not self.can_stream_from_host:

@@ -47,8 +47,8 @@ class SlotPlan:
 
 
 class KVArena:
-    """Keys and values. The keys of all layers of one shape are one tensor (layers, rows, heads,
-    slots, size), and their values another.
+    """Keys and values. All layers of one shape have their keys in one tensor (layers, rows, heads,
+    slots, size) and their values in another.
 
     New slots are zeroed: 0 x NaN is NaN, and a NaN in a masked slot would leak through attention.
     """

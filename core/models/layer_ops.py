@@ -19,7 +19,7 @@ __all__ = [
     "row_major",
 ]
 
-# Elements of the largest output head that `row_major` copies: 16 MiB in float32.
+# Elements of the largest LM head that `row_major` copies: 16 MiB in float32.
 LARGEST_COPY = 1 << 22
 
 
@@ -42,8 +42,8 @@ class Projection:
 
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
-    """An output head (..., inputs, outputs), in row-major order if it is small, in float32 or
-    float64, and on a CPU. Products with few tokens are then faster."""
+    """An LM head (..., inputs, outputs), in row-major order if it is small, in float32 or float64,
+    and on a CPU. Products with few tokens are then faster."""
     faster = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
     return head.contiguous() if faster and head.numel() <= LARGEST_COPY else head
 

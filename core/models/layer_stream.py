@@ -35,7 +35,7 @@ BUFFERS = 2
 GAP_S = 0.002
 # The most reads whose times are kept between two calls of `take_times`.
 MAX_TIMES = 4096
-# Bytes to which O_DIRECT needs memory to be aligned.
+# O_DIRECT needs memory that is aligned to this many bytes.
 PAGE = 4096
 
 

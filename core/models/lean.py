@@ -53,8 +53,8 @@ class LeanLayer:
 class LeanWeights:
     """A Llama-like model: `embedding` (V, hidden); `head` (hidden, V), or (hidden, n) for the first
     n token ids only; `inverse` (head size / 2,), float32: rotary frequencies; `rope_scale`: factor
-    of cosines and sines. In stacked models all tensors but `inverse` have a leading dimension of
-    members."""
+    of cosines and sines. In the weights of a Stack (core/models/stacking.py) all tensors but
+    `inverse` have a leading dimension of members."""
 
     embedding: torch.Tensor
     layers: tuple[LeanLayer, ...]

@@ -1,4 +1,4 @@
-"""StackedForward: the lean pass of stacked models, whose weights have a leading dimension of
+"""StackedForward: LeanForward for several models at once, whose weights have a leading dimension of
 members."""
 
 from __future__ import annotations

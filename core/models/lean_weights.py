@@ -12,7 +12,7 @@ from core.models.lean import LeanLayer, LeanWeights
 
 __all__ = ["ARCHITECTURES", "adopt", "lean_layer", "lean_weights", "stored_wide"]
 
-# Candidates for the lean pass: `_has_known_parts` decides.
+# Candidates: `_has_known_parts` decides.
 ARCHITECTURES = frozenset(
     {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 )
@@ -49,7 +49,7 @@ def lean_weights(module: Any) -> LeanWeights | None:
 
 
 def _has_known_parts(module: Any) -> bool:
-    """Whether the lean pass computes every part of the module."""
+    """Whether LeanWeights represent every part of the module."""
     body, config = module.model, module.config
     # The architecture's name is not enough: a patched model may have other modules.
     parts = {"embed_tokens", "layers", "norm", "rotary_emb"}

@@ -244,7 +244,7 @@ class RemotePool:
         for run in runs:
             requests = [one for one in run.requests if one.name in own]
             ready = self._arrivals.ahead.ready_drafts(node, run.sequence, requests)
-            # An audition needs a request in any case.
+            # An audition (see RemoteRun) needs a request in any case.
             if ready is not None and not own.keys() & {*run.to_score}:
                 ready_runs.append((run, ready))
         return ready_runs

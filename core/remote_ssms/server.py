@@ -259,9 +259,9 @@ class NodeServer:
         *,
         keep_drafts: bool = False,
     ) -> tuple[list[ServedRun], list[RunReply]]:
-        """The runs of a message with their texts brought up to date, and replies to the runs with a
-        missing text or an invalid request. `keep_drafts`: whether drafts are kept if the text has
-        no new tokens: they are being verified."""
+        """A message's runs, their texts brought up to date; and replies to the runs with a missing
+        text or an invalid request. `keep_drafts`: whether drafts are kept if the text has no new
+        tokens: they are being verified."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
         runs: list[ServedRun] = []

@@ -24,8 +24,8 @@ FORGETTING = 0.95
 # A regular audition takes place only if all auditions together then take at most this share of the
 # decoding time. The first audition, and an audition after a drop (`has_dropped`), do not wait.
 SHARE = 0.02
-# Without a drop, an SSM replaces another (a switch) at least this many rounds after the last switch
-# or the beginning. Otherwise noise would make two SSMs alternate.
+# Without a drop, a switch (from one SSM to another) comes at least this many rounds after the last
+# switch or the beginning. Otherwise noise would make two SSMs alternate.
 STEADY_ROUNDS = 16
 # How many standard errors the gain of a switch must exceed: NOISE without a drop; NOISE_SOON with a
 # drop soon after another switch; otherwise 0.

@@ -76,10 +76,10 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
     """Cost and result of one round. `wall_ms`: from the round's start to its last event;
-    `between_ms`: time outside the models; `open_ms`: the SSMs' prefills and auditions for
-    `num_opened` requests. `nodes`: verified nodes of all requests; `tokens`: committed tokens;
-    `steps`: steps of the deepest draft, 0 without drafts; `context`: the mean number of cached
-    tokens per request."""
+    `between_ms`: time outside the models; `open_ms`: the SSMs' prefills and auditions (see
+    `core.events.parts.Span`) for `num_opened` requests. `nodes`: verified nodes of all requests;
+    `tokens`: committed tokens; `steps`: steps of the deepest draft, 0 without drafts; `context`:
+    the mean number of cached tokens per request."""
 
     requests: int
     context: int

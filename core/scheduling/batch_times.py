@@ -31,9 +31,9 @@ def size_class(requests: int) -> int:
 
 class BatchTimes:
     """See scheduling.base.BatchCosts. Each size class of batches has its own fitted line: a pass's
-    milliseconds by its number of tokens. A line starts from the latency table of a single request,
-    which lacks the attention cost of other requests' KV rows. The cost of the context is added from
-    the table."""
+    milliseconds by its number of tokens. A line starts from a single request's latency table, which
+    lacks the attention cost of other requests' KV rows. The cost of the context is added from the
+    table."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs

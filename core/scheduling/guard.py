@@ -29,8 +29,7 @@ class PlainGuard:
     commit fewer tokens than plain rounds would in the same time, by more than the standard error.
     `next_may_draft` is also false before a probe, a plain round while drafting is on.
 
-    Tokens are compared, not times: the time of plain rounds changes with the texts' lengths. A mean
-    of single rounds' times per token would count their variation as a loss.
+    Tokens are compared, not times: the time of plain rounds changes with the texts' lengths.
     """
 
     def __init__(self) -> None:

@@ -72,8 +72,8 @@ class Shared:
         self._alone: dict[Hashable, _SizeRecord] = {}
         # A round's time outside the models, per request, by whether the round has drafts.
         self._overhead_ms = {False: Meter(), True: Meter()}
-        # Per request: the time of the SSMs' prefill and audition, and the number of tokens that the
-        # request may generate.
+        # Per request: `BatchOutcome.open_ms`, and the number of tokens that the request may
+        # generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
         # See BatchLoad; 0: the planned round's trees have no common budget.

@@ -42,7 +42,7 @@ class StopLimits:
 
 class Stop(Protocol):
     """Ends a draft early. `grows` and `continues` may depend on drafted tokens. If they depended on
-    tokens of the next step, `mss` and `traversal` would be biased."""
+    tokens of the next step, the verify rules `mss` and `traversal` would be biased."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""

@@ -1,5 +1,5 @@
-"""The file of counts that comes with an LLM, for the drafter `table`. `python -m zoo tables` makes
-it."""
+"""The file of next-token counts that comes with an LLM, for the drafter `table`. `python -m zoo
+tables` makes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A head over the first token ids, whose number is `draft_vocab_size` in config.json.
+"""An LM head over the first token ids; `draft_vocab_size` in config.json is their number.
 
 Most of a small model's pass is its head. BPE numbers tokens in the order of merges, and most tokens
 of a text have low ids. For a token without a logit the drafter's probability q is 0, which every

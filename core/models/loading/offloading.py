@@ -235,8 +235,8 @@ class _LayerPacker:
         if self._native:
             from core.models.native.packing import storage_type_of
 
-            # As if all weights were exact in bfloat16: whether they are follows from the other
-            # parts of the key.
+            # Always True, unlike `half` in `_element`: `half` follows from dtype and files, both in
+            # the key.
             layout = np.dtype(storage_type_of(self._lean, True)).str
         else:
             layout = f"lean {stored_wide(self._lean.embedding)}"

@@ -181,7 +181,7 @@ def _run_pip(command: list[str], folder: Path, say: Say) -> None:
 
 def _reason_of(lines: list[str]) -> str:
     """Why pip failed, from what it printed. Its last line is the same for a missing package and for
-    an index without an answer, but only the latter makes pip retry."""
+    an index without an answer, but pip retries only without an answer."""
     prefix = "no connection to it; " if any("Retrying" in line for line in lines) else ""
     return prefix + one_line(lines[-1], 200) if lines else ""
 

@@ -79,7 +79,7 @@ def slice_inputs(inputs: BatchInputs, sizes: tuple[int, int, int]) -> BatchInput
 @exact
 def compute_utilities(logits, noise, noise_at, temperature, utilities):
     """Utilities by which children are chosen: the logits, or, for coupled drafts, logits / T +
-    Gumbel noise. The latter are log q + G up to a constant."""
+    Gumbel noise G. Coupled utilities are log q + G up to a constant."""
     if noise_at < 0:
         for i in range(logits.shape[0]):
             utilities[i] = logits[i]

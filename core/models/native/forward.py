@@ -99,7 +99,7 @@ class CompiledForward:
         # As many threads as torch has now, if there is work for them.
         most = self._packed_bytes // MIN_BYTES_PER_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
-        # bfloat16 parts of an activation, for the size of the workspace.
+        # See `WeightFormat`; for the size of the workspace.
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
         self._draft_step = draft_step()
         self._reduce: Reduce | None = None
@@ -324,8 +324,8 @@ class _WorkerPool:
         logits: Array,
     ) -> None:
         """Runs a pass. Only one pass runs at a time: passes share buffers, and two passes at once
-        would deadlock at a barrier. `model`: shape, parts of an activation, calls, and the
-        reduction between calls."""
+        would deadlock at a barrier. `model`: shape, `WeightFormat.parts`, calls, and the reduction
+        between calls."""
         shape, parts, segments, reduce = model
         tokens, back = len(inputs.tokens), round_up(shape.hidden, BLOCK)
         sizes = tokens, len(inputs.full) // tokens, self.workers

@@ -21,20 +21,21 @@ __all__ = [
 ]
 
 BLOCK = 32
-"""Width of a block of weights: the outputs that are contiguous in memory for one input. A block is
-two vectors of sixteen float32 or four of eight. Blocks of 64 were no faster."""
+"""Width of a block of weights: the outputs that are contiguous in memory for one input. This width
+is two vectors of sixteen float32 or four of eight. Blocks of 64 were no faster."""
 HALF_BLOCK = 16
 """Gate and up outputs alternate by half blocks: a block has the gates and ups of 16 MLP units."""
 
 
 class ModelSizes(NamedTuple):
     """Sizes of one model, or of `members` models of one shape. `size`: head size; `inner`: MLP
-    units; `outputs`: outputs of the head; `normed_heads`: whether query and key heads have norms.
+    units; `outputs`: outputs of the LM head; `normed_heads`: whether query and key heads have
+    norms.
 
     A member's matrices are stored one after another: for each layer QKV, attention output, gate and
-    up interleaved, down; then the head. Its vectors are stored likewise: for each layer both norms,
-    the norms of query and key heads, the biases of the four matrices; then the last norm. Outputs
-    are padded to whole blocks, MLP units to half blocks.
+    up interleaved, down; then the LM head. Its vectors are stored likewise: for each layer both
+    norms, the norms of query and key heads, the biases of the four matrices; then the last norm.
+    Outputs are padded to whole blocks, MLP units to half blocks.
     """
 
     members: int
@@ -150,8 +151,8 @@ class ProductArgs(NamedTuple):
     """One step of y = x w: some rows of x times `inputs` rows of one block of w. `x`, `w`, `y`:
     offsets; `x_step`, `y_step`: row strides; `first`: 1 to overwrite y, 0 to add to y; `ahead`,
     `pace`: offset of the weights to prefetch, and their number per input; `tile`: tokens that share
-    an AMX tile. Offsets and strides count elements: in pairs and tiles an element of `w` or `x`
-    holds several numbers."""
+    an AMX tile. Offsets and strides count elements: in some formats of `weight_formats` an element
+    of `w` or `x` holds several numbers."""
 
     x: int
     x_step: int

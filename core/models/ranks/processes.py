@@ -39,8 +39,8 @@ from core.models.ranks.rendezvous import (
 
 __all__ = ["Followers"]
 
-# Seconds for a process to end after EndRank, and for a report or an exit status that shows the
-# cause of an error.
+# Seconds that `end` waits for processes to end, and that `error_of` waits for the cause of an
+# error.
 END_S, CAUSE_WAIT_S = 3.0, 0.5
 # Milliseconds between two checks that all processes are running.
 POLL_MS = 200

@@ -69,9 +69,10 @@ def file_rendezvous(file: Path, rank: int, count: int) -> Rendezvous:
 
 
 def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
-    """The rendezvous that the environment describes, None if it describes none. Rank 0 waits for
-    all ranks, the others for rank 0, unless the leader has started this rank. Raises ConfigError if
-    the variables are wrong or contradict `split`, RankError if the ranks do not meet."""
+    """The rendezvous that the environment describes, None if it describes none. Ranks that the
+    leader did not start meet here: rank 0 waits for all ranks, the others for rank 0. Raises
+    ConfigError if the variables are wrong or contradict `split`, RankError if the ranks do not
+    meet."""
     # The leader sets STORE_VARIABLE for the ranks that it starts.
     if STORE_VARIABLE in os.environ:
         rank, count = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
