@@ -1,4 +1,4 @@
-"""Measures a plan cell by cell; cells in the store are skipped."""
+"""Measures cells one by one; cells in the store are skipped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def conduct(
     `measure` raises CellInterruptedError if the cell has to be measured again.
     """
     stored = set(store.cells())
-    # The plan's order is kept, so that a resumed study is interleaved like an uninterrupted one.
+    # The order of `cells` is kept: a resumed study is interleaved like an uninterrupted one.
     todo = [cell for cell in cells if cell not in stored]
     total = len(cells)
     num_done = total - len(todo)

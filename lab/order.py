@@ -48,7 +48,8 @@ def plan(contestants: Iterable[str], todo: Iterable[Block]) -> list[Cell]:
 def within_blocks(
     measured: Iterable[tuple[str, Mapping[str, float]]], name: str, base: str
 ) -> list[list[float]]:
-    """The ratio `name` / `base` of each (item, figures) block, grouped by item."""
+    """For each item, the ratios `name` / `base` in its blocks. `measured`: each block's item and
+    figures by contestant."""
     groups: dict[str, list[float]] = {}
     for item, figures in measured:
         groups.setdefault(item, []).append(figures[name] / figures[base])

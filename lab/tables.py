@@ -95,7 +95,7 @@ class PromptRow:
     idle: str | None = None
     """Why nothing was drafted, empty if unknown; None if a run drafted or had no drafter."""
     ratios: tuple[float, ...] = ()
-    """Single speed-ups; `ratio` is their median."""
+    """The runs' speed-ups; `ratio` is their median."""
     drafted_per_pass: float | None = None
     """As in ConfigurationRow."""
 

@@ -94,7 +94,7 @@ def as_good(
     rows: Sequence[ConfigurationRow], best: int, alike: Sequence[Sequence[int]] = ()
 ) -> tuple[int, ...]:
     """Indices of the other points whose ratio's interval reaches the interval of `best`, or that
-    are `alike` with `best`. With a single group, intervals are not compared."""
+    are `alike` with `best`. Intervals are not compared if `best` has a single measured ratio."""
     top = rows[best].ratio
     # Alike points are as good by definition, whatever their times.
     equal = {i for group in alike if best in group for i in group}

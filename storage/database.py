@@ -41,7 +41,7 @@ def open_database(path: Path) -> None:
     try:
         with closing(connect(path, create=True, timeout=OPEN_TIMEOUT_S)) as connection:
             _check_is_log(connection, path)
-            # Takes effect on an empty file; an older file needs RunStore.compact.
+            # Takes effect on an empty file; a log without auto_vacuum needs RunStore.compact.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _use_wal(connection)
             _migrate(connection)

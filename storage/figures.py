@@ -15,7 +15,8 @@ from storage.tables import RUN_DRAFTERS
 
 __all__ = ["FIGURES", "figures_of", "fill", "write_drafters"]
 
-# m009_lists makes an index for each of these figures. A further figure needs its own migration.
+# The migration m009_lists makes an index for each of these figures. A further figure needs a
+# new migration.
 FIGURES = ("num_new_tokens", "num_rounds", "tokens_per_second", "mean_acceptance_length")
 
 
@@ -31,8 +32,8 @@ def write_drafters(connection: sqlite3.Connection, run: int, keys: Iterable[int]
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    """Fills the columns and rows of older runs. m009_lists calls this function, which must not use
-    columns of later migrations."""
+    """Fills the columns and rows of older runs. The migration m009_lists calls this function, which
+    must not use columns of later migrations."""
     keys = {row[1]: row[0] for row in connection.execute("SELECT id, name FROM models")}
     runs = connection.execute("SELECT id, stats_json, drafters_json FROM runs").fetchall()
     for run, stats, drafters in runs:

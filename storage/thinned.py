@@ -108,7 +108,7 @@ def _path(row: Fields, number: Mapping[int, int]) -> Fields:
 
 
 def _origins(row: Fields, number: Mapping[int, int]) -> str:
-    # The stored column has the origins of all nodes.
+    # The stored column has an entry for each node of the complete tree.
     origins = from_json(row["origins_json"] or "[]")
     return to_json([origins[node] for node in number if node < len(origins)])
 

@@ -31,7 +31,7 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
-# A busy machine needs this for work of three CPU seconds: processes share caches and memory.
+# On a busy machine, work of three CPU seconds may take five: processes share caches and memory.
 CPU_LIMIT_S = 5.0
 
 

@@ -24,7 +24,7 @@ HIDDEN_SHARE = 0.95
 
 
 class RoundCosts:
-    """Times of one request's rounds in milliseconds. `load`: see `SharesPass.share`."""
+    """Times of one request's rounds in milliseconds. `load`: see `SharesPass.share` (base.py)."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -41,7 +41,7 @@ class RoundCosts:
 
     @property
     def num_rounds(self) -> float:
-        """The approximate number of rounds in the averages, at most the averages' horizon."""
+        """The number of rounds in the averages; older rounds count less."""
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
@@ -125,7 +125,8 @@ class RoundCosts:
     def measure(
         self, outcome: RoundOutcome, drafts: DraftOutcomes, probe_names: Collection[str]
     ) -> None:
-        """Records the times of a round. `probe_names`: drafters that were probed in this round."""
+        """Records the times of a round. `probe_names`: drafters that drafted only to be
+        measured."""
         costs, self._context = self._costs, outcome.context
         drafted_ms = sum(draft.ms for draft in drafts.values())
         # `round_ms` excludes the hidden part of the drafting, the drafts' `ms` include it.

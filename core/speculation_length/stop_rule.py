@@ -31,8 +31,8 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
 
 
 class StopRule:
-    """See Stop. `limits`: by drafter; `default`: the limits of all other drafters. `min_score`: the
-    time of verifying one more node, in committed tokens."""
+    """A `Stop` (see base.py). `limits`: by drafter; `default`: the limits of all other drafters.
+    `min_score`: the time of verifying one more node, in committed tokens."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class StopRule:
         return min(1.0, sum(scores)) >= limits.scores[depth - 1]
 
     def limits(self, drafter: str) -> StopLimits:
-        """See Stop."""
+        """The drafter's limits."""
         return self._limits.get(drafter, self._default)
 
     def keeps(self, score: float) -> bool:

@@ -23,12 +23,12 @@ class Draft:
     softmax; None if the utilities are the `logits`. `q` (rows, V) float64; None if the proposals
     are deterministic.
 
-    `passes`: model passes in this round, the root's pass included even if it ran ahead.
-    `passes_ahead`: passes during the last verification. `next_temperature`: the calibration
-    temperature after the round, if the draft is already committed. `moments`: mean and variance of
-    each row's utilities under the calibrated softmax; None if not computed.
+    `passes`: model passes in this round, and the root's pass, which may have run earlier.
+    `passes_ahead`: passes during the previous verification. `next_temperature`: the calibration
+    temperature after a round that was committed on the device. `moments`: mean and variance of each
+    row's utilities under the calibrated softmax; None if not computed.
 
-    `origins`: in a fused draft, for each node the index of the drafter whose proposal counts.
+    `origins`: each node's drafter index in a fused draft (see core/drafters/fused_tree.py).
     `contexts`, `shares`: as in `DraftRecord`. `top`: if the logits are in another process, each
     node's likeliest next tokens and their probabilities (key ROOT: the root's).
     """

@@ -73,7 +73,7 @@ def penalize_repetition(
     vocab_size = scores.shape[-1]
     # A token that occurs twice is penalized once, as in transformers.
     mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-    # An embedding may have more rows than the head: ids past the logits cannot be generated.
+    # An embedding may have more rows than the LM head: ids past the logits cannot be generated.
     mask[:, [token_id for token_id in set(tokens) if token_id < vocab_size]] = True
     for row, path in enumerate(paths):
         mask[row, [token_id for token_id in path if token_id < vocab_size]] = True

@@ -17,11 +17,11 @@ ROOT = -1
 class Proposal:
     """One drafter's proposal of a node.
 
-    `drafter`: index in the run's fixed order. `score`: the drafter's estimate of P(the node is
-    accepted | its parent is). `rank`: the order, from 0, among siblings in the drafter's draft; 0
-    or 1 in a fused draft. `q`: the probability with which the token was drawn, 1 for a
-    deterministic proposal. `row`: the row of `Draft.q` from which the token was drawn, None for a
-    deterministic proposal.
+    `drafter`: index in the run's order of drafters. `score`: the drafter's estimate of P(the node
+    is accepted | its parent is). `rank`: the order, from 0, among siblings in the drafter's draft;
+    0 or 1 in a fused draft (see core/drafters/fused_tree.py). `q`: the probability with which the
+    token was drawn, 1 for a deterministic proposal. `row`: the row of `Draft.q` from which the
+    token was drawn, None for a deterministic proposal.
     """
 
     drafter: int

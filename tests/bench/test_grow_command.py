@@ -43,7 +43,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def grow(pair: Path, tmp_path: Path) -> Grow:
-    """`options` override the default options; None removes an option."""
+    """Runs the command. `options` override the defaults; None removes an option."""
 
     def run(**options: Any) -> int:
         values = {

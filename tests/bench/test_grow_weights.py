@@ -31,7 +31,7 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 
 
 def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> GrowthPlan:
-    """`factor`: of the hidden size; `layers`, `ffn`: what is added."""
+    """A plan that multiplies the hidden size by `factor`, and adds `layers` and `ffn`."""
     small = model_shape(module)
     large = replace(
         small,

@@ -106,7 +106,7 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
     monkeypatch.setattr("bench.suites.law_check.decode_joining", decoding)
     context = make_context()
     suite.measure(context)
-    assert decoding.call_count == 1  # for the second row only: the references are stored, too
+    assert decoding.call_count == 1  # for the second row only: the references were stored
     assert [len(list(context.results.where(**row.key))) for row in suite.rows] == [1, 1]
     suite.measure(make_context())
     assert decoding.call_count == 1

@@ -27,8 +27,7 @@ def rotate_halves(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 
 
 def rotate_neighbours(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """For llama.cpp's architecture `llama`; `x`: [heads, size]. Element 2 i is paired with 2 i +
-    1."""
+    """`x`: [heads, size]. Element 2 i is paired with 2 i + 1, as in llama.cpp's `llama`."""
     even, odd = x[..., 0::2], x[..., 1::2]
     rotated = (even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin())
     return torch.stack(rotated, -1).flatten(-2)

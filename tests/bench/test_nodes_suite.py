@@ -1,4 +1,5 @@
-"""The tables of suite `nodes`, the simulation of clients, the relay; nightly, the suite."""
+"""The tables of suite `nodes`, the simulation of clients, and the relay. A nightly test runs the
+suite."""
 
 import asyncio
 from pathlib import Path

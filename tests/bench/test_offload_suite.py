@@ -1,4 +1,4 @@
-"""The tables of suite `offload`: bounds, texts that differ; nightly, the suite itself."""
+"""The tables of suite `offload`: bounds, texts that differ. A nightly test runs the suite."""
 
 import time
 from functools import cache

@@ -119,7 +119,7 @@ def test_drafting_share_hit_rate_and_bound() -> None:
 
 
 def test_drafting_is_a_part_of_a_serial_round(family: LoadedModels) -> None:
-    case = DecodeCase(PROMPTS[0], 1, 9, 0.0)  # its last round has room for a draft
+    case = DecodeCase(PROMPTS[0], 1, 9, 0.0)  # with 9 tokens, every round drafts
     config = SpeculationConfig(expansion=(1,), speculation_length=3, max_tree_nodes=9)
     result = run_together(Engine(family), [case, case], config)
     assert 0 < result["draft_ms"] < result["round_ms"]

@@ -1,4 +1,4 @@
-"""The tables of suite `split`; nightly, the suite itself."""
+"""The tables of suite `split`. A nightly test runs the suite."""
 
 import json
 from pathlib import Path

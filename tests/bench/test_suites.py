@@ -338,7 +338,7 @@ class TestCpuBundled:
         [
             ([{"3": 1.0, "5": 2.0}, {"3": 4.0, "5": 1.0}], "5"),  # all tokens over all seconds
             ([{"3": 0.1, "5": 1.0}, {"5": 1.0}], "5"),  # 3 is not in every sweep
-            ([{}, {"5": 1.0}], "5"),  # not installed at first
+            ([{}, {"5": 1.0}], "5"),  # not in the first sweep
             ([{}], ""),
         ],
     )

@@ -19,7 +19,7 @@ from bench.table_plan import (
 )
 
 KB, MB = 1 << 10, 1 << 20
-# Nanoseconds by the table's bytes, alone and beside others, as in a cache hierarchy.
+# Times as in a cache hierarchy.
 TIMES = AccessTimes(
     {16 * KB: 6.0, 256 * KB: 9.0, MB: 13.0, 8 * MB: 36.0, 64 * MB: 98.0},
     {16 * KB: 1.5, 256 * KB: 1.5, MB: 2.5, 8 * MB: 5.0, 64 * MB: 25.0},

@@ -1,4 +1,4 @@
-"""Models in this folder run the torch pass: the compiled pass is for CPUs only."""
+"""Tests in this folder run models in torch: the compiled pass is for CPUs only."""
 
 import pytest
 

@@ -112,7 +112,7 @@ def test_rounds_of_fixed_lengths_run_on_the_device(
 ) -> None:
     first_events = check_both_ways(sampling, FIXED, num_requests)
     accepted = [event.num_accepted for event in first_events if isinstance(event, RoundCompleted)]
-    # Near the end of a text one of several requests may have no room for a draft. The round then
+    # Near the end of a text one of several requests may have no token left to draft. The round then
     # runs step by step.
     assert all(device_rounds[:8]) and device_rounds.count(False) <= 2 * (num_requests - 1)
     assert len(set(accepted)) >= 3

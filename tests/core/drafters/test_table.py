@@ -25,7 +25,7 @@ FOLDS = tuple(
     next([number, 5] for number in count() if fold_of((number, 5)) == fold)
     for fold in range(module.FOLDS)
 )
-"""One prompt for each fold."""
+"""A prompt for each value of `fold_of`."""
 
 
 def open_sequence(drafter: TableDrafter, prompt: list[int], run: str = "run") -> TokenSequence:

@@ -26,8 +26,8 @@ from tests.fakes import tiny_module, word_tokenizer
 def test_only_what_stays_in_memory_must_fit(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The embedding, the head and two layer buffers must fit. With `disk`, the resident layers must
-    also fit; with `host`, all layers."""
+    """The embedding, the LM head and two layer buffers must fit. With `disk`, the resident layers
+    must also fit; with `host`, all layers."""
     path = folder()
     all_bytes = need_of(str(path), "float32", torch.device("cpu")).bytes
     config = tiny_module("llama", 3, torch.float32, vocab_size=72).config
