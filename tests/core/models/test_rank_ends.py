@@ -80,7 +80,7 @@ def test_ranks_that_cannot_be_started_leave_no_files(
     assert not list(tmp_path.iterdir())
 
 
-# -- ranks that end or do not answer: a tiny LLM --
+# -- ranks that end or do not answer --
 
 
 @pytest.fixture(scope="module")
@@ -169,8 +169,8 @@ def test_after_an_interrupt_the_next_texts_are_right(
 
     def interrupt() -> None:
         calls[0] += 1
-        # A run sends OpenRow and CloseRow once: the first is interrupted. Of other calls, the third
-        # is interrupted.
+        # A run sends OpenRow and CloseRow only once: that call is interrupted. Of other calls, the
+        # third is interrupted.
         if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
             raise KeyboardInterrupt
 

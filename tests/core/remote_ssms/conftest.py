@@ -34,5 +34,6 @@ def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _listeners_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listeners in this process check more often whether they should end: tests wait for that."""
+    """Listeners in this process check more often whether they should end, since tests wait for
+    their end."""
     monkeypatch.setattr(listener, "POLL_MS", 25)
