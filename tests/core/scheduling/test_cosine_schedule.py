@@ -33,7 +33,7 @@ REQUESTED = SpeculationLimit(4, 2)
 
 
 class Fixed:
-    """BatchCosts with given numbers."""
+    """BatchCosts (core.scheduling.base) with given numbers."""
 
     memory = math.inf
 

@@ -304,7 +304,7 @@ def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
 
 
 def test_a_probe_that_verifies_earlier_drafts_is_repeated() -> None:
-    """Otherwise no plain round of pipelined requests would be measured."""
+    """Without the repetition, no plain round of pipelined requests would be measured."""
     machine = Machine(8, draft_ms=0.2, accepted=3.0, turns=True)
     machine.run(8)
     assert machine.kinds == [True] * 4 + [False] * 2 + [True] * 2
