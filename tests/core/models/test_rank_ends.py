@@ -161,7 +161,7 @@ def children_of(pid: int) -> list[int]:
 def test_after_an_interrupt_the_next_texts_are_right(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Ranks that kept running would give wrong texts without an error."""
+    """If the ranks kept running after an interrupt, texts would be wrong without an error."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     expected = ids_of_events(engine.generate(request()))

@@ -27,7 +27,7 @@ def keys(tmp_path: Path) -> CurveKeys:
 
 @pytest.fixture
 def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats are more frequent, and a silent connection ends sooner."""
+    """Heartbeats are more frequent than usual, and a silent connection ends sooner."""
     monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
     monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
 

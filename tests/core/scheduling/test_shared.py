@@ -225,7 +225,8 @@ def observe_drafted(
 
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
     """The number of rounds without drafts after a trial. `cost`: milliseconds per token in the
-    trial; `opening`: how many plain rounds SSMs take to read prompts in the trial's first round."""
+    trial; `opening`: additional milliseconds per token in the trial's first round, in which SSMs
+    read prompts."""
     while not observe_drafted(
         guard, cost * requests, requests, (cost + opening) * requests, requests
     ):
