@@ -118,7 +118,7 @@ def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -
 
 
 def with_narrow_head(module: Any, size: int = 40) -> Any:
-    """Narrows the head to the first `size` tokens, in place."""
+    """Narrows the LM head to the first `size` tokens, in place."""
     module.config.draft_vocab_size = size
     narrow_head(module)
     return module

@@ -75,7 +75,7 @@ def test_guesses_that_come_true_are_reported() -> None:
         assert 0 <= one.outcomes <= 4 and 0 <= one.probability <= 1
         assert one.saved_ms == 0.0  # PunctualLane drafts before the pass, not during it
         assert one.wasted_ms > 0 or one.hit
-        # The last round may have no room for a draft.
+        # In the last round, too few tokens may be left for a draft.
         records = [d.drafted_ahead for d in drafted[number] if d.drafter == one.drafter]
         assert records == [one.hit] or (not records and not one.hit)
     assert not any(record.drafted_ahead for record in drafted[0])
@@ -93,14 +93,14 @@ def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
     """At temperature 0, an SSM that is the LLM itself predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
-    # At the end of the text there is no room for a draft.
+    # At the end of the text, too few tokens are left for a draft.
     assert len(hits) > 5 and all(hits[:-1])
 
 
 @pytest.mark.parametrize("draft", ["coupled", "topk"])
 def test_under_match_the_drawn_token_is_guessed(draft: str) -> None:
-    """An SSM that is the LLM itself also has the LLM's noise. A right guess is no hit if the text
-    has no room for another draft."""
+    """An SSM that is the LLM itself also has the LLM's noise. A right guess is no hit if too few
+    tokens are left for another draft."""
     hits: list[bool] = []
     for seed in range(3):
         sampling = SamplingParams(40, temperature=0.8, seed=seed)

@@ -1,5 +1,5 @@
-"""Text token by token. The joined deltas equal the text of `decode`, unless an invalid byte makes
-`decode` replace characters that were already shown."""
+"""Detokenization, token by token. The joined deltas equal the text of `decode`, unless an invalid
+byte makes `decode` replace characters that were already shown."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_temperature_comes_before_top_k_and_top_k_before_top_p() -> None:
 
 @pytest.mark.parametrize("penalty", [1.0, 1.3, 0.5, 40.0])
 def test_the_repetition_penalty_equals_transformers(penalty: float) -> None:
-    """Logits have one row for each path. Ids beyond the logits are ignored."""
+    """Logits have one row for each path. Ids past the logits' vocabulary are ignored."""
     logits, tokens, paths = logits_of(1, rows=4), [3, 3, 0, 11], [(), (5,), (5, 3), (99, 1)]
     got = penalize_repetition(logits, penalty, tokens, paths)
     processor = RepetitionPenaltyLogitsProcessor(penalty)

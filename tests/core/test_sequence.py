@@ -1,4 +1,4 @@
-"""TokenSequence: what ends a text, where the text is cut, and how much room a draft has."""
+"""TokenSequence: what ends a text, where the text is cut, and how long a draft may be."""
 
 import pytest
 

@@ -69,7 +69,7 @@ def api_answers() -> dict[str, Any]:
             try:
                 info = client.view_api(return_format="dict", print_info=False)
                 endpoints = info["named_endpoints"]
-                # The scrape is first: it must not count the other runs.
+                # `/metrics` is scraped first: it must not count the other runs.
                 http = _http_answers(url)
                 return {"endpoints": endpoints, "answers": _answers(client), "http": http}
             finally:

@@ -1,6 +1,6 @@
 """The runs whose events are in `runs/`.
 
-A new rule needs no new recording: the names are not taken from the registries.
+A new rule needs no new recording: this file lists the names itself.
 
 `tables`: small tables in place of models, with a clock that only model passes advance. Policies
 that depend on time decide the same on every machine. `bundled`: the bundled models. Settings that

@@ -43,7 +43,7 @@ MEASURED = frozenset(
 
 
 class PassClock:
-    """Seconds of model passes."""
+    """A clock that counts the seconds of model passes."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

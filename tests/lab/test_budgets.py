@@ -1,4 +1,5 @@
-"""In a study, `max_tree_nodes=auto` resolves to one number of nodes, also after a stop."""
+"""In a study, `max_tree_nodes=auto` resolves to one number of nodes, even if the study is
+resumed."""
 
 from collections.abc import Iterator
 from dataclasses import replace

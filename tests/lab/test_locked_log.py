@@ -71,7 +71,7 @@ def test_a_study_whose_end_cannot_be_written_has_ended_and_can_be_resumed(lab, m
     lab.conductor.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
     assert lab.conductor.wait(30)
     assert lab.conductor.progress().state == "completed" and len(lab.results()) == 8
-    # A refused write is retried: the state may be written later.
+    # A refused write is retried: the log may get the state after the study's end.
     wait_until(lambda: lab.store.studies.study("s1")[0].state == "completed")
 
 

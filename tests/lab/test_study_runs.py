@@ -172,7 +172,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     [
         ("llm (float32, cpu, 1a)", "llm (float32, cpu, 1a)", True),
         ("llm (float32, cpu, 1a)", "llm (float32, cpu, 2b)", False),
-        ("llm (float32, cpu)", "llm (float32, cpu, 2b)", True),  # from a log without fingerprints
+        ("llm (float32, cpu)", "llm (float32, cpu, 2b)", True),  # an older study has no fingerprint
         ("llm (float32, cpu)", "llm (float32, cuda, 2b)", False),
         ("llm", "llm (float32, cpu, 2b)", False),
     ],

@@ -1,4 +1,5 @@
-"""A fixture for laws 1(b) and 2, which judge differing texts by the same rule."""
+"""A fixture for the tests of laws 1(b) and 2, which judge differing texts by the rule of
+margins.py."""
 
 import pytest
 

@@ -25,7 +25,7 @@ LOOKUP_PROMPT = (0, 1, 2, 0, 1, 0)
 
 
 def tables(count: int, seed: int = 0, vocab: int = 3, narrow: int = 0) -> list[TableModel]:
-    """The LLM's table, then the drafters' tables. The drafters' heads lack the last `narrow`
+    """The LLM's table, then the drafters' tables. The drafters' LM heads lack the last `narrow`
     tokens."""
     sizes = [vocab] + [vocab - narrow] * count
     return [
@@ -35,7 +35,7 @@ def tables(count: int, seed: int = 0, vocab: int = 3, narrow: int = 0) -> list[T
 
 
 def counts_of(text: tuple[int, ...]) -> np.ndarray:
-    """The nonzero rows of a table of the drafter `table`."""
+    """The nonzero rows of a count table for the drafter `table`."""
     table = new_table(64)
     add_text(table, np.array(text, np.int64), 1)
     return table[table.any(1)]

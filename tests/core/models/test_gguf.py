@@ -46,7 +46,7 @@ def q8(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ignore(_: str) -> None:
-    """A `say` that does nothing."""
+    """Ignores a reported stage."""
 
 
 def by_transformers(file: Path) -> Any:

@@ -395,7 +395,7 @@ def test_merges_that_do_not_fit_the_tokens_are_refused(
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
 def test_weights_with_nan_are_refused(kind: str, tmp_path: Path) -> None:
-    """In a Q8_0 block the scale is NaN."""
+    """With Q8_0, the scale of each block becomes NaN."""
     file = write_model(tmp_path / "nan.gguf", kind)
     weights = next(t for t in gguf.GGUFReader(file).tensors if t.name == "blk.0.ffn_up.weight")
     content, step = bytearray(file.read_bytes()), 34 if kind == "Q8_0" else 4

@@ -203,7 +203,8 @@ def test_captured_graphs_give_the_lean_passs_logits(family: str) -> None:
 
 @pytest.mark.gpu
 def test_passes_are_captured_again_after_the_arena_has_grown() -> None:
-    """All graphs are dropped when the arena grows. The memory that they share must outlive them."""
+    """All graphs are dropped when the KV arena grows. The memory that they share must outlive
+    them."""
     fixed, plain = fixed_and_plain("llama", "cuda", capture=True)
     row, other = fixed.open_row(), plain.open_row()
     forward: Any = fixed._forward

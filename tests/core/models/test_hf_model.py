@@ -119,7 +119,8 @@ def test_nodes_that_are_kept_stay_pending(row: int) -> None:
     llm = model()
     llm.forward([chain(row, [1, 2])])
     llm.commit(row, [0, 1])
-    # Below the root are token 6 and the chain of tokens 3, 4, 5, 8. Token 7 is below token 4.
+    # Below the committed tokens are token 6 and the chain of tokens 3, 4, 5, 8. Token 7 is below
+    # token 4.
     llm.forward([Feed(row, [3, 6, 4, 7, 5, 8], [CACHED, CACHED, 0, 2, 2, 4])])
     llm.commit(row, [0, 2], [3, 4, 5])
     assert (llm.length(row), llm.pending(row)) == (4, 3)

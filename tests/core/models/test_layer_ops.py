@@ -1,4 +1,4 @@
-"""The lean pass's norms, projections and tied heads."""
+"""Norms, projections and tied LM heads."""
 
 import pytest
 import torch

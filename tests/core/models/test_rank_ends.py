@@ -80,7 +80,7 @@ def test_ranks_that_cannot_be_started_leave_no_files(
     assert not list(tmp_path.iterdir())
 
 
-# -- ranks that end or do not answer: a tiny LLM --
+# -- ranks that end or do not answer --
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def children_of(pid: int) -> list[int]:
 def test_after_an_interrupt_the_next_texts_are_right(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Ranks that kept running would give wrong texts without an error."""
+    """If the ranks kept running after an interrupt, texts would be wrong without an error."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     expected = ids_of_events(engine.generate(request()))
@@ -169,8 +169,8 @@ def test_after_an_interrupt_the_next_texts_are_right(
 
     def interrupt() -> None:
         calls[0] += 1
-        # A run sends OpenRow and CloseRow once: the first is interrupted. Of other calls, the third
-        # is interrupted.
+        # A run sends OpenRow and CloseRow only once: that call is interrupted. Of other calls, the
+        # third is interrupted.
         if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
             raise KeyboardInterrupt
 

@@ -57,7 +57,7 @@ def short_timeout() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["tp=4", "pp=3"])
 def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
-    """A tiny LLM over forked ranks, or the LLM that is named before the split: `bundled tp=2`."""
+    """A tiny LLM over forked ranks. A parameter may name another LLM: `bundled tp=2`."""
     name, _, split = request.param.rpartition(" ")
     with forked_ranks(), over_ranks(name or llm_folder, split) as model:
         yield model
@@ -110,7 +110,7 @@ def has_ended(pids: list[int], folder: Path | None) -> bool:
 def test_the_run_ends_with_the_rank(
     ranks: RankedModel, llm_folder: str, sent: signal.Signals
 ) -> None:
-    rank = max(1, ranks.ranks.count - 2)  # with several followers, a rank that other ranks wait for
+    rank = max(1, ranks.ranks.count - 2)  # last but one: another rank waits for it
     tokenizer = AutoTokenizer.from_pretrained(llm_folder)
     engine = Engine(LoadedModels(ranks, {}, tokenizer, ()))
     expected = ids_of_events(engine.generate(TREES))

@@ -156,7 +156,7 @@ def test_events_have_the_traffic_of_the_ranks(rank_models: LoadedModels) -> None
         )
         for one in event.traffic:
             assert one.ms > 0
-            if model.ranks.split == "tp":  # two sums a layer, and half of the logits
+            if model.ranks.split == "tp":  # two all-reduces a layer and half of the logits
                 assert one.collectives == 2 * layers + 1
                 assert one.bytes == 4 * fed * (2 * layers * hidden + vocabulary // 2)
             else:

@@ -98,7 +98,7 @@ def test_passes_in_inference_mode_and_others_may_alternate(
 
 
 def test_the_memory_is_allocated_at_the_start(tmp_path: Path) -> None:
-    """A full disk would otherwise kill the process during a pass."""
+    """With a later allocation, a full disk would kill the process during a pass."""
     memory = SharedMemory(tmp_path, 0, 2, 1.0)
     assert 512 * (tmp_path / "exchange").stat().st_blocks >= 2 * 2 * CAPACITY
     memory.close()

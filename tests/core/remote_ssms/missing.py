@@ -21,7 +21,7 @@ LONG = Request(
     "Once upon a time",
     SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
     # The limit of tree nodes is given: `auto` measures costs, and on a busy machine an SSM might
-    # get no nodes.
+    # get no tree nodes.
     replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
 )
 AFTER_MS = 50
@@ -90,7 +90,7 @@ def missing_node(
     has_ended: Callable[[], None] = lambda: None,
 ) -> Iterator[RunWithout]:
     """A run over the nodes. `end` is called during a round and makes the first node missing.
-    `has_ended` returns once the node is missing. The block must bring the node back."""
+    `has_ended` returns once the node is missing. The `with` block must bring the node back."""
     models = bundled.models
     without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     expected = long_text(bundled)

@@ -69,7 +69,7 @@ def test_local_ssms_and_ssms_on_nodes_draft_together(models) -> None:
     engine = Engine(local_models, nodes=pool)
     for name in ("specinfer", "cosine", "credit"):
         # The limit of tree nodes is given: `auto` measures costs, and a limit of 1 or 2 would leave
-        # some SSMs without nodes.
+        # some SSMs without tree nodes.
         run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=12))
         events = list(engine.generate(run_request))
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))

@@ -249,7 +249,7 @@ class RandomMessages:
 
 
 def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
-    """Otherwise, one request could get the drafts of the other."""
+    """If a message named a run twice, one request could get the other's drafts."""
     say_hello(server)
     two = [DRAFT_REQUEST, msgspec.structs.replace(DRAFT_REQUEST, ssm="ssm-2", index=1)]
     answer(server, run_request(drafts=two))

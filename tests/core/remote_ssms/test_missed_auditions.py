@@ -1,4 +1,5 @@
-"""Auditions that a node misses, notes about missing nodes, budgets with a lookup, large texts."""
+"""Auditions that a node misses, notes about missing nodes, budgets with the drafter `ngram`, large
+texts."""
 
 from __future__ import annotations
 

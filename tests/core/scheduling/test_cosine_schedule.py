@@ -33,7 +33,7 @@ REQUESTED = SpeculationLimit(4, 2)
 
 
 class Fixed:
-    """BatchCosts with given numbers."""
+    """BatchCosts (core.scheduling.base) with given numbers."""
 
     memory = math.inf
 
@@ -423,7 +423,7 @@ def test_where_no_request_drafts_none_waits_for_its_turn() -> None:
 
 def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
     """The length policy of the last request found that drafts do not pay. All requests are
-    pipelined."""
+    pipelined (`overlapped`)."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
     # The first pass may leave the request out: all requests compete for it.
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])

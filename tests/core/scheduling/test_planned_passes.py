@@ -194,7 +194,8 @@ def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
 
 
 class TimeOfLongestText:
-    """BatchCosts that predict 1 ms for each token of a pass's longest text."""
+    """BatchCosts (core.scheduling.base) that predict 1 ms for each token of a pass's longest
+    text."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
         return float(context)

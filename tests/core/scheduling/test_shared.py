@@ -225,7 +225,8 @@ def observe_drafted(
 
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
     """The number of rounds without drafts after a trial. `cost`: milliseconds per token in the
-    trial; `opening`: how many plain rounds SSMs take to read prompts in the trial's first round."""
+    trial; `opening`: additional milliseconds per token in the trial's first round, in which SSMs
+    read prompts."""
     while not observe_drafted(
         guard, cost * requests, requests, (cost + opening) * requests, requests
     ):
@@ -304,7 +305,7 @@ def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
 
 
 def test_a_probe_that_verifies_earlier_drafts_is_repeated() -> None:
-    """Otherwise no plain round of pipelined requests would be measured."""
+    """Without the repetition, no plain round of pipelined requests would be measured."""
     machine = Machine(8, draft_ms=0.2, accepted=3.0, turns=True)
     machine.run(8)
     assert machine.kinds == [True] * 4 + [False] * 2 + [True] * 2

@@ -88,8 +88,8 @@ DRAFTING = [(0.4, 4.0), (0.7, 5.0), (0.7, 3.0), (0.5, 8.0), (0.8, 2.0)]
 
 
 class Across(World):
-    """A world in which a pass over other requests, as long as the request's own pass, hides
-    drafting."""
+    """A world in which a pass over other requests hides drafting. That pass takes as long as the
+    request's own pass."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -426,7 +426,8 @@ def test_the_native_kernel_stops_where_the_rule_does(
     cost: float, kind: str, native_calls: list[int]
 ):
     """`run_rounds` compares the kernel's drafts with drafts of passes that use the rule itself."""
-    # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
+    # The SSM "three" is not chosen: it drafts nothing. The SSM "two" is probed: it drafts two steps
+    # in any case.
     limits = step_limits(0.9, (cost, 1.5 * cost, 2 * cost), 4)
     stop = StopRule({"one": limits, "two": StopLimits(longest=2)}, 0.0)
     sampling = WARM if kind == "coupled" else COLD
