@@ -58,7 +58,7 @@ def is_allowed(path: Path, name: str) -> bool:
 
 
 def strings_in(node: ast.AST | None) -> Iterator[ast.Constant]:
-    """String constants of an expression: itself, or the items of a literal."""
+    """String constants: the expression itself, or the items of a tuple, list or set."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node
     elif isinstance(node, ast.Tuple | ast.List | ast.Set):

@@ -9,8 +9,8 @@ MADE_AT_ONCE = ("catch_up", "draft")
 
 
 def share_passes(events: Sequence[Event]) -> list[Event]:
-    """In each round all n SSMs draft in the same passes. Their spans overlap fully, each with a
-    share of 1 / n."""
+    """In each round all n SSMs draft in the same passes. Their spans overlap fully, each with the
+    `share` 1 / n."""
     return [_share_pass(event) for event in events]
 
 

@@ -1,7 +1,7 @@
 """Two texts may differ only if the two tokens at their first difference nearly tie.
 
-Their scores in a float64 pass with teacher forcing must differ by less than 1e-4. One prompt of a
-`Divergences` may have texts that differ.
+Their scores in a float64 pass with teacher forcing must differ by less than 1e-4. A `Divergences`
+allows differing texts for one prompt.
 """
 
 import copy

@@ -77,7 +77,7 @@ def transformers_ids(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[int]:
-    """transformers' greedy `generate` with `options`."""
+    """Token ids that transformers' greedy `generate` writes with `options`."""
     return transformers_ids_of_many(module, [prompt_ids], sampling, eos_ids, **options)[0]
 
 

@@ -3,8 +3,8 @@
 In float32, every preset writes what transformers writes with the same model file. In float32 at
 temperature 0.8, and in bfloat16, presets write what plain decoding writes.
 
-The SSMs are the four bundled SSMs; or they are SmolLM2 itself, whose drafts are accepted, and a
-random model, whose drafts are rejected.
+The SSMs are the four bundled ones, or SmolLM2 itself (its drafts are accepted) and a random model
+(its drafts are rejected).
 """
 
 from collections.abc import Iterator, Sequence
@@ -76,8 +76,8 @@ def engine(smollm2_engine: Engine, random_ssm: Path) -> Engine:
 
 @pytest.fixture(scope="module")
 def smollm2_engine() -> Iterator[Engine]:
-    """SmolLM2 in float32 with the bundled SSMs and counts. Its passes are not timed: timing takes
-    seconds, and texts do not depend on times."""
+    """SmolLM2 in float32 with the bundled SSMs and the counts of the drafter `table`. Its passes
+    are not timed: timing takes seconds, and texts do not depend on times."""
     smollm2()
     engine = Engine(load("float32", bundled_ssms(SMOLLM2)))
     assert len(engine.models.ssms) == 4 and engine.models.counts is not None

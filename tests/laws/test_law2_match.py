@@ -55,7 +55,7 @@ FIELDS = {
 
 
 def is_allowed(row: Row) -> bool:
-    """Leaves out sampled drafts with `verify=auto`, which is `mss`: law 3 covers `mss`."""
+    """Leaves out sampled drafts with `verify=auto`, which then means `mss`: law 3 covers `mss`."""
     drawn = row.get("verify") == "auto" and "sampled" in row.get("draft", "")
     return affordable(row) and of_effect(row) and not drawn
 

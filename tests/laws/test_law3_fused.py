@@ -2,7 +2,7 @@
 takes few values; every outcome is enumerated.
 
 No single SSM's q is the distribution of a fused token. If fused tokens are drawn and then verified
-with the winner's q, the LLM's distribution is not kept.
+with the q of one SSM (the winner), the LLM's distribution is not kept.
 """
 
 from collections import defaultdict

@@ -103,7 +103,7 @@ def test_dropped_nodes_and_other_rows_do_not_change_the_logits(
         for row, prefix in zip(rows, (PREFIX, PREFIX[:4]), strict=True):
             lm.forward([chain(row, prefix, last_only=True)])
             lm.commit(row, range(len(prefix)))
-        # Dropped nodes leave their keys in the slots.
+        # Dropped nodes leave their keys in the cache.
         lm.forward([Feed(rows[0], tokens(len(others)), others)])
         lm.commit(rows[0], [])
         feeds = [Feed(rows[0], tokens(len(tree)), tree), Feed(rows[1], tokens(len(others)), others)]

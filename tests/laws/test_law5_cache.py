@@ -77,7 +77,7 @@ def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
 
 
 def check(engine: Engine, live: ActiveRequest) -> int:
-    """Checks a request's rows. Returns the number of drafters with a draft for the next round."""
+    """Checks a request's cache rows. Returns the number of drafters with a draft made ahead."""
     ready = 0
     tokens = live.sequence.tokens
     assert engine.models.llm.length(live.row) == len(tokens) - 1, "all but the root"

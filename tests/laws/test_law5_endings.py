@@ -22,8 +22,8 @@ SHAPES = ((1,), (2, 2), (3, 1, 1), (1, 1, 3, 1, 1))
 
 
 def story_table(sure: float = 0.97, confused_at: int = -1) -> TableModel:
-    """STORY's next token has the probability `sure`; at position `confused_at`, another token has
-    it."""
+    """STORY's next token has the probability `sure`; at STORY's index `confused_at`, another token
+    has it."""
 
     def table(context: tuple[int, ...]) -> list[float]:
         index = len(context) % len(STORY)

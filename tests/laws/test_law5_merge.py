@@ -1,8 +1,8 @@
 """Law 5: merging drafts, and the nodes that `best_first` keeps.
 
 Merging a draft with itself adds no path from the root. A path's number of proposals is the sum over
-the drafts. The order of the drafts changes only the order of lists. `best_first` keeps the
-ancestors of its nodes.
+the drafts. The order of the drafts changes only the order of nodes and proposals.
+`best_first` keeps the ancestors of its nodes.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """Every outcome of whole rounds of the engine, with its exact probability.
 
 For two rounds, `joint_of_rounds` groups first-round outcomes into states, by the text and by the
-tokens in the models' rows. It enumerates the second round once from each state. In the last round
-each possible draft is verified in every possible way.
+tokens in the models' cache rows. It enumerates the second round once from each state. In the last
+round each possible draft is verified in every possible way.
 """
 
 import copy
@@ -135,9 +135,9 @@ class EnumeratedCase:
 
 @dataclass(frozen=True)
 class _End:
-    """`tokens`: the new tokens; `kept`: the tokens in each model's open rows; `lengths`: the number
-    of tokens of each round; `ways`: the outcomes of the last round. Equal `state`s have equal
-    futures.
+    """`tokens`: the new tokens; `kept`: the tokens in each model's open cache rows; `lengths`: the
+    number of tokens of each round; `ways`: the outcomes of the last round. Equal `state`s have
+    equal futures.
     """
 
     tokens: tuple[int, ...]

@@ -1,6 +1,6 @@
 """Coherent events with arbitrary values, for hypothesis.
 
-An event's run, number and round are set after the event is drawn.
+An event's run id, `seq` and round are set after the event is drawn.
 """
 
 from dataclasses import replace
@@ -53,7 +53,7 @@ Strategy = st.SearchStrategy[Any]
 
 
 def many(values: Strategy, size: int | None = None) -> Strategy:
-    """`size` None: up to four values."""
+    """Tuples of `size` values (None: up to four)."""
     low, high = (0, 4) if size is None else (size, size)
     return st.lists(values, min_size=low, max_size=high).map(tuple)
 
@@ -177,7 +177,7 @@ def renumber(events: list[Any], run_id: str, seq: int = 0) -> list[Any]:
 
 @st.composite
 def runs(draw: st.DrawFn, run_id: str = "run") -> list[Any]:
-    """Up to three rounds. The last event may be missing, or up to three events before it."""
+    """Up to three rounds. The end may be missing; if not, up to three events before it may be."""
     events: list[Any] = [draw(STARTS)]
     for number in range(draw(st.integers(0, 3))):
         events += draw(round_events(run_id, number, len(events)))

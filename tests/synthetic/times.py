@@ -124,7 +124,7 @@ class _Clock:
         return (self.span(name, "catch_up"), self.span(name, "draft")), False
 
     def count_unused(self, reason: str = "unused") -> None:
-        """Drafts that are left count as wasted."""
+        """Drafts made ahead but not yet used count as wasted."""
         for name, spent in self._early.items():
             self._ahead.append(Ahead(name, OUTCOMES, PROBABILITY, False, 0.0, spent, reason))
         self._early = {}

@@ -138,7 +138,7 @@ def sealed_in(html: str, name: str) -> str:
 
 
 def unpack_value(value: Value) -> Value:
-    """A board's value with parsed JSON texts and without the stamp `n`."""
+    """A packed value (`ui.components.pack`) with parsed JSON texts and without the stamp `n`."""
     return {key: _unpack(inner) for key, inner in value.items() if key != "n"}
 
 

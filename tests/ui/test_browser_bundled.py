@@ -228,7 +228,7 @@ def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, num
     check_columns(page, "#live-lengths", speeds)
 
 
-# Two texts of the pane Length: the reason for the selected round's length, and the offers.
+# In the pane Length: the reason for the selected round's length, and the texts of offered buttons.
 LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) => {
   const all = [...document.querySelectorAll(`#live-lengths ${css}`)];
   return all.filter((one) => one.checkVisibility()).map((one) => one.textContent).join(", ");

@@ -120,7 +120,7 @@ def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
     assert not requests(context)  # nothing was run yet
     becomes(page, PRESET_LABEL, "Preset (then Run)")
     ran(page)
-    choose(page, "preset", "minions")  # by the mouse, which may press the button twice
+    choose(page, "preset", "minions")  # by the mouse: see `choose_preset`
     until(page, lambda: len(requests(context)) == 2)
     wait_notice(page, "Finished: ")
     assert requests(context)[1].speculation.combine == "vote"
@@ -140,8 +140,8 @@ NOTHING = {"__type__": "update"}
 
 
 def choose_preset(page: Any, name: str) -> None:
-    """Choose a preset by keys. Gradio sends a mouse choice twice: the button may be pressed twice,
-    though only one run starts."""
+    """Choose a preset by keys. Gradio sends a mouse choice twice: `live-rerun` may be pressed
+    twice, though only one run starts."""
     box = page.locator("#preset input")
     box.click()
     box.fill(name)

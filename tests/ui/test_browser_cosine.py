@@ -172,7 +172,7 @@ BESIDE = """() => {
 
 
 def chips_stay_beside_the_tabs(page: Any) -> None:
-    """Also on tabs other than Live, where the chips have no counts."""
+    """Sessions is checked too: there the chips have no counts."""
     becomes(page, BESIDE, True)
     sites.sessions(page)
     becomes(page, BESIDE, True)
@@ -196,7 +196,7 @@ def check_pictures(
         name: [number for number in decoded.with_draft(run) if KINDS[name](run, number)]
         for name in kinds
     }
-    # On a busy machine the schedule may allow one SSM in every round, which has nothing to fuse.
+    # On a busy machine the schedule may allow one SSM in every round: nothing is fused then.
     one_ssm = all(num_drafting(run, number) == 1 for number in decoded.with_draft(run))
     assert all(found or (one_ssm and name in FUSED) for name, found in results.items()), results
     for number in sorted({numbers[len(numbers) // 2] for numbers in results.values() if numbers}):

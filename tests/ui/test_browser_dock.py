@@ -142,7 +142,7 @@ BARS_BELOW = """() => {
 
 
 def why_and_the_temperature_are_read(page: Any, live: Stage) -> None:
-    """For a window of 1280x800 pixels."""
+    """The window has 1280x800 pixels."""
     sites.dock(page, "why")
     page.locator("#live-tree .ss-node[data-key='0']").click()
     page.locator("#live-inspector .ss-bar").first.wait_for()

@@ -33,7 +33,7 @@ ALL_PICTURES = ["figures", "strip", "tree", "proposals", "inspector"]
 ALL_PICTURES += ["lengths", "timeline", "routing"]
 THEME = {"__theme": "light"}
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
-# The open lesson's title, and the names of the runs in its table, made or not.
+# The open lesson's title, and the names of its table's runs, also of runs not made yet.
 LESSON = """() => ({
   title: document.querySelector(".sp-lesson-title")?.innerText,
   runs: [...document.querySelectorAll(".sp-measured :is(tbody, tfoot) th")]

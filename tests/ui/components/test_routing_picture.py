@@ -12,7 +12,8 @@ from tests.ui.components.gallery import values_of
 
 pytestmark = pytest.mark.browser
 
-# For each path of cells: the SSM, the part, the cells' left edges, the shade, the fill.
+# For each path of cells: the SSM, the part (in BOXES, or `lost`), the cells' left edges, the
+# shade, the fill.
 CELLS = """() => [...document.querySelectorAll("#picture-routing path[data-ssm]")].map((path) => [
   path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
   [...path.getAttribute("d").matchAll(/M([\\d.]+)/g)].map((found) => Number(found[1])),

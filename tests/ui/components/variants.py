@@ -166,8 +166,8 @@ def with_switch(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_regret(values: dict[str, Any]) -> dict[str, Any]:
-    """Counted regret. Each of the first three SSMs predicts every third token; the other SSMs
-    predict none. The first two SSMs drafted."""
+    """Each of the first three SSMs predicts every third token; the other SSMs predict
+    none. The first two SSMs drafted."""
     routing = values["routing"]
     hits = {
         name: [i % 3 == n for i in range(60)] for n, name in enumerate(routing["ssms"].values())
