@@ -115,7 +115,8 @@ async def _run_question(
 
 
 def _step(steps: Iterator[object]) -> bool:
-    """False at the end. `next` has a default, since a future cannot raise StopIteration."""
+    """Runs the next step; false at the end. `next` has a default, since a future cannot raise
+    StopIteration."""
     end = object()
     return next(steps, end) is not end
 

@@ -35,7 +35,7 @@ class OwnPresets:
 
 
 def build_own_presets() -> OwnPresets:
-    """Builds a part of the form that is closed at first."""
+    """Builds the form's accordion for own presets, closed at first."""
     with gr.Accordion("A preset of your own", open=False):
         name = gr.Textbox(
             label="Name",

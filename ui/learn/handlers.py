@@ -168,7 +168,7 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
-    """The view of all requests in a round of the ended run, else None."""
+    """The view of all requests in a round of the ended run; None without such a run or view."""
     player = session.player
     if player is None or not player.source.is_done:
         return None
@@ -234,7 +234,8 @@ def _stream(
         with session.drawing:
             shown = lesson_of(session.lecture.at) if session.lecture.at else lesson
             table, notice = _runs_and_question(session, shown)
-        # An unchanged notice keeps its number: the verdict on an answer given meanwhile is newer.
+        # An unchanged notice keeps its number (see `with_time`): the verdict on an answer given
+        # meanwhile is newer.
         if notice["lines"] != shown_notice.get("lines"):
             shown_notice = notice
         yield [*frame, table, shown_notice]

@@ -141,7 +141,7 @@ def _turn_handler(learn: Learn, choose: ChooseLesson) -> Callable[..., Values]:
 
 
 def _load_handler(learn: Learn) -> Callable[..., Values]:
-    """Opens a lesson when the page loads, with a run if the link names lesson and run."""
+    """The handler that opens a lesson on page load, with a run if the link names lesson and run."""
     open_lesson_of = _turn_handler(learn, _wanted_lesson)
     board_at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 

@@ -96,8 +96,8 @@ def preset_chosen_script() -> str:
 
 def before_of(session: TabSession) -> Before | None:
     """The run to compare this session's next run with: the displayed run, if it was completed. A
-    run that was cut short replaces `session.before` only if that is None and the run has a
-    round."""
+    run that was cut short replaces `session.before` only if `session.before` is None and the
+    run has a round."""
     player = session.player
     if player is None:
         return session.before

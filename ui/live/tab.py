@@ -227,7 +227,8 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
 
 
 def _notice_while_recording(live: Live, session: TabSession) -> Values:
-    """No changes; while the opening run is recorded, a notice that makes the page poll."""
+    """Updates that change nothing, except that the notice makes the page poll while the opening
+    run is recorded."""
     values: Values = [gr.skip() for _ in live.outputs]
     if live.board.awaits_opening(session):
         values[live.outputs.index(live.board.notice)] = live.board.current_notice(session)

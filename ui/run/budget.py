@@ -25,7 +25,7 @@ LARGEST_MEASURED = 64
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     """A copy of `lengths` with the texts `budget` (`budget_words`) and `deep` (`depth_words`).
-    `lengths["rounds"]` is as in `lengths_value`.
+    `lengths["rounds"]` is as in `lengths_value` (charts.py).
 
     If the user sets the length, each round that could not draft its length also gets `m`: the
     length of the longest possible draft. If the node budget would have allowed a longer draft, the

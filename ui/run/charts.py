@@ -89,7 +89,7 @@ def choice_value(frame: Frame) -> Value:
     """The choice of the selected round's length.
 
     `policy`: the length policy's name, empty without drafters; `predicts`, `always`,
-    `no_estimates`: fields of its record. `why`: why the round had its length. `next`: the length
+    `no_estimates`: see LengthPolicyRecord. `why`: why the round had its length. `next`: the length
     chosen after the round (-1: none); `reason`: why it was chosen, empty if `why` says so.
     `estimates`: the policy's estimates, by length. `lately`: see `_lately`. `granted`: what the
     scheduler allowed, in words. `offers`: presets whose length adapts, if this policy's length
@@ -146,7 +146,7 @@ def _length_words(frame: Frame) -> str:
 
 def _lately(frame: Frame) -> float:
     """Tokens per second over at most RECENT_ROUNDS rounds that end with the selected round. A
-    round's time is `RoundTime.ms`, which the policy's estimates predict."""
+    round's time is `RoundTime.ms` (times.py), which the policy's estimates predict."""
     end = frame.selected_round + 1
     rounds = frame.view.rounds[max(0, end - RECENT_ROUNDS) : end]
     ms = sum(round_.time.ms for round_ in rounds)

@@ -21,11 +21,11 @@ class Baseline:
 
     `tokens_per_second`: plain decoding's speed, the median of the `blocks` if there are any;
     `run_id`: the id of the first plain run; `note`: what was measured, in words; `request`: see
-    `speed_key`; empty if unknown. `blocks`: the speeds of plain decoding and of the run, in tokens
-    per second, each pair measured in turn. `ends`, if known: for each block the ends of the plain
-    passes and of the run's rounds, in milliseconds from the end of the prefill. The rounds' ends
-    are empty if a block's rounds differ from the run's. `same_text`: whether plain decoding is
-    known to have written the run's text."""
+    `speed_key` (baselines.py); empty if unknown. `blocks`: the speeds of plain decoding and of the
+    run, in tokens per second, each pair measured in turn. `ends`, if known: for each block the ends
+    of the plain passes and of the run's rounds, in milliseconds from the end of the prefill. The
+    rounds' ends are empty if a block's rounds differ from the run's. `same_text`: whether plain
+    decoding is known to have written the run's text."""
 
     tokens_per_second: float
     run_id: str

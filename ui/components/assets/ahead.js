@@ -1,4 +1,4 @@
-// Drafting ahead, below the lanes: its results in words and round by round, and predicted against measured round times.
+// Drafting ahead, in the timeline's panel: its results in words and round by round, and predicted against measured round times.
 
 import { h, set, setText, entries, last } from "./dom.js";
 import { lineChart, upDownChart } from "./minichart.js";

@@ -100,7 +100,7 @@ function draw(value, view) {
   drawOffer(view.offer, value.offer);
   view.scores?.draw(value);
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
-  // The lanes of a repeat whose speed-up is not the median would contradict the sentence beside them.
+  // If the repeat's speed-up is not the median, its times would contradict the sentence beside the lanes.
   const first = value.repeat?.number && !value.repeat.median ? "passes" : "ms";
   view.clock.draw({ timed, shown: Boolean(value.run), first });
   view.again.hidden = !value.verdict;

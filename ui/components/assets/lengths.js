@@ -159,7 +159,7 @@ function titles(value, look, places) {
   const names = look.narrow
     ? [`<b>Accepted</b>, ${isCut(value) ? "allowed" : "length"} dotted`, "<b>How often</b>"]
     : [`<b>Accepted</b> (bars) and ${dotted} (dotted)`, "<b>How often</b> that many"];
-  // The rates keep one name at every width, since texts use it.
+  // The rates keep one name at every width, since lessons quote it.
   names.push(RATE.replace(/^\w+/, "<b>$&</b>").replace("by ", look.narrow && large(look) ? "by<br>" : "by "));
   const shown = names.map((name, i) => ({ ...heading(look, name, ...places[i]), align: "left" }));
   return noRates(value) ? [...shown, noRatesNote(look)] : shown;

@@ -1,5 +1,5 @@
-// The nodes that draft for a run, in the pipeline picture: each with its figures and the longest time on the wire at which
-// the node pays.
+// The nodes that draft for a run, in the pipeline picture: each with its figures and the network time above
+// which plain decoding is faster.
 
 import { h, setText, drawKeyed, entries } from "./dom.js";
 import { numberText, ms, percent, plural, prose } from "./text.js";

@@ -26,7 +26,7 @@ export function create(panel) {
   return { ratios, portions: stages, rounds, rates }[panel.kind](panel);
 }
 
-// A chart with its key, its table form, and saving. drawing(value) returns the chart's value, or null if there is nothing to
+// A chart with its legend, its table form, and saving. drawing(value) returns the chart's value, or null if there is nothing to
 // draw. `ofRepeat`: the chart draws recorded runs of one repeat.
 function createChart(panel, chart, { drawing, table, empty, ofRepeat = false }) {
   const none = h("p", { class: "ss-placeholder" }, empty);

@@ -168,7 +168,7 @@ function updateChip(chip, token, drafter, value) {
   set(chip, "data-agreed", token.mass != null && allSsmsAgree(token, value));
 }
 
-// `fed`: another SSM's token on the trunk; this SSM was fed the token and drafted after it.
+// `fed`: another SSM's token on the trunk (tree_fused.js); this SSM was fed the token and drafted after it.
 function fateOf(token, value) {
   if (token.fed) return "Fed to it: another SSM's token on the trunk";
   if (token.accepted) return "On the accepted path";

@@ -14,7 +14,7 @@ export function amount({ places, sign, scale }, value) {
 export const partOf = ({ places }, part, whole) => (part == null || whole == null ? "–" : `${numberText(part, places)} of ${numberText(whole, places)}`);
 
 // Adds the glossary's label, meaning and number format to each spec; `of` (default: `key`) names the quantity. `also`: a
-// further sentence about its meaning here.
+// sentence added to the meaning.
 export function withGlossary(specs) {
   return specs.map((spec) => {
     const quantity = GLOSSARY[spec.of ?? spec.key];

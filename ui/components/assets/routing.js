@@ -69,7 +69,7 @@ function stripData(value) {
   };
 }
 
-// The lowest and the highest score of each round: a cell is shaded between them.
+// The lowest and the highest score of each round: a cell's shade shows where its score lies between them.
 function scoreRanges(rounds) {
   return Object.fromEntries(rounds.map(([number, cells]) => {
     const scores = Object.values(cells).map(({ s: score }) => score);

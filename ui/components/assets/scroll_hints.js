@@ -22,7 +22,7 @@ export function createScrollHints(viewport) {
   return {
     fades,
     pills: h("span", { class: "ss-mores", "aria-hidden": "true" }, before, after, above, below),
-    // `places`: node boxes; visible are x in [from, to] and y in [top, bottom].
+    // `places`: node boxes. The visible part: x in [from, to], y in [top, bottom].
     update(places, from, to, bottom = Infinity, top = -Infinity) {
       const [left, right, over, under] = [new Set(), new Set(), new Set(), new Set()];
       for (const { x, y, width, right: level } of places.values()) {

@@ -66,9 +66,9 @@ export function fillTspans(node, text, limit) {
 
 const nothing = "–";
 
-// A number with `digits` decimals, rounded half to even as Python does.
 const FURTHER = 25;  // decimals beyond `digits` that tell a double from the exact middle
 const MIDDLE = "5".padEnd(FURTHER, "0");
+// A number with `digits` decimals, rounded half to even as Python does.
 export function roundTo(value, digits) {
   const shown = value.toFixed(digits);
   const exact = value.toFixed(digits + FURTHER);

@@ -1,4 +1,4 @@
-// What a bar of the lanes looks like and says: pattern, outline, mark, hover.
+// What a bar of the timeline looks like and says: pattern, outline, mark, hover.
 
 import { MARKS } from "./ahead.js";
 import { ms, prose } from "./text.js";

@@ -97,8 +97,8 @@ function draw(value, view) {
     return;
   }
   view.scale ??= scaleOf(viewport);
-  // At full speed all rounds of a run share a scene. At rest each stage of a round has its own, so that a drawing's size does
-  // not depend on earlier drawings.
+  // Within a scene the drawing's form only gets tighter (tree_forms.js). At full speed all rounds of a run share a scene. At
+  // rest each stage of a round has its own.
   const scene = `${value.run} ${value.rest ? `${value.round} ${value.stage}` : ""} ${view.scale} ${view.sized}`;
   const { size, measured, drawn: layout } = laidOut(value, view, scene);
   view.places = layout.places;
