@@ -26,8 +26,8 @@ TOP = 32
 # The most texts of a batch; larger batches are no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
 PREFILL_TEXTS = 512  # texts in one pass over prompts
-# The number of slots is rounded up to a multiple of this: attention kernels need aligned masks, and
-# memory is allocated in few sizes.
+# The number of KV slots is rounded up to a multiple of this: attention kernels need aligned masks,
+# and memory is allocated in few sizes.
 EXTENT = 64
 CHECKED_EVERY = 16  # tokens; each check for ended texts waits for the device
 

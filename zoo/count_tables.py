@@ -26,8 +26,8 @@ WORKING_ROWS = 1 << 22
 
 
 def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
-    """Writes the `num_rows` heaviest rows into `out`. Raises ConfigError if `teaching.remembered`
-    is 0."""
+    """Writes the `num_rows` rows of the largest `own_weights` into `out`. Raises ConfigError if
+    `teaching.remembered` is 0."""
     checks.integer("rows", num_rows, 1, WORKING_ROWS)
     texts = teaching.rows()
     distributions = teaching.memory(texts)

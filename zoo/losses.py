@@ -30,7 +30,7 @@ class Total(NamedTuple):
         return self.cost / self.weight
 
 
-_LEAST_REST = 1e-6  # least probability of the rest: a float32 sum may be slightly above 1
+_LEAST_REST = 1e-6  # for `_divergence_with_rest`: a float32 sum may be slightly above 1
 Loss = Callable[[nn.Module, Tensor], Total]
 
 
@@ -67,7 +67,7 @@ class Distillation:
                 teacher = log_probabilities(self.teacher, inputs)
             best = teacher.argmax(-1)
             student = log_probabilities(model, inputs)
-            # Only the tokens of a narrow head: the terms of other tokens do not depend on the
+            # A narrow head has only the first tokens. Terms of other tokens do not depend on the
             # student.
             teacher = teacher[..., : student.shape[-1]]
             each = functional.kl_div(student, teacher, log_target=True, reduction="none").sum(-1)
@@ -90,7 +90,7 @@ class Distillation:
 
 def _divergence_with_rest(top_tokens: TopTokens, student: Tensor) -> Tensor:
     """The divergence (batch, length). All tokens that are not in `top_tokens`, or not in the
-    student's narrow head, count as one token: the rest. `student`: log-probabilities."""
+    student's head, count as one token: the rest. `student`: log-probabilities."""
     in_head = top_tokens.ids < student.shape[-1]
     log_q = student.gather(-1, top_tokens.ids.where(in_head, 0))
     p, q = top_tokens.log_p.exp() * in_head, log_q.exp() * in_head

@@ -1,7 +1,8 @@
 """Computes the gradients of a training step; on a CPU in parts, with several threads if the windows
 can be divided evenly.
 
-On two cores this was measured to be faster than one pass. The logits of small parts fit the cache.
+On two cores this was measured to be faster than one pass. The logits of small parts fit the CPU's
+cache.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ EMBEDDING, MATRIX, DOWN = 0.03, 0.03, 0.02
 EPS, ROPE_THETA = 1e-5, 10_000.0
 SCHEDULE = Schedule(warmup_fraction=0.05, final_rate=0.03, weight_decay=0.05, max_gradient_norm=2.0)
 PEAK_RATE = 3e-3
-# Positions whose logits over the head are in memory at once.
+# Positions whose logits are in memory at once.
 CHUNK = 16_384
 
 

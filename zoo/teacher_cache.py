@@ -23,7 +23,7 @@ from zoo.tokenizer import token_id_dtype
 
 __all__ = ["TeacherCache", "TopTokens"]
 
-BLOCK = 32  # windows
+BLOCK = 32  # windows in a file
 WINDOWS_A_PASS = 4
 
 

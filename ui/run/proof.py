@@ -33,7 +33,7 @@ __all__ = [
 FLOAT32_TIE = 1e-4
 """Law 1: up to this margin, in nats, float32 rounding explains the first difference of two
 texts."""
-# A quantile, not the maximum, so that one outlier among thousands does not excuse a bug.
+# `_rounding_bound` uses this quantile, not the maximum: one outlier must not excuse a bug.
 SHARE_OF_NOISE = 0.999
 
 

@@ -30,7 +30,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     `plain`: the number of tokens of plain decoding while it runs, else -1. `drafts`: whether the
     run has drafters. `verdict`, `speed`, `text`: in words, the number of passes, the speed-up, and
     whether plain decoding wrote the same text; `text_why`: the full sentence for `text`. `blocks`:
-    the number of measured blocks."""
+    the number of measured repeats."""
     view = frame.view
     plain_ends, ends, repeat = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()

@@ -15,7 +15,7 @@ Value = dict[str, Any]
 
 
 def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
-    """The picture's value: the sentence, and a row for each choice."""
+    """The picture's value: the sentence, and a row for each choice of SSMs."""
     names = {name: f"{sign} {name}" for name, sign in letters.items()}
     rows: list[tuple[str, RoutingTrial]] = [("what was routed", regret.routed)]
     if regret.group is not None:

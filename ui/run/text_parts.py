@@ -25,7 +25,7 @@ Value = dict[str, Any]
 CHANGE = 6.0
 MAX_BEGIN = 24  # characters of a part's text
 DRAFTED = ("routed", "explored")
-MAX_PARTS = 3  # parts in the notice's sentence
+MAX_PARTS = 3  # parts in the sentence of `served_in_short`
 
 
 def served_parts(view: View, ssms: Sequence[str]) -> Value:

@@ -27,7 +27,7 @@ __all__ = [
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
     """Node number -> text, token id, parent, depth, outcome, LLM probability and proposers. Once
     the drafts are combined, also the node weight, None if the combine rule has none; for fused
-    drafts also the drafter of the token (`origin`) and whether the node is in the trunk."""
+    drafts also the drafter of the token (`origin`) and whether the node is in `trunk_of`."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)

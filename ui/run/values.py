@@ -205,7 +205,8 @@ def figures_value(
     values["slower"] = ratio is not None and is_slower(ratio)
     values["offer"] = SIMPLER if values["slower"] and _has_simpler(view) else ""
     values["scores"] = _scores_value(view)
-    # Without the previous run's speed-up: one sample cannot be compared with this run's repeats.
+    # The previous run's speed-up is left out: one sample cannot be compared with this run's
+    # repeats.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 
@@ -236,7 +237,7 @@ def _scores_value(view: View) -> Value:
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
     """Whether there is no speed-up to show: it is being measured, or the run did not complete and
-    has no measured block."""
+    `baseline` has no repeats."""
     partial = frame.view.state != "completed" and not (baseline and baseline.blocks)
     return frame.measuring or partial
 

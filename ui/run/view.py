@@ -76,7 +76,7 @@ class RoundView:
     the `depth` of its tree and its number of `nodes`, and the speculation `length`.
 
     `spans`: the times of its stages; `loads`: when an offloaded LLM's layers were read. `trips`:
-    the round trips of the drafter nodes; `traffic`: what the ranks of a divided LLM exchanged.
+    the round trips to remote drafters; `traffic`: what the ranks of a divided LLM exchanged.
     `ahead`: drafts made ahead; `scheduled`: what a scheduler granted; `notes`: the engine's notes.
 
     `weights`: the drafter weights that the combine rule used, empty if it uses none. `winner`: the
@@ -408,7 +408,7 @@ def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
-            # A running mean, from SLOWEST_MEAN votes on an exponential mean.
+            # A running mean; from SLOWEST_MEAN votes on, an exponential mean.
             mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
     vote: dict[str, Any] = {"votes": votes, "mean_share": mean}
     tree, verdict = detail.combined, detail.verified

@@ -68,7 +68,7 @@ def proposals_value(frame: Frame) -> Value:
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
-        # At the end: a sentence that appears during the run would move the page below it.
+        # Empty during the run: a sentence that appears then would move the page below it.
         "helped": helped_words(view) if frame.is_complete else "",
         "history": {
             str(round_.number): _by_index(round_.weights, index, LINE_DIGITS)
@@ -309,7 +309,6 @@ def _reward_words(view: View, detail: Detail, round_: RoundView) -> list[str]:
         return [f"{accepted}; {reason}."]
     # A mean that was carried over from earlier runs is not recorded.
     mean = "" if carried else f", {_against_mean(round_)}"
-    # Rescaling makes the change smaller than a step of `eta`.
     change = f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"
     return [f"{accepted} ({percent(round_.share)}){mean}: {change}."]
 

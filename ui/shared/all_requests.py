@@ -1,5 +1,5 @@
 """The panel of all requests: the requests that are decoded now, what the scheduler grants to each,
-how busy each model's lane is, and the menu of schedules.
+how busy each model is, and the menu of schedules.
 
 Of another visitor's request, the panel shows neither the prompt nor the run's id."""
 
@@ -70,7 +70,7 @@ def build_all_requests(context: Context) -> AllRequests:
 
 
 def requests_view(elem_id: str) -> gr.HTML:
-    """The requests as a table, and the lanes; triggers `tick` for an update."""
+    """The requests as a table, and how busy each model is; triggers `tick` for an update."""
     return part("requests.js", elem_id, {"ask_ms": REST_MS})
 
 

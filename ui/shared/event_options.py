@@ -1,8 +1,8 @@
 """Options of the page's events. With them an event is no endpoint, and Gradio shows no progress.
 
 At every value of a stream, Gradio writes the event's state into each component that could show its
-progress. For this Gradio reads the component and all its children. An empty `show_progress_on`
-avoids this, so that frames come in time more often (`python -m bench.page.gaps`)."""
+progress. To do so it reads the component and all its children. An empty `show_progress_on` avoids
+this, so that frames come in time more often (`python -m bench.page.gaps`)."""
 
 from __future__ import annotations
 

@@ -107,8 +107,8 @@ def _notes(frame: Frame) -> list[Line]:
 
 
 def _alone_note(frame: Frame) -> list[Line]:
-    """The note that `across` had no other request to overlap with, unless a round reports a draft
-    made ahead."""
+    """The note that the pipeline `across` had no other request to overlap with; empty if a round
+    has a draft made ahead."""
     rounds = frame.view.rounds
     alone = any(is_alone(note) for round_ in rounds for note in round_.notes)
     has_overlap = any(round_.ahead for round_ in rounds)

@@ -1,6 +1,6 @@
 () => {
-  // For each click on a counted button: how often Stop had been clicked before it. Counted at the click: values of a
-  // later Stop may reach the server before those of this click.
+  // For each click on a counted button: how often Stop had been clicked before it. The browser counts, since values
+  // of a later Stop may reach the server before those of this click.
   const COUNTED = ["live-run", "live-rerun", "live-race"];
   const waiting = Object.fromEntries(COUNTED.map((id) => [id, []]));
   let stops = 0;
