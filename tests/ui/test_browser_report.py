@@ -264,7 +264,7 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
     page.set_viewport_size(TALL)
     at_rest(page)
     for name, kind in (("tree", "SVG"), ("timeline", "SVG"), ("strip", "PNG")):
-        page.locator(f"#report-{name} .ss-tools").hover()  # a board's buttons fold into one
+        page.locator(f"#report-{name} .ss-tools").hover()  # a picture's buttons fold into one
         button = page.locator(f"#report-{name}").get_by_role("button", name=f"as {kind}")
         _, data = saved_file(page, button.click)
         if kind == "SVG":
