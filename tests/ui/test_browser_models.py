@@ -41,8 +41,8 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
-    """The page with a model host that loads real models. For an LLM named HOSTILE, the
-    host loads a fake worker. The bundled models are loaded first."""
+    """The page with a model host that loads real models. For an LLM named HOSTILE, the host
+    loads a fake worker. The bundled models are loaded first."""
     from core import Engine, load_models
     from core.engine.worker import Worker
 

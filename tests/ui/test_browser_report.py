@@ -184,7 +184,7 @@ def test_the_browser_reads_the_values_that_python_reads(open_report: OpenReport)
 
 
 def bar_says(page: Any, words: str) -> None:
-    """Wait until the scrubber names the reader's place as `words`."""
+    """Wait until the scrubber shows the place `words`."""
     becomes(page, "() => document.querySelector('#report-scrubber .ss-at').innerText", words)
 
 

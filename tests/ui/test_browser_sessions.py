@@ -261,7 +261,7 @@ def buttons_step_round_by_round(page: Any) -> None:
 
 
 def stopped_while_it_plays(page: Any, context: Context, run_id: str) -> Player:
-    """Stop works only while something plays. Returns the server's player, stopped before the
+    """Stop works only while something plays. Returns the run's player, stopped before the
     end."""
     assert page.locator("#sessions-stop").is_disabled()
     page.click("#sessions-play")

@@ -88,7 +88,7 @@ def test_a_link_follows_a_run_on_live_to_its_end_and_stop_ends_it(ctx: Context) 
     opened_run(live, desk, ALL, source.run_id)
     assert "Stopped: " in notice_of(stop_run(live, desk))
     assert isinstance(source.events(0, source.count)[-1], RunCancelled)
-    desk.look_at(Player(start_run(ctx, 20.0)))  # a run begun in this tab: Run plays it already
+    desk.look_at(Player(start_run(ctx, 20.0)))  # a run begun in this tab is played already
     (only,) = follow_linked(live, desk, desk.frame().run_id)
     assert desk.player is not None and desk.player.turn == 0
 

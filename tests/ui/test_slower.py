@@ -48,9 +48,7 @@ def why(
 
 
 def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not() -> None:
-    slow = replace(
-        run_view(), stats=HALF_AS_FAST, rounds=()
-    )  # its rounds do not fit these stats
+    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds do not fit these stats
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
