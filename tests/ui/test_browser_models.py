@@ -41,8 +41,8 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
-    """The page with a model host that loads real models, or a fake worker for an LLM with a hostile
-    name. The bundled models are loaded first."""
+    """The page with a model host that loads real models. For an LLM named HOSTILE, the host
+    loads a fake worker. The bundled models are loaded first."""
     from core import Engine, load_models
     from core.engine.worker import Worker
 
@@ -175,7 +175,7 @@ def an_llm_alone_opens_the_plain_preset(page: Any) -> None:
 
 
 def other_models_take_over(page: Any, context: Context) -> None:
-    """With an SSM loaded, the preset is `specinfer` again."""
+    """Once an SSM is loaded, the preset is `specinfer`."""
     model_host = context.model_host
     version, names = model_host.version, model_host.names()
     models(page)

@@ -141,8 +141,8 @@ TAB = "() => document.documentElement.dataset.tab"
 
 
 def a_tab_of_the_menu(page: Any) -> None:
-    """The chips' counts are Live's, so other tabs hide them. A tab opened from the menu gets its
-    button in the line of tabs a moment later."""
+    """Only Live shows the chips' counts. A tab opened from the menu gets its button in the line of
+    tabs a moment later."""
     page.evaluate(TAB_IN_MENU)
     page.evaluate("leave()")
     becomes(page, TAB, "live")
@@ -202,7 +202,7 @@ def six_drafters_say_accepted_of_proposed(page: Any) -> None:
 
 
 def names_of_the_others(page: Any) -> None:
-    """On keyboard focus, the left-out chips are listed."""
+    """On keyboard focus, a tooltip lists the chips that do not fit."""
     rest = page.locator(".sp-rest")
     page.locator(
         ".sp-rest", has_text=re.compile(r"\+(9|1\d)")
@@ -225,7 +225,7 @@ IN_SIGHT = """() => { const line = document.querySelector("#compare-progress .sp
 WIDE = "(box) => box.scrollWidth - box.clientWidth"
 
 
-# Notes with a range that take more than one line.
+# Notes that contain a range and take more than one line.
 RANGES_BROKEN = """(table) => [...table.querySelectorAll("tbody .ss-compared-note")]
   .filter((one) => / to /.test(one.textContent)
     && one.getBoundingClientRect().height > 1.9 * parseFloat(getComputedStyle(one).fontSize))

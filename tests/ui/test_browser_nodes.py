@@ -26,7 +26,7 @@ pytestmark = pytest.mark.browser
 
 TOKENS = 40
 ROUNDS = 3
-LONG_MS = 120_000  # for a remote SSM on a busy machine
+LONG_MS = 120_000  # the timeout for a remote SSM on a busy machine
 ALL_IN_SIGHT = """(row) => {
   const { left, right } = row.closest(".ss-panel").getBoundingClientRect();
   const boxes = [...row.querySelectorAll("dd")].map((one) => one.getBoundingClientRect());

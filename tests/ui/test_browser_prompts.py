@@ -22,7 +22,7 @@ PARTS = ("#prompts-progress", "#prompts-table", "#prompts-studies")
 # The cells of each row, for each part of the table.
 TABLE = """() => [...document.querySelectorAll("#prompts-table tbody")].map((part) =>
   [...part.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())))"""
-# The rows, once they begin with `prompts`, in this order, and `known` rows have a speed-up.
+# The rows, once they begin with `prompts` in this order, and `known` rows have a speed-up.
 MEASURED = """([prompts, known]) => {
   const rows = [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]
     .map((row) => [...row.cells].map((cell) => cell.innerText.trim()));
@@ -61,7 +61,7 @@ def prompts_tab(page: Any) -> Any:
     return page
 
 
-# Rows of the list of runs in which the speed does not fit in its line.
+# In the list of runs, the rows whose speed does not fit in its line.
 SPEEDS_CUT = """() => [...document.querySelectorAll("#sessions-runs .sp-run-facts")]
   .filter((facts) => {
     const words = document.createRange(), line = facts.getBoundingClientRect();

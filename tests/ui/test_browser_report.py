@@ -184,7 +184,7 @@ def test_the_browser_reads_the_values_that_python_reads(open_report: OpenReport)
 
 
 def bar_says(page: Any, words: str) -> None:
-    """Wait until the scrubber names the reader's place as `words`."""
+    """Wait until the scrubber shows the place `words`."""
     becomes(page, "() => document.querySelector('#report-scrubber .ss-at').innerText", words)
 
 
@@ -264,7 +264,7 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
     page.set_viewport_size(TALL)
     at_rest(page)
     for name, kind in (("tree", "SVG"), ("timeline", "SVG"), ("strip", "PNG")):
-        page.locator(f"#report-{name} .ss-tools").hover()  # a board's buttons fold into one
+        page.locator(f"#report-{name} .ss-tools").hover()  # a picture's buttons fold into one
         button = page.locator(f"#report-{name}").get_by_role("button", name=f"as {kind}")
         _, data = saved_file(page, button.click)
         if kind == "SVG":

@@ -138,7 +138,7 @@ def the_lesson_shows_the_pool(page: Any, context: Context, gate: PassGate) -> No
         views = kept.get(desk.player.source.run_id, {}).values()
         return any(len(view["rows"]) == 4 for view in views)
 
-    gate.step_until(page, four_are_kept)  # kept at each frame; a busy page draws few frames
+    gate.step_until(page, four_are_kept)  # `kept` gets at most one view a frame
     gate.closed = False
     page.wait_for_function("() => window.seenInPass")
     sites.shot_in_motion(page, "requests-lesson-1280")

@@ -67,8 +67,8 @@ CLOCK = """() => [...document.querySelectorAll("#live-figures .ss-clock input")]
 WHOSE = """() => [...document.querySelectorAll("#live-figures .ss-lane-whose"),
   ...document.querySelectorAll("#live-figures [data-key=tokens_per_second]")]
   .map((one) => one.innerText.replace(/^[\\d.]+ /, ""))"""
-# Whether each lane shows its entry of `wanted`: the lane's clock in milliseconds, the number of its
-# tokens by then, and the time of its last token (null if written by then).
+# Whether each lane shows its entry of `wanted`: the clock in milliseconds, the number of tokens by
+# then, and the time of the last token (null if this token is written by then).
 TIMES = """(wanted) => wanted.every(([ms, count, last], i) => {
   const [now, end] = document.querySelectorAll("#live-figures .ss-lane-count")[i].children;
   const [, seconds, tokens] = /^([\\d.]+) s → (\\d+) tokens?$/.exec(now.textContent) ?? [];

@@ -131,7 +131,7 @@ def another_run_has_another_note(page: Any, context: Context, run_id: str, note:
 
 
 def files_are_saved(page: Any, run_id: str) -> None:
-    # `json` is saved again last: while a file is sent, clicks on its button are dropped.
+    # While a file is sent, clicks on its button are dropped, so the second `json` comes last.
     for name in ("json", "csv", "trace", "html", "json"):
         file, content = saved_file(page, lambda name=name: page.click(f"#sessions-save-{name}"))
         assert file.startswith(f"{run_id}.")
@@ -261,7 +261,7 @@ def buttons_step_round_by_round(page: Any) -> None:
 
 
 def stopped_while_it_plays(page: Any, context: Context, run_id: str) -> Player:
-    """Stop works only while something plays. Returns the server's player, stopped before the
+    """Stop works only while something plays. Returns the run's player, stopped before the
     end."""
     assert page.locator("#sessions-stop").is_disabled()
     page.click("#sessions-play")

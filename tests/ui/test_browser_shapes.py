@@ -122,7 +122,7 @@ def why_has_the_ssms_bars_before_the_llms_pass(page: Any, live: Stage) -> None:
     page.wait_for_function(f"() => {STAGE} === 'commit'")
 
 
-# For each lane: its words, and whether they are below the blocks and inside the track.
+# For each lane: its words, and whether they are below the SVG and inside the track.
 LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")].map((lane) => {
   const [track, svg, words] = ["track", "svg", "words"].map((name) =>
     lane.querySelector(`.ss-lane-${name}`).getBoundingClientRect());

@@ -266,7 +266,7 @@ MOVES = """() => {
 
 
 def points_that_cannot_run_stay(page: Any) -> None:
-    """The points of a value that cannot run are drawn, with the reason."""
+    """Points that cannot run are drawn, with the reason."""
     three_by_three(page, lengths="2, 99")
     axis(page, 1, "speculation_length")  # a field that is chosen again keeps its values
     plan_says(page, "cannot run: speculation length 99")

@@ -395,7 +395,7 @@ def test_one_faster_repeat_of_another_leaves_the_verdict_open(context: Context) 
 
 
 def test_the_reason_why_it_was_slower_is_of_all_its_runs(context: Context) -> None:
-    """The run with the median speed may have other figures than the runs together."""
+    """The run with the median speed may have other figures than all runs together."""
     opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
     for repeat, rounds in enumerate((40, 10, 40)):

@@ -66,7 +66,7 @@ def test_a_run_is_followed_to_its_end(ctx: Context) -> None:
     stops = [one[board]["interactive"] for one in frames[:-1]]
     assert stops[0] and opened[-2]["interactive"] and not stops[-1], "until nothing is left to stop"
     assert "under way" not in notice_of(frames[-1][board + len(sessions.board.places) :])
-    # Gradio turns a frame's values into the next frame's in place, perhaps before they are drawn.
+    # Gradio may overwrite a frame's values with the next frame's before the page draws them.
     assert frames[-1][:board] == frames[-2][:board]
     assert desk.frame().view.state == "completed"
     (only,) = follow_run(sessions, desk, ALL, source.run_id)
@@ -88,7 +88,7 @@ def test_a_link_follows_a_run_on_live_to_its_end_and_stop_ends_it(ctx: Context) 
     opened_run(live, desk, ALL, source.run_id)
     assert "Stopped: " in notice_of(stop_run(live, desk))
     assert isinstance(source.events(0, source.count)[-1], RunCancelled)
-    desk.look_at(Player(start_run(ctx, 20.0)))  # a run begun in this tab: Run plays it already
+    desk.look_at(Player(start_run(ctx, 20.0)))  # a run begun in this tab is played already
     (only,) = follow_linked(live, desk, desk.frame().run_id)
     assert desk.player is not None and desk.player.turn == 0
 

@@ -327,7 +327,7 @@ def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None
 
 @pytest.fixture
 def half_forgotten_run(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """A run; a live source keeps about half of the events in memory."""
+    """A run's events, about half of which a live source keeps in memory."""
     events = synthetic_run(80, seed=1)
     monkeypatch.setattr("ui.run.source.KEPT_EVENTS", len(events) // 2)
     return events

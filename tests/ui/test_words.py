@@ -166,8 +166,7 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
 
 
 def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
-    """The word is the label of `draft_acceptance_rate`. In a wide tree the share of tokens is
-    another figure."""
+    """The word is the label of `draft_acceptance_rate`."""
     paths = (*UI.rglob("*.py"), *UI.rglob("*.js"))
     sources = {"/".join(path.parts[-2:]): path.read_text(encoding="utf-8") for path in paths}
     assert not [name for name, source in sources.items() if OTHER_WORDS.search(source)]

@@ -21,7 +21,7 @@ from zoo.tokenizer import first_differing_id, open_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
 PARAMETERS = {"llm": 13_902_080} | dict.fromkeys(SSMS, 926_336)
-# In bytes: all files but SmolLM2's; one file; SmolLM2's SSMs; their shared embedding.
+# Limits in bytes: all files but SmolLM2's; one file; SmolLM2's SSMs; their shared embedding.
 LARGEST_FAMILY, LARGEST_FILE, SMOLLM2, EMBEDDING = 48_000_000, 12_000_000, 100_000_000, 26_000_000
 
 

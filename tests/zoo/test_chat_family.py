@@ -185,7 +185,7 @@ def test_bad_arguments_are_refused_in_one_line(
 
 
 def test_a_folder_with_other_models_is_refused(tmp_path: Path) -> None:
-    """`zoo train` writes into the same folder; `make_family` would delete its models."""
+    """`zoo train` may have written models into the folder; `make_family` would delete them."""
     for name in ("ssm-chat", "ssm-math"):
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "config.json").write_text("{}")

@@ -26,7 +26,7 @@ runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 
 
 def zoo(*arguments: object) -> int:
-    """Returns the exit status."""
+    """Runs a command of the zoo; returns the exit status."""
     return command.main([str(each) for each in arguments])
 
 
@@ -75,7 +75,7 @@ def test_evaluate_reports_models_of_one_name_by_path(family: Path) -> None:
 
 
 def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path: Path) -> None:
-    """Training needs neither page nor store."""
+    """Training imports neither `ui` nor `storage`."""
     out = tmp_path / "killed"
     out.mkdir()
     for name in ("manifest.json", "tokens", "tokenizer"):
@@ -93,7 +93,7 @@ def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path:
         assert training.wait() == -signal.SIGKILL
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
-    # The killed model gets half a second more than it has spent.
+    # The budget is half a second more than the killed run spent.
     share = PRESETS["smoke"].models[0].budget_share
     assert zoo(*arguments, (killed["spent"] + 0.5) / 60 / share) == 0
     resumed = torch.load(checkpoint, weights_only=True)

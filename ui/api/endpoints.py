@@ -19,7 +19,7 @@ __all__ = ["add_endpoints"]
 
 
 def add_endpoints(context: Context) -> None:
-    """Registers the endpoints by their functions' names; must be called inside `gr.Blocks`."""
+    """Registers the endpoints under their functions' names; must be called inside `gr.Blocks`."""
     for module in (generate, studies, tune, prompts, runs, run_questions, models, requests):
         for build in module.ENDPOINTS:
             endpoint = build(context)
