@@ -162,7 +162,7 @@ class CpuContest:
         case = self._context.case(block.item, block.repeat, temperature)
         ids = self._models.transformers.prompt_ids(case.prompt)
         arguments = (ids, case.tokens, temperature, case.seed)
-        drafting = variant.drafting(llama) if variant else None
+        drafting = variant.llama_drafting(llama) if variant else None
         token_ids, seconds = time_call(lambda: llama.generate(*arguments, drafting))
         figures: dict[str, float] = {"tokens": len(token_ids), "seconds": seconds}
         plain = self._plain.get((temperature, block)) if temperature == 0 else None

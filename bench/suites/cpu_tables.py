@@ -47,7 +47,7 @@ class Variant:
             "assistant_model": transformers.assistant(modules[self.ssm], self.schedule, self.count)
         }
 
-    def drafting(self, llama: LlamaCpp) -> Drafting:
+    def llama_drafting(self, llama: LlamaCpp) -> Drafting:
         if self.family == LLAMA_LOOKUP:
             return llama.lookup(self.count)
         return llama.drafting_with(self.ssm, self.count)

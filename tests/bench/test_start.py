@@ -33,7 +33,7 @@ OPEN_TIMEOUT_S = 90.0
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
+def running_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
     """The application, which other machines can reach without a login."""
     port, database = free_port("0.0.0.0"), tmp_path_factory.mktemp("app") / "runs.db"
     host = {"GRADIO_SERVER_NAME": "0.0.0.0"}
@@ -42,10 +42,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
 
 
 @pytest.fixture
-def openings(running: WatchedApp, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
+def openings(running_app: WatchedApp, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
     """Makes a suite open the running application in place of a new one. Lists the openings."""
     opened: list[Application] = []
-    app = Application(f"http://127.0.0.1:{running.port}/", running.process.pid, 1.0)
+    app = Application(f"http://127.0.0.1:{running_app.port}/", running_app.process.pid, 1.0)
 
     def open_app() -> AbstractContextManager[Application]:
         opened.append(app)
@@ -110,17 +110,17 @@ def test_several_visitors_get_a_lone_visitors_texts(
 
 @pytest.mark.nightly
 def test_the_start_prints_the_address_the_time_and_who_else_can_reach_it(
-    running: WatchedApp,
+    running_app: WatchedApp,
 ) -> None:
     match = re.search(
         r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)",
-        running.opened,
+        running_app.opened,
     )
-    assert match and str(running.port) in match[1]
+    assert match and str(running_app.port) in match[1]
     assert float(match[2]) < OPEN_TIMEOUT_S
-    assert running.process.stdout is not None
-    second = running.process.stdout.readline()
-    reach = rf"Others reach it at http://\S+:{running.port}/: anyone on the network may"
+    assert running_app.process.stdout is not None
+    second = running_app.process.stdout.readline()
+    reach = rf"Others reach it at http://\S+:{running_app.port}/: anyone on the network may"
     assert re.search(reach, second)
     assert "their own browser, nobody else's" in second and "--auth" in second
     assert "0.0.0.0" not in second, "an address that another machine can use"
@@ -128,23 +128,25 @@ def test_the_start_prints_the_address_the_time_and_who_else_can_reach_it(
 
 @pytest.mark.nightly
 def test_gradio_server_name_is_used_and_no_file_of_the_server_can_be_read(
-    running: WatchedApp,
+    running_app: WatchedApp,
 ) -> None:
-    with urlopen(f"http://127.0.0.2:{running.port}/", timeout=10) as answer:
+    with urlopen(f"http://127.0.0.2:{running_app.port}/", timeout=10) as answer:
         assert answer.status == 200 and b"SpecScope" in answer.read()
     for path in ("requirements.txt", "app.py", "bundled/llm/config.json", "/etc/hostname"):
         with pytest.raises(HTTPError) as caught:
-            urlopen(f"http://127.0.0.1:{running.port}/gradio_api/file={path}", timeout=10)
+            urlopen(f"http://127.0.0.1:{running_app.port}/gradio_api/file={path}", timeout=10)
         assert caught.value.code in (403, 404)
         caught.value.close()
 
 
 @pytest.mark.nightly
-def test_the_engine_answers_without_compiling_and_an_interrupt_ends_it(running: WatchedApp) -> None:
-    process = running.process
-    running.check_start()
-    running.ask(BUNDLED)
-    client = Client(f"http://127.0.0.1:{running.port}/", verbose=False)
+def test_the_engine_answers_without_compiling_and_an_interrupt_ends_it(
+    running_app: WatchedApp,
+) -> None:
+    process = running_app.process
+    running_app.check_start()
+    running_app.ask(BUNDLED)
+    client = Client(f"http://127.0.0.1:{running_app.port}/", verbose=False)
     spec = client.predict(prompt="Once upon a time", max_new_tokens=24, api_name="/generate")
     plain = client.predict(
         prompt="Once upon a time", max_new_tokens=24, preset="autoregressive", api_name="/generate"

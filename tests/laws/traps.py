@@ -32,7 +32,7 @@ def _combine_with(patch: Patch, rule: Rule) -> None:
     patch.setattr(round_module, "combine", lambda name, drafts, weights, keep: rule(drafts))
 
 
-def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Rule:
+def _keep_only(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Rule:
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         tree = combine("union", drafts).tree
         return CombinedTree(replace(tree, proposals=tuple(keep(p) for p in tree.proposals)))
@@ -40,7 +40,7 @@ def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Ru
     return rule
 
 
-def _dropping(lose: Callable[[Draft], set[int]]) -> Rule:
+def _drop_nodes(lose: Callable[[Draft], set[int]]) -> Rule:
     """Drops the nodes in `lose(draft)` and their descendants."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
@@ -61,7 +61,7 @@ def _without(draft: Draft, lost: set[int]) -> Draft:
 
 def duplicates_merged(patch: Patch) -> None:
     """A token that is proposed several times is tried only once."""
-    _combine_with(patch, _keeping(lambda proposals: proposals[:1]))
+    _combine_with(patch, _keep_only(lambda proposals: proposals[:1]))
 
 
 def one_hot_merged(patch: Patch) -> None:
@@ -71,12 +71,12 @@ def one_hot_merged(patch: Patch) -> None:
         drawn = tuple(p for p in proposals if p.row is not None)
         return drawn or proposals
 
-    _combine_with(patch, _keeping(keep))
+    _combine_with(patch, _keep_only(keep))
 
 
 def low_q_dropped(patch: Patch) -> None:
     """A drawn token that its drafter finds improbable is not verified."""
-    _combine_with(patch, _dropping(lambda draft: {i for i, q in enumerate(draft.qs) if q < 0.35}))
+    _combine_with(patch, _drop_nodes(lambda draft: {i for i, q in enumerate(draft.qs) if q < 0.35}))
 
 
 def likelier_of_two_kept(patch: Patch) -> None:
@@ -92,7 +92,7 @@ def likelier_of_two_kept(patch: Patch) -> None:
         }
         return {i for i in nodes if best[draft.parents[i]] != i}
 
-    _combine_with(patch, _dropping(lose))
+    _combine_with(patch, _drop_nodes(lose))
 
 
 def vote_with_the_winners_q(patch: Patch) -> None:
@@ -136,7 +136,7 @@ def without_replacement_with_the_full_q(patch: Patch) -> None:
     )
 
 
-def _ordering(patch: Patch, key: Callable[[VerifyInput, Proposal, int], object]) -> None:
+def _order_by(patch: Patch, key: Callable[[VerifyInput, Proposal, int], object]) -> None:
     ordered = offers._order_proposals
 
     def sorted_by_key(case: VerifyInput, children: Sequence[int]) -> Order:
@@ -146,11 +146,11 @@ def _ordering(patch: Patch, key: Callable[[VerifyInput, Proposal, int], object])
 
 
 def by_token_id(patch: Patch) -> None:
-    _ordering(patch, lambda case, proposal, child: case.tree.token_ids[child])
+    _order_by(patch, lambda case, proposal, child: case.tree.token_ids[child])
 
 
 def by_descending_q(patch: Patch) -> None:
-    _ordering(patch, lambda case, proposal, child: -proposal.q)
+    _order_by(patch, lambda case, proposal, child: -proposal.q)
 
 
 def confident_drafter_first(patch: Patch) -> None:

@@ -42,19 +42,19 @@ def shared_run() -> list[Event]:
     return share_passes(separate_run())
 
 
-def drafting(events: list[Event]) -> list[Span]:
+def draft_spans(events: list[Event]) -> list[Span]:
     """Spans of SSMs, without prefills."""
     spans = [span for event in rounds_of(events) for span in event.spans]
     return [span for span in spans if span.lane in DRAFTERS and span.name != "prefill"]
 
 
 def test_the_made_up_run_shares_its_time() -> None:
-    assert {span.share for span in drafting(shared_run())} == {THIRD}
-    true_ms = sum(span.end_ms - span.start_ms for span in drafting(separate_run()))
-    assert sum(span.end_ms - span.start_ms for span in drafting(shared_run())) == pytest.approx(
+    assert {span.share for span in draft_spans(shared_run())} == {THIRD}
+    true_ms = sum(span.end_ms - span.start_ms for span in draft_spans(separate_run()))
+    assert sum(span.end_ms - span.start_ms for span in draft_spans(shared_run())) == pytest.approx(
         3 * true_ms
     )
-    assert sum(span.ms for span in drafting(shared_run())) == pytest.approx(true_ms)
+    assert sum(span.ms for span in draft_spans(shared_run())) == pytest.approx(true_ms)
 
 
 def test_shares_are_read_back(store: RunStore, keep: Any, sql: Any) -> None:
@@ -100,7 +100,7 @@ def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
     # A drafter's time includes its prefill.
     lanes = sum(s.ms for e in rounds_of(shared_run()) for s in e.spans if s.lane in DRAFTERS)
     assert sum(row["draft_ms"] for row in board) == pytest.approx(lanes)
-    prompts = lanes - sum(span.ms for span in drafting(shared_run()))
+    prompts = lanes - sum(span.ms for span in draft_spans(shared_run()))
     assert prompts > 0 and stats.draft_ms == pytest.approx(lanes - prompts)
 
 

@@ -33,7 +33,7 @@ def fold_all(events: list[Event]) -> RunStats:
     return fold.stats(events[-1].at_ms)
 
 
-def overlapping(events: list[Event], seed: int) -> list[Event]:
+def with_overlaps(events: list[Event], seed: int) -> list[Event]:
     """The events, with spans that overlap at random. Round 3 gets a prefill. Every prefill occurs
     twice."""
     rng = random.Random(seed)
@@ -82,7 +82,7 @@ def test_the_summary_equals_the_fold(store, keep, end: str, drafters: tuple[str,
 
 @pytest.mark.parametrize("seed", range(4))
 def test_overlap_equals_the_fold(store: RunStore, keep: Any, seed: int) -> None:
-    events = overlapping(synthetic_run(15, seed=seed), seed)
+    events = with_overlaps(synthetic_run(15, seed=seed), seed)
     keep(store, events)
     stats = fold_all(events)
     assert 0 < stats.overlap_ratio < 1
@@ -103,7 +103,7 @@ def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline:
 def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
     """Overlap and saved time together may exceed the LLM's time."""
     across = Mechanisms(pipeline="across")
-    events = overlapping(synthetic_run(12, seed=seed, mechanisms=across), seed)
+    events = with_overlaps(synthetic_run(12, seed=seed, mechanisms=across), seed)
     with_savings = [
         dataclasses.replace(
             event, ahead=tuple(dataclasses.replace(a, saved_ms=seed * 8.0) for a in event.ahead)

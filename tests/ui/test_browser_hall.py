@@ -339,7 +339,7 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"
     page.evaluate(BAD_DRAWING)
     page.evaluate(CONTRAST_JS.read_text(encoding="utf-8"))
-    drawn = page.evaluate("() => specscopeContrast.drawn(4.5)")
+    drawn = page.evaluate("() => specscopeContrast.drawnContrasts(4.5)")
     faint = [line.split(" ", 1)[1] for line in drawn["found"]]
     assert drawn["count"] == 3, "a control of contrast.js"
     assert faint == ["drawing .faint half", "drawing .dark on dark"], "a control of contrast.js"

@@ -18,7 +18,6 @@ from core.models.loading.load import LoadedModels
 from core.remote_ssms.node_link import NodeLink
 from core.remote_ssms.server import NodeServer
 from tests.core.engines import ids_of_events
-from tests.core.remote_ssms.served import listening
 from tests.ui import decoded, sites
 from ui.server.context import Context
 
@@ -65,8 +64,8 @@ def test_a_node_that_disconnects_is_seen_to_be_missing(
     with ExitStack() as leaving:
         lost = ExitStack()
         leaving.callback(lost.close)
-        far = lost.enter_context(listening(node_of(models, "ssm-stories"), None))
-        other = leaving.enter_context(listening(node_of(models, "ssm-dialogue"), None))
+        far = lost.enter_context(node_at_address(node_of(models, "ssm-stories"), None))
+        other = leaving.enter_context(node_at_address(node_of(models, "ssm-dialogue"), None))
         nodes = connect_nodes(NodeSettings((far, other)), here)
         assert nodes is not None
         for link in nodes.links:

@@ -152,7 +152,7 @@ def test_the_dial_and_the_pool_are_reported() -> None:
     assert re.match(r"The best 12 of \d+ drafted nodes were kept", sentence)
     assert "since the round before, the weight of ssm-" in sentence
     assert "of the prompt" not in sentence
-    assert "foretold the prompt" in vote_sentence(*view_at(run("vote_tree"), 0))
+    assert "predicted the prompt" in vote_sentence(*view_at(run("vote_tree"), 0))
     assert "drafted one tree of" in vote_sentence(*view_at(run("log_pool"), 2))
 
 

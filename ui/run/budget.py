@@ -12,15 +12,13 @@ from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
 from core.plurals import number_of
+from core.speculation_length.cost_model import NODE_COUNTS
 from core.speculation_length.history import LengthHistory
 from ui.run.listed import join_names
 from ui.run.routing_values import routed_candidates
 from ui.run.view import View
 
 __all__ = ["budget_words", "depth_bounds", "depth_words", "nodeless", "with_budget_bounds"]
-
-LARGEST_MEASURED = 64
-"""Nodes of the largest tree that is timed at warm-up (NODE_COUNTS of verify_costs.py)."""
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
@@ -147,7 +145,7 @@ def _auto_words(view: View, config: SpeculationConfig) -> str:
         return f"{sentence}, the largest tree that was timed: {chooses}."
     # `auto` takes the largest timed tree that cost at most 1.5 plain passes (AFFORDABLE in
     # verify_costs.py).
-    if nodes >= LARGEST_MEASURED:
+    if nodes >= NODE_COUNTS[-1]:
         return f"{sentence}, the largest tree that was timed: it took at most 1.5 plain passes."
     return (
         f"{sentence}: larger trees took the LLM more than 1.5 times a plain pass when this machine "

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from core.events import Combined, DraftRecord, Verified
 from core.plurals import number_of
+from core.trees.combine.vote import DIGITS
 from ui.run.explain import quote
 from ui.run.listed import join_names
 
 __all__ = ["deciding_split", "draft_paths", "dropped_choice", "winner_reasons"]
 
-# core/trees/combine/vote.py compares weights to 9 places: equal sums may differ in the last bits.
-SAME = 1e-9
+# `vote` compares weights to so many places: equal sums may differ in the last bits.
+SAME = 10**-DIGITS
 TIE = "a tie, which goes to the heavier single drafter, then to the one named first"
 
 

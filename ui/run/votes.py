@@ -327,7 +327,7 @@ def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
     last = next(earlier, None)
     before = last.weights if last else dict.fromkeys(tree.weights, 1.0)
     text = "the text since the round before" if last else "the prompt"
-    return [f"By how well each SSM foretold {text}, {_largest_change(before, tree.weights)}."]
+    return [f"By how well each SSM predicted {text}, {_largest_change(before, tree.weights)}."]
 
 
 def _largest_change(before: Mapping[str, float], after: Mapping[str, float]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.trees.combine.base import MergedTree, Selection, VoteWeights
 from core.trees.tree import ROOT
 
-__all__ = ["vote", "vote_tree"]
+__all__ = ["DIGITS", "vote", "vote_tree"]
 
 # `vote` compares weights rounded to this number of decimal places: weights that should be equal
 # may differ in their last bits.

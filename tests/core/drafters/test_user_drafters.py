@@ -183,7 +183,7 @@ class NoMessage(Exception):
         raise ValueError("no words")
 
 
-def raising(error: BaseException) -> Callable[..., Any]:
+def raiser_of(error: BaseException) -> Callable[..., Any]:
     def raises(*_: Any) -> Any:
         raise error
 
@@ -204,14 +204,14 @@ MISBEHAVIOUR: dict[str, tuple[dict[str, Any], str]] = {
     "Ranks": (drafts(ranks=[10**400]), "is not from 0 to"),
     "Passes": (drafts(passes="x"), "the number of passes is no int"),
     "Opened": ({"open": lambda self, sequence: (1, 2)}, "timings is (1, 2): a tuple of Timed"),
-    "Open": ({"open": raising(KeyError("a"))}, "KeyError: 'a'"),
+    "Open": ({"open": raiser_of(KeyError("a"))}, "KeyError: 'a'"),
     "None": ({"draft": lambda self, requests: None}, "TypeError"),
     "Other": ({"draft": lambda self, requests: ["x"] * len(requests)}, "a draft is a str"),
-    "Exit": ({"draft": raising(SystemExit(3))}, "SystemExit: 3"),
-    "Silent": ({"draft": raising(NoMessage())}, "ValueError: no words"),
-    "Lines": ({"draft": raising(ValueError("a\nb" * 400))}, "ValueError: a ba b"),
-    "Terminal": ({"draft": raising(ValueError("\x1b]0;a\x07"))}, r"ValueError: \x1b]0;a\x07"),
-    "Commit": ({"commit": raising(ZeroDivisionError())}, "ZeroDivisionError"),
+    "Exit": ({"draft": raiser_of(SystemExit(3))}, "SystemExit: 3"),
+    "Silent": ({"draft": raiser_of(NoMessage())}, "ValueError: no words"),
+    "Lines": ({"draft": raiser_of(ValueError("a\nb" * 400))}, "ValueError: a ba b"),
+    "Terminal": ({"draft": raiser_of(ValueError("\x1b]0;a\x07"))}, r"ValueError: \x1b]0;a\x07"),
+    "Commit": ({"commit": raiser_of(ZeroDivisionError())}, "ZeroDivisionError"),
     "Warm": ({"temperature": lambda self, sequence: "hot"}, "its temperature is 'hot'"),
     "Likely": (
         {"likelihoods": lambda self, sequence: ["x", None]},
@@ -223,13 +223,13 @@ MISBEHAVIOUR: dict[str, tuple[dict[str, Any], str]] = {
     "Pop": (on_draft(lambda r: r.sequence.tokens.pop()), "changed the tokens"),
     "Committed": (on_draft(lambda r: r.sequence.commit((3,))), "AttributeError"),
     "Closed": (
-        {"close": raising(SystemExit(3)), **drafts(timings=None)},
+        {"close": raiser_of(SystemExit(3)), **drafts(timings=None)},
         "timings is None: a tuple",
     ),
 }
 
 
-def misbehaving(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
+def faulty_drafter(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
     def nodes_for(self: LookupDrafter[Any], request: DraftRequest) -> np.ndarray:
         return np.array([[1.0, -1, 0.5, 0]])
 
@@ -243,7 +243,7 @@ def misbehaving(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
 @pytest.mark.loses_drafters
 @pytest.mark.parametrize("name", MISBEHAVIOUR)
 def test_only_the_misbehaving_drafter_is_lost(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = misbehaving(monkeypatch, name)
+    path = faulty_drafter(monkeypatch, name)
     own_request = request(path, "ngram", combine="vote", weights="full_information")
     worker = Worker(engine_with(path))
     try:
@@ -267,8 +267,8 @@ def test_only_the_misbehaving_drafter_is_lost(name: str, monkeypatch: pytest.Mon
 def test_an_error_at_closing_does_not_change_the_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(MISBEHAVIOUR, "Last", ({"close": raising(SystemExit(3))}, ""))
-    path = misbehaving(monkeypatch, "Last")
+    monkeypatch.setitem(MISBEHAVIOUR, "Last", ({"close": raiser_of(SystemExit(3))}, ""))
+    path = faulty_drafter(monkeypatch, "Last")
     engine = engine_with(path)
     assert ids_of(engine, request(path)) == ids_of(engine, plain())
 
@@ -284,7 +284,7 @@ def test_a_draft_is_not_changed_after_it_was_checked(monkeypatch: pytest.MonkeyP
         return [self.last]
 
     monkeypatch.setitem(MISBEHAVIOUR, "Later", ({"commit": commit, "draft": draft}, ""))
-    path = misbehaving(monkeypatch, "Later")
+    path = faulty_drafter(monkeypatch, "Later")
     engine = engine_with(path)
     events = list(engine.generate(request(path)))
     assert ids_of_events(events) == ids_of(engine, plain())
@@ -299,7 +299,7 @@ def test_the_noise_of_the_run_is_not_changed(monkeypatch: pytest.MonkeyPatch) ->
         request.sequence.noise.gumbel(request.root_position + 1).zero_()
 
     monkeypatch.setitem(MISBEHAVIOUR, "Noise", (on_draft(spoil), ""))
-    path = misbehaving(monkeypatch, "Noise")
+    path = faulty_drafter(monkeypatch, "Noise")
     engine = engine_with(path)
     assert ids_of(engine, request(path, temperature=0.8)) == ids_of(engine, plain(0.8))
 
@@ -317,7 +317,7 @@ def test_a_user_drafter_learns_complete_texts(
             raise error
 
     monkeypatch.setitem(MISBEHAVIOUR, name, ({"learn": learn, **drafts()}, ""))
-    path = misbehaving(monkeypatch, name)
+    path = faulty_drafter(monkeypatch, name)
     engine = engine_with(path)
     own_requests = [request(path), plain(), request("suffix"), plain(0.8)]
     expected = []

@@ -21,7 +21,7 @@ from core.models.ranks.messages import CommitRow
 from core.speculation_length.cost_model import ledger
 from tests.core.engines import ids_of_events, rounds_of, texts_of, tokens_by_drafter
 from tests.core.models.over_ranks import error_of, logits_of_trees, over_ranks
-from tests.core.remote_ssms.served import listening, pool_to, server_of
+from tests.core.remote_ssms.served import node_at_address, pool_to, server_of
 from tests.laws.runs import bundled_engine, prompts
 from ui.run.pass_words import ranks_words
 from ui.run.view import reduce_all
@@ -125,8 +125,8 @@ def test_ssms_on_nodes_draft_while_the_ranks_verify(
     requests = [Request(prompt, sampling, speculation) for prompt in prompts(3)]
     first, second = (server_of(rank_models, part) for part in parts)
     with (
-        listening(first, None) as one,
-        listening(second, None) as other,
+        node_at_address(first, None) as one,
+        node_at_address(second, None) as other,
         closing(pool_to([one, other], None, without_ssms.llm.vocab_size)) as pool,
     ):
         engine = Engine(without_ssms, nodes=pool.connect(()), schedule=schedule)

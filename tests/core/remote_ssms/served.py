@@ -70,7 +70,7 @@ def engine_over(
 
 
 @contextmanager
-def listening(
+def node_at_address(
     server: NodeServer, keys: CurveKeys | None, address: str = "127.0.0.1:0"
 ) -> Iterator[str]:
     """A node that listens on a thread; yields its address."""

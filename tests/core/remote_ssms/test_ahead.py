@@ -48,7 +48,7 @@ from tests.core.remote_ssms.served import (
     HASH,
     change_answers,
     engine_over,
-    listening,
+    node_at_address,
     pool_over,
     server_of,
 )
@@ -467,7 +467,7 @@ def test_a_draft_is_cut_to_the_room_of_the_text(models: LoadedModels) -> None:
 
 
 def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
-    with listening(server_of(models), None) as address:
+    with node_at_address(server_of(models), None) as address:
         transport = ZmqTransport([address], None)
         with closing(RemotePool(transport, [address], HASH, 8, 10.0).connect(())) as pool:
             engine = Engine(loaded_tables(models.llm), nodes=pool)

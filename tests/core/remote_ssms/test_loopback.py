@@ -48,8 +48,8 @@ from tests.core.remote_ssms.served import (
     HASH,
     Namespace,
     engine_over,
-    listening,
     namespace,
+    node_at_address,
     node_process,
     opened_nodes,
     pool_to,
@@ -66,7 +66,7 @@ def test_the_text_over_sockets_is_that_of_one_process(
     models: LoadedModels, keys: CurveKeys
 ) -> None:
     one, two = server_of(models, ["same", "ssm-2"]), server_of(models, ["ssm-3"])
-    with listening(one, keys) as first, listening(two, keys) as second:
+    with node_at_address(one, keys) as first, node_at_address(two, keys) as second:
         pool = pool_to([first, second], keys).connect(())
         engine = Engine(loaded_tables(models.llm), nodes=pool)
         for name in ("specinfer", "cosine"):
@@ -93,7 +93,7 @@ def test_another_key_is_refused(models: LoadedModels, keys: CurveKeys, tmp_path:
         None,
     ]
     server = server_of(models)
-    with listening(server, keys) as address:
+    with node_at_address(server, keys) as address:
         for wrong in mixed:
             pool = pool_to([address], wrong)
             with pytest.raises(NodeError, match=f"node is '{address}': "):
@@ -106,7 +106,7 @@ def test_another_key_is_refused(models: LoadedModels, keys: CurveKeys, tmp_path:
 
 def test_a_wrong_key_is_named_in_the_error(models: LoadedModels, keys: CurveKeys) -> None:
     wrong = CurveKeys(keys.node_secret, zmq.curve_keypair()[1])
-    with listening(server_of(models), keys) as address:
+    with node_at_address(server_of(models), keys) as address:
         pool = pool_to([address], wrong)
         with pytest.raises(NodeError, match="another key: --node-key-file"):
             pool.connect((), wait_s=5)
@@ -118,7 +118,7 @@ def test_unrelated_keys_are_named_in_the_error(models: LoadedModels, keys: Curve
     does the same: the error names both causes."""
     other, messages = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
     with (
-        listening(server_of(models), keys) as address,
+        node_at_address(server_of(models), keys) as address,
         closing(pool_to([address], other)) as pool,
         pytest.raises(NodeError, match="took up no connection within 0.5 s: it has another key"),
     ):
@@ -127,7 +127,7 @@ def test_unrelated_keys_are_named_in_the_error(models: LoadedModels, keys: Curve
     with closing(pool_to([address], keys)) as pool:
         with pytest.raises(NodeError, match="no node answered there within 0.3 s"):
             pool.connect((), wait_s=0.3)
-        with listening(server_of(models), keys, address):
+        with node_at_address(server_of(models), keys, address):
             assert pool.connect(()).links[0].is_connected
 
 
@@ -152,7 +152,7 @@ def test_a_server_that_is_no_node_is_named_in_the_error(keys: CurveKeys, has_key
 
 def test_a_node_still_serves_after_invalid_frames(models: LoadedModels) -> None:
     server = server_of(models)
-    with listening(server, None) as address:
+    with node_at_address(server, None) as address:
         context = zmq.Context()
         socket = context.socket(zmq.DEALER)
         socket.linger = 0
@@ -173,7 +173,7 @@ def test_a_node_still_serves_after_a_replaced_connection(
     models: LoadedModels,
 ) -> None:
     """If the node sent heartbeats, libzmq would end the node's process."""
-    with listening(server_of(models), None) as address:
+    with node_at_address(server_of(models), None) as address:
         hello = encode(HelloMessage(VERSION, HASH, 8))
         contexts = [zmq.Context(), zmq.Context()]
         sockets = []
@@ -257,7 +257,7 @@ def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_nod
         return handle(*message)
 
     server.handle = handle_late  # type: ignore[method-assign]
-    with listening(server, None) as address, closing(pool_to([address], None)) as pool:
+    with node_at_address(server, None) as address, closing(pool_to([address], None)) as pool:
         # Raw bytes are sent: chance decides which frames of a real engine are read together.
         host, _, port = address.partition(":")
         with create_connection((host, int(port))) as raw:
@@ -302,7 +302,7 @@ def test_a_node_that_refuses_an_engine_repeatedly_blocks_nothing(
 
 
 def test_a_node_by_two_names_is_refused(models: LoadedModels) -> None:
-    with listening(server_of(models), None) as address:
+    with node_at_address(server_of(models), None) as address:
         names = [address, address.replace("127.0.0.1", "localhost")]
         with closing(pool_to(names, None)) as pool:
             both = "(127.0.0.1|localhost):[0-9]+"
@@ -313,12 +313,12 @@ def test_a_node_by_two_names_is_refused(models: LoadedModels) -> None:
 def test_a_restarted_node_is_used_again(models: LoadedModels) -> None:
     run_request = request(sampling=SamplingParams(60, temperature=0.8, seed=2))
     expected = ids_of_events(Engine(models).generate(run_request))
-    with listening(server_of(models), None) as address:
+    with node_at_address(server_of(models), None) as address:
         pool = pool_to([address], None).connect(())
         engine = Engine(loaded_tables(models.llm), nodes=pool)
         stream = engine.generate(run_request)
         events: list[Event] = until_rounds(stream, 3)
-    with listening(server_of(models), None, address):
+    with node_at_address(server_of(models), None, address):
         deadline = time.monotonic() + 10
         while not pool.links[0].ready and time.monotonic() < deadline:
             events += until_rounds(stream, 1) or [next(stream)]

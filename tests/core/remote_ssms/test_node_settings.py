@@ -20,7 +20,7 @@ from core.nodes import main as node_main
 from core.remote_ssms import opening
 from core.remote_ssms.keys import CurveKeys, read_keys
 from core.remote_ssms.listener import NodeListener
-from tests.core.remote_ssms.served import listening, pool_over, pool_to, server_of
+from tests.core.remote_ssms.served import node_at_address, pool_over, pool_to, server_of
 from tests.fakes import loaded_tables
 
 
@@ -77,7 +77,7 @@ def test_a_node_may_not_listen_to_others_without_a_key(models: LoadedModels) -> 
 
 def test_a_node_may_listen_at_an_ipv6_address(models: LoadedModels, keys: CurveKeys) -> None:
     try:
-        with listening(server_of(models), keys, "[::1]:0") as address:
+        with node_at_address(server_of(models), keys, "[::1]:0") as address:
             assert address.startswith("[::1]:")
             with closing(pool_to([address], keys)) as pool:
                 assert pool.connect(()).infos
@@ -87,7 +87,7 @@ def test_a_node_may_listen_at_an_ipv6_address(models: LoadedModels, keys: CurveK
 
 
 def test_a_node_may_listen_at_a_host_name(models: LoadedModels, keys: CurveKeys) -> None:
-    with listening(server_of(models), keys, "localhost:0") as address:
+    with node_at_address(server_of(models), keys, "localhost:0") as address:
         port = address.rpartition(":")[2]
         with closing(pool_to([f"localhost:{port}"], keys)) as pool:
             assert pool.connect(()).infos
@@ -108,7 +108,7 @@ def test_an_engine_on_the_device_takes_no_nodes(models: LoadedModels) -> None:
 
 def test_an_address_in_use_is_named(models: LoadedModels) -> None:
     with (
-        listening(server_of(models), None) as address,
+        node_at_address(server_of(models), None) as address,
         pytest.raises(ConfigError, match=f"listen is '{address}'"),
     ):
         NodeListener(server_of(models), address, None)
@@ -118,7 +118,7 @@ def test_a_node_checks_its_address_before_it_loads(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(opening, "load_ssms", lambda *_: pytest.fail("loaded"))
-    with listening(server_of(models), None) as address:
+    with node_at_address(server_of(models), None) as address:
         assert node_main(["--listen", address, "--ssm", "x"]) == 2
     assert f"error: listen is '{address}': an address that can be bound" in capsys.readouterr().err
 

@@ -15,7 +15,7 @@ from core.models.loading.load import LoadedModels
 from core.remote_ssms import client, zmq_transport
 from core.remote_ssms.keys import CurveKeys
 from core.remote_ssms.listener import NodeListener
-from tests.core.remote_ssms.served import listening, pool_to, server_of
+from tests.core.remote_ssms.served import node_at_address, pool_to, server_of
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_node_that_drafts_for_long_is_not_disconnected(
         drafted.wait(10)
         return handle(*message)
 
-    with listening(server, key) as address, ExitStack() as stack:
+    with node_at_address(server, key) as address, ExitStack() as stack:
         stack.callback(drafted.set)
         first, second = (stack.enter_context(closing(pool_to([address], key))) for _ in range(2))
         first.connect(())
@@ -59,7 +59,7 @@ def test_a_node_that_drafts_for_long_is_not_disconnected(
 @pytest.mark.usefixtures("silent_in_a_second")
 def test_an_idle_engine_notices_a_node_that_goes_silent(models: LoadedModels) -> None:
     with (
-        listening(server_of(models), None) as node,
+        node_at_address(server_of(models), None) as node,
         relay_to(node) as (address, cut),
         closing(pool_to([address], None)) as pool,
     ):

@@ -33,12 +33,12 @@ window.specscopeContrast = (() => {
       else if (within || child.matches("g, svg, a")) paints = layer(child, target, [x, y]);
       else if (child.isPointInFill && holds(child, x, y)) paints = [fill(child), fill(child)];
       const opacity = Number(getComputedStyle(child).opacity);
-      colors = paints.map((paint, i) => paint ? mixed({ ...paint, alpha: paint.alpha * opacity }, colors[i]) : colors[i]);
+      colors = paints.map((paint, i) => paint ? blend({ ...paint, alpha: paint.alpha * opacity }, colors[i]) : colors[i]);
       done = within;
     }
     return colors;
   }
-  // The rectangles of the drawings' elements, each measured once in a call of `drawn`.
+  // The rectangles of the drawings' elements, each measured once in a call of `drawnContrasts`.
   let places = new Map();
   function isNear(node, x, y) {
     if (!places.has(node)) places.set(node, node.getBoundingClientRect());
@@ -50,7 +50,7 @@ window.specscopeContrast = (() => {
     const paint = parse(style.fill);
     return paint && { rgb: paint.rgb, alpha: paint.alpha * Number(style.fillOpacity) };
   };
-  function mixed(above, below) {
+  function blend(above, below) {
     const alpha = above.alpha + below.alpha * (1 - above.alpha);
     const part = (i) => (above.rgb[i] * above.alpha + below.rgb[i] * below.alpha * (1 - above.alpha)) / (alpha || 1);
     return { rgb: [0, 1, 2].map(part), alpha };
@@ -64,7 +64,7 @@ window.specscopeContrast = (() => {
   const outermost = (svg) => svg.ownerSVGElement ? outermost(svg.ownerSVGElement) : svg;
   const named = (node) => `${node.closest("[id]")?.id} .${node.getAttribute("class")} ${node.textContent.slice(0, 24)}`;
   // The number of visible texts in drawings; `found`: ratio and name of each text with a contrast below `least`.
-  function drawn(least = 4.5) {
+  function drawnContrasts(least = 4.5) {
     const found = [];
     let count = 0;
     places = new Map();
@@ -122,5 +122,5 @@ window.specscopeContrast = (() => {
       return [one.id, ratio(over(parse(style.color), ground(one)), ground(one))];
     }));
   }
-  return { drawn, boxes, texts, labels };
+  return { drawnContrasts, boxes, texts, labels };
 })();

@@ -1,8 +1,8 @@
 (() => {
   // Faults that a visitor would see on the page; see looks.py.
   const TYPED = ["checkbox", "radio", "range", "hidden"];
-  const seen = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
-  const layered = (node) => node.namespaceURI.endsWith("svg") && node.tagName !== "svg";
+  const isSeen = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  const isLayered = (node) => node.namespaceURI.endsWith("svg") && node.tagName !== "svg";
 
   // Styles and rectangles of elements, each read once in a call of a function of `specscopeLooks`.
   let known = new Map();
@@ -14,12 +14,12 @@
     if (!known.has(node)) {
       const { display, position, clipPath, overflowX, overflowY, textOverflow, webkitLineClamp } = getComputedStyle(node);
       known.set(node, { display, position, clipPath, overflowX, overflowY, textOverflow, webkitLineClamp,
-        rect: node.getBoundingClientRect(), layered: layered(node) });
+        rect: node.getBoundingClientRect(), layered: isLayered(node) });
     }
     return known.get(node);
   }
   // Texts for screen readers are clipped away.
-  const clipped = (node) => node && (boxOf(node).clipPath !== "none" || clipped(node.parentElement));
+  const isClipped = (node) => node && (boxOf(node).clipPath !== "none" || isClipped(node.parentElement));
 
   // The visible texts, each with its effective size in pixels and its boxes.
   function texts() {
@@ -28,15 +28,15 @@
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
       const node = walker.currentNode, holder = node.parentElement;
-      if (!node.data.trim() || !holder || !seen(holder)) continue;
+      if (!node.data.trim() || !holder || !isSeen(holder)) continue;
       range.selectNodeContents(node);
       const boxes = [...range.getClientRects()].filter((box) => box.width > 1 && box.height > 1);
       const style = getComputedStyle(holder);
-      if (!boxes.length || clipped(holder) || holder.closest("[aria-hidden=true]:not(svg *), .sp-sr")) continue;
+      if (!boxes.length || isClipped(holder) || holder.closest("[aria-hidden=true]:not(svg *), .sp-sr")) continue;
       found.push({ node, holder, boxes, size: parseFloat(style.fontSize) * (holder.getScreenCTM?.()?.d ?? 1) });
     }
     for (const holder of document.querySelectorAll("input, textarea, select")) {
-      if (TYPED.includes(holder.type) || !seen(holder)) continue;
+      if (TYPED.includes(holder.type) || !isSeen(holder)) continue;
       const boxes = [holder.getBoundingClientRect()];
       found.push({ node: holder, holder, boxes, size: parseFloat(getComputedStyle(holder).fontSize) });
     }
@@ -169,7 +169,7 @@
       return boxes.map((box) => inSight(holder, box)).some((box) => box.bottom - box.top > 2 && box.right > bar.left + 1
         && box.left < bar.right && box.bottom > bar.top + 1 && box.top < bar.bottom - 1);
     });
-    const low = [...document.querySelectorAll(".ss-viewport")].filter((one) => seen(one) && one.clientHeight < 100);
+    const low = [...document.querySelectorAll(".ss-viewport")].filter((one) => isSeen(one) && one.clientHeight < 100);
     return [...found.map(name), ...low.map((one) => `a tree ${one.clientHeight} px high`)];
   }
 

@@ -26,9 +26,9 @@ export function create(panel) {
   return { ratios, portions: stages, rounds, rates }[panel.kind](panel);
 }
 
-// A chart with its legend, its table form, and saving. drawing(value) returns the chart's value, or null if there is nothing to
+// A chart with its legend, its table form, and saving. chartValueOf(value) returns the chart's value, or null if there is nothing to
 // draw. `ofRepeat`: the chart draws recorded runs of one repeat.
-function createChart(panel, chart, { drawing, table, empty, ofRepeat = false }) {
+function createChart(panel, chart, { chartValueOf, table, empty, ofRepeat = false }) {
   const none = h("p", { class: "ss-placeholder" }, empty);
   const key = h("div", { class: "ss-overlay-key" });
   panel.body.append(none, key, chart.node);
@@ -36,7 +36,7 @@ function createChart(panel, chart, { drawing, table, empty, ofRepeat = false }) 
   return {
     restyle: chart.restyle,
     draw(value) {
-      const chartValue = Object.keys(value.who ?? {}).length ? drawing(value) : null;
+      const chartValue = Object.keys(value.who ?? {}).length ? chartValueOf(value) : null;
       none.hidden = Boolean(chartValue);
       chart.draw(chartValue);
       key.replaceChildren(...(chartValue?.keys ?? []));
@@ -63,7 +63,7 @@ function sample(key, one) {
 function ratios(panel) {
   return createChart(panel, intervalBars(panel), {
     empty: "Speed over plain decoding's, with its spread over the repeats.",
-    drawing(value) {
+    chartValueOf(value) {
       const bars = names(value).filter(([key, one]) => !one.plain && value.ratios[key].value != null)
         .map(([key, one, name]) => ({ key: number(key), name, color: paint(key, one), spread: value.spreads[key], ...value.ratios[key] }));
       if (!bars.length) return null;
@@ -86,7 +86,7 @@ function ratios(panel) {
 function stages(panel) {
   return createChart(panel, stackedBars(panel), {
     empty: "Milliseconds per new token of each stage.",
-    drawing(value) {
+    chartValueOf(value) {
       const bars = names(value).filter(([key]) => value.stages[key]?.wall).map(([key, , name]) => {
         const parts = [...STAGES].filter(([stage]) => value.stages[key][stage] > 0)
           .map(([stage, name]) => ({ stage, name, value: value.stages[key][stage] }));
@@ -136,7 +136,7 @@ function series(value, dicts, width = 1) {
 function rounds(panel) {
   return createChart(panel, columnRows(panel), {
     empty: "How many drafted tokens the LLM accepts in each round.", ofRepeat: true,
-    drawing(value) {
+    chartValueOf(value) {
       const longest = Math.max(0, ...Object.values(value.rounds).map((dict) => Object.keys(dict).length));
       const width = Math.ceil(longest / MANY);
       const lines = series(value, value.rounds, width);
@@ -152,7 +152,7 @@ function rounds(panel) {
 function rates(panel) {
   return createChart(panel, lineChart(panel, { select: () => {} }), {
     empty: "Share of rounds in which the token at each position was accepted.",
-    drawing(value) {
+    chartValueOf(value) {
       const lines = series(value, value.rates);
       if (!lines.length) return null;
       return { series: lines, format: (y) => amount(RATE, y), title: ["Rounds that accepted the token at this position", capital(RATE.label)],

@@ -3,7 +3,7 @@
 import { h, entries, drawKeyed, set, setText } from "./dom.js";
 import { GLOSSARY } from "./quantities.js";
 import { sharedPoint } from "./shared_choice.js";
-import { growing } from "./table_rows.js";
+import { fitToRows } from "./table_rows.js";
 import { prose } from "./text.js";
 
 const PRESS = "Press a column's name to sort by it, a row to see its runs.";
@@ -15,7 +15,7 @@ export function create(panel) {
   const heads = h("tr");
   const body = h("tbody");
   const table = h("table", { class: "ss-points" }, h("thead", {}, heads), body);
-  const box = growing(h("div", { class: "ss-scroll ss-points-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table), table);
+  const box = fitToRows(h("div", { class: "ss-scroll ss-points-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table), table);
   const request = pointRequest(panel);
   const point = sharedPoint(panel, () => {
     request(panel.value, point.of(panel.value));  // at once: a table out of sight is drawn later

@@ -3,7 +3,7 @@
 import { h, entries, set } from "./dom.js";
 import { COLUMNS, groupLine, lineOf } from "./prompt_row.js";
 import { createFilters } from "./prompt_filters.js";
-import { growing } from "./table_rows.js";
+import { fitToRows } from "./table_rows.js";
 import { plural, prose } from "./text.js";
 
 const NO_DOMAIN = "no domain";
@@ -11,7 +11,7 @@ const NO_DOMAIN = "no domain";
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" });
   const table = h("table", { class: "ss-prompts-table" });
-  const box = growing(h("div", { class: "ss-scroll ss-prompts-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table), table);
+  const box = fitToRows(h("div", { class: "ss-scroll ss-prompts-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table), table);
   const filters = createFilters(() => panel.redraw());
   const sort = { by: "", down: true };
   const more = h("button", { type: "button", class: "ss-prompts-more", "data-noexport": true, onclick: () => unfold(!panel.section.hasAttribute("data-more")) });

@@ -20,7 +20,7 @@ const SHAPES = { routed: [[-0.8, 0.8]], explored: [[-0.8, -0.16], [0.16, 0.8]], 
 const ROLES = {
   routed: "drafts", explored: "drafts, to be measured", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",
 };
-const explained = (value) => `Chosen not by its score but to be measured: ${value.explores}`;
+const explorationText = (value) => `Chosen not by its score but to be measured: ${value.explores}`;
 
 const UNCOUNTED = "Regret, what another choice of SSMs would have saved, is computed on request: each SSM then reads the whole text once.";
 
@@ -192,7 +192,7 @@ function drawKey(key, value) {
   if (key.ssShown === signature) return;
   key.ssShown = signature;
   key.replaceChildren(
-    ...shown.map((part) => h("span", { title: part === "explored" ? explained(value) : null }, h("span", { class: "ss-routing-sample", "data-part": part }, part === "lost" ? "×" : h("i"), h("i")), ROLES[part])),
+    ...shown.map((part) => h("span", { title: part === "explored" ? explorationText(value) : null }, h("span", { class: "ss-routing-sample", "data-part": part }, part === "lost" ? "×" : h("i"), h("i")), ROLES[part])),
     h("span", {}, h("span", { class: "ss-routing-mark" }, "▼"), "from here on other SSMs draft"),
     h("span", {}, h("span", { class: "ss-routing-ramp" }, SHADES.map((opacity) => h("i", { style: `opacity:${opacity}` }))), "low to high score in its round"),
   );
@@ -220,7 +220,7 @@ function addPointerHandlers(chart, panel) {
 
 function tipOf({ row, round }, { r: part, s: score }, value) {
   const heading = h("span", {}, badge(row), ` ${row.name}`);
-  return card(roundName(round), [heading, ROLES[part] ?? part, ...(part === "explored" ? [explained(value)] : [])], [["score", scoreText(score)], ...(value.switches?.[round] ? [["", "other SSMs than before"]] : [])]);
+  return card(roundName(round), [heading, ROLES[part] ?? part, ...(part === "explored" ? [explorationText(value)] : [])], [["score", scoreText(score)], ...(value.switches?.[round] ? [["", "other SSMs than before"]] : [])]);
 }
 
 function tableOf(value) {

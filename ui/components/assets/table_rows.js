@@ -2,7 +2,7 @@
 
 const MOST = 24;
 
-export function growing(box, table) {
+export function fitToRows(box, table) {
   function measure() {
     const row = table.querySelectorAll("tbody tr")[MOST];
     const high = row && `${row.offsetTop + row.offsetHeight / 2}px`;

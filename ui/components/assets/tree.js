@@ -8,7 +8,7 @@ import { scaleOf, forget } from "./measure.js";
 import { STRONG, laidOut } from "./tree_forms.js";
 import { edgePath } from "./tree_layout.js";
 import { drawHeadings, drawOrs } from "./tree_marks.js";
-import { heading, isFused, items, offering, words, tableOf, nodeLabel, MEANING, STAGES } from "./tree_model.js";
+import { heading, isFused, items, offerersOf, words, tableOf, nodeLabel, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, updateNode } from "./tree_node.js";
 import { FUSED, drawRails, partOf } from "./tree_fused.js";
 import { createScrollHints } from "./scroll_hints.js";
@@ -226,7 +226,7 @@ function nodeCard(item, value) {
   const terms = value.words ?? {};
   const rows = [];
   if (item.p != null) rows.push([item.kind === "draft" ? "score" : "LLM", prob(item.p)]);
-  for (const drafter of offering(item, value)) {
+  for (const drafter of offerersOf(item, value)) {
     const proposal = item.values?.by?.[drafter.key] ?? (item.kind === "draft" ? null : item.values);
     if (!proposal || proposal.score == null) continue;
     const sampled = proposal.q == null || proposal.q === 1 ? "" : `, drawn with ${prob(proposal.q)}`;

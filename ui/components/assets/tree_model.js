@@ -69,7 +69,7 @@ function treeNodes(value, drafters) {
 export const isFused = (value) => Object.values(value.nodes ?? {}).some((node) => node.origin !== undefined);
 
 // The drafters that proposed the item, in drafter order; for a fused node also the drafters that were fed it.
-export const offering = (item, value) => {
+export const offerersOf = (item, value) => {
   const drafters = byKey(value);
   return item.values?.origin === undefined ? item.by : entries(item.values.by).map(([key]) => drafters.get(key)).filter(Boolean);
 };

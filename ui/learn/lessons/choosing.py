@@ -48,7 +48,7 @@ VOTE = Lesson(
         "Several SSMs can draft for one LLM, and each may know another kind of text best. All "
         "drafts could be checked together as one tree. But then the LLM's pass has many nodes. A "
         "vote picks a single draft instead.",
-        "Each SSM has a weight: how much its word counts. (These weights have nothing to do with "
+        "Each SSM has a weight: how much its draft counts. (These weights have nothing to do with "
         "those inside of a model.) The vote goes from place to place. At each, every drafted token "
         "gets the weights of the SSMs that propose it, and the heaviest token is taken. Only SSMs "
         "that proposed all tokens taken so far still vote. At the end one draft has won, and only "
@@ -61,8 +61,8 @@ VOTE = Lesson(
     "the number beside each name is its weight. The chart has a line for each SSM: its weight, "
     "round by round.",
     words=(
-        Term("vote", "picks one of several drafts, by the weights of those who agree"),
-        Term("weight of an SSM", "how much its word counts in a vote"),
+        Term("vote", "picks one of several drafts, by the weights of the SSMs that agree"),
+        Term("weight of an SSM", "how much its draft counts in a vote"),
     ),
     example=(Setup("a dialogue", DIALOGUE, ALL, VOTING),),
     attempt=Attempt(

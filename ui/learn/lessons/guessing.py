@@ -141,8 +141,8 @@ ONE_SSM = Lesson(
         "So a round always brings the text forward, and every token in it is one that the LLM "
         "itself would have written.",
     ),
-    look="In the text, colour and shape say who wrote each token. The bars below it count how many "
-    "drafted tokens each round accepted.",
+    look="In the text, colour and shape say where each token comes from. The bars below it count "
+    "how many drafted tokens each round accepted.",
     words=(
         Term("SSM", "small speculative model: guesses what the large model will write"),
         Term("LLM", "large language model: its text is the one that counts"),

@@ -50,7 +50,7 @@ export function createPlayer(recording, onChange) {
     if (target > at.stop) moveTo(target);
     else update({ node: null, ...recording.stageAt(target) });
   };
-  const pausing = (move) => (...args) => {
+  const afterPause = (move) => (...args) => {
     pause();
     move(...args);
   };
@@ -63,14 +63,14 @@ export function createPlayer(recording, onChange) {
   return {
     at, place, play, pause, select,
     toggle: () => (at.moving ? pause() : play()),
-    step: pausing(step),
-    rewind: pausing(() => moveTo(0)),
-    follow: pausing(() => moveTo(last)),
+    step: afterPause(step),
+    rewind: afterPause(() => moveTo(0)),
+    follow: afterPause(() => moveTo(last)),
     // Past the last shown round the player moves to the next round and pauses there.
     selectNext(by) {
       const latest = recording.current(at.stop);
       const target = (at.round ?? latest) + by;
-      if (target > latest && at.stop < last) pausing(moveTo)(recording.end(target + 1));
+      if (target > latest && at.stop < last) afterPause(moveTo)(recording.end(target + 1));
       else if (latest >= 0) select(Math.max(0, Math.min(latest, target)), null);
     },
     pace({ mode, rate = at.rate }) {

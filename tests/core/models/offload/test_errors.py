@@ -129,7 +129,7 @@ class Failing(FileLayers):
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> type[Failing]:
+def failing_layers(monkeypatch: pytest.MonkeyPatch) -> type[Failing]:
     Failing.failures = 0
     monkeypatch.setattr(offloading, "FileLayers", Failing)
     return Failing
@@ -141,7 +141,7 @@ def plain_request(ids: tuple[int, ...]) -> Request:
 
 
 def test_a_disk_error_ends_only_its_run(
-    folder: Folder, failing: type[Failing], way: type[Any]
+    folder: Folder, failing_layers: type[Failing], way: type[Any]
 ) -> None:
     path = str(folder())
     engine = Engine(load_models(path, [], offload=Offload("disk")))
@@ -150,20 +150,22 @@ def test_a_disk_error_ends_only_its_run(
     events = engine.generate(request)
     for _ in range(9):  # the run's start, two rounds
         next(events)
-    failing.failures = 1
+    failing_layers.failures = 1
     with pytest.raises(OSError, match="the disk is gone"):
         list(events)
     assert ids_of_events(engine.generate(request)) == expected
 
 
-def test_a_disk_error_ends_only_one_of_several_runs(folder: Folder, failing: type[Failing]) -> None:
+def test_a_disk_error_ends_only_one_of_several_runs(
+    folder: Folder, failing_layers: type[Failing]
+) -> None:
     """The shared pass of both runs fails, then the pass of the first run alone."""
     engine = Engine(load_models(str(folder()), [], offload=Offload("disk")))
     requests = [plain_request(PROMPT), plain_request((5, 6))]
     expected = texts_of(engine.generate_many(requests))
     events = engine.generate_many(requests)
     received = [next(events) for _ in range(6)]
-    failing.failures = 2
+    failing_layers.failures = 2
     received += list(events)
     assert [type(e) for e in received if isinstance(e, RunFailed | RunCompleted)] == [
         RunFailed,
