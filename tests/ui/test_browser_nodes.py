@@ -18,6 +18,7 @@ from core.models.loading.load import LoadedModels
 from core.remote_ssms.node_link import NodeLink
 from core.remote_ssms.server import NodeServer
 from tests.core.engines import ids_of_events
+from tests.core.remote_ssms.served import node_at_address
 from tests.ui import decoded, sites
 from ui.server.context import Context
 

@@ -66,7 +66,7 @@ def test_fields_that_new_mechanisms_do_not_read_are_disabled() -> None:
         return idle_fields(dict(zip(FIELD_NAMES, values, strict=True)))
 
     assert "deepest reads no weights" in idle()["weights"]
-    assert "log_pool and majority do" in idle()["weights"]
+    assert idle()["weights"].endswith(" and majority do.")
     assert "weights" not in idle(combine="majority")
     assert "vote_nodes" in idle()
     assert "confidence_threshold" not in idle(), "`two` reads it"
@@ -98,7 +98,7 @@ def test_pictures_of_a_weighted_rule_and_a_predicting_policy_have_their_facts() 
     assert lengths["predicts"] and lengths["estimates"]["3"]["t"] == 2.5
     assert lengths["why"] == "Round 1, three: 3 is the number of this policy."
     assert timeline["predicts"] and timeline["rounds"]["0"]["p"] == 5.0
-    assert timeline["predicting"] == "goodput and three"
+    assert timeline["predicting"].endswith("goodput and three")
 
 
 def test_the_guides_table_has_the_new_mechanisms() -> None:

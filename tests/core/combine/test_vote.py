@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.config.mechanisms import COMBINE_RULES
 from core.trees.combine import CombinedTree, VoteWeights, combine, merge_drafts
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
@@ -75,7 +76,7 @@ def test_a_longer_sequence_also_has_the_votes_of_its_beginning() -> None:
 
 
 def test_without_drafts_there_is_no_winner() -> None:
-    for rule in ("vote", "vote_tree", "union", "log_pool"):
+    for rule in COMBINE_RULES:
         result = combine(rule, {0: Draft(), 1: Draft()}, VoteWeights({0: 1.0, 1: 1.0}))
         assert len(result.tree) == 0 and result.winner is None and result.dropped == ()
 
@@ -136,12 +137,13 @@ def test_vote_tree_without_a_cut_is_the_union(parts: list[Draft]) -> None:
 
 def test_every_drafted_node_is_verified_or_dropped_once() -> None:
     parts = [chain(1, 2, 3), chain(1, 4), chain(5, 2)]
-    for rule, nodes in itertools.product(("vote", "vote_tree", "union", "log_pool"), (1, 3, 9)):
+    for rule, nodes in itertools.product(COMBINE_RULES, (1, 3, 9)):
         named = dict(enumerate(parts))
         result = combine(rule, named, VoteWeights(dict.fromkeys(named, 1.0), nodes))
         kept = sum(len(offered) for offered in result.tree.proposals)
         assert kept + len(result.dropped) == sum(map(len, parts))
         assert len(result.dropped_node_weights) in (0, len(result.dropped))
+        assert (result.winner is not None) == COMBINE_RULES[rule].chains, "a winner is rewarded"
 
 
 def test_log_pool_node_weights_are_weighted_geometric_means() -> None:

@@ -191,7 +191,10 @@ WORTH = re.compile(
 ROSE = re.compile(r"up from \d+(?: in round \d+)?: the tree of round (\d+) was (\d+) deep")
 
 
-@pytest.fixture(scope="module", params=LENGTHS)
+WITH_REASONS = tuple(name for name in LENGTHS if length_policy(name).explain)
+
+
+@pytest.fixture(scope="module", params=WITH_REASONS)
 def run(request: pytest.FixtureRequest) -> tuple[str, list[Event]]:
     """Each policy, with the events of a run on models whose passes take given times."""
     clock, table = PassClock(), VerifyCosts({n: 10.5 + 0.5 * n for n in NODE_COUNTS}, 64)
