@@ -135,7 +135,8 @@ class Goodput:
         # The SSM's rate while the SSM is on: lookups are later groups.
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
-        # The cost of each step after the first, in committed tokens.
+        # The cost of each step after the first, in committed tokens: drafting it with all drafters
+        # that are on, and verifying one more level.
         price = self._round_costs.price
         costs = [price * (further.ms - one.ms) for one, further in pairwise(estimates[1:])]
         return Choice(

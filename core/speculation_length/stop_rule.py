@@ -22,8 +22,8 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
 
         rate x min(1, sum of the frontier's cumulative scores) >= costs[d - 2]
 
-    `rate`: P(a token is accepted | its parent is). `costs`: the time of each further step, in
-    committed tokens. A step to depth 1 needs no score.
+    `rate`: P(a token is accepted | its parent is). `costs`: the time of drafting
+    and verifying each further step, in committed tokens. A step to depth 1 needs no score.
     """
     # The condition, solved for the score. At a rate of 0 no further step is run.
     scores = (0.0, *(cost / rate if rate > 0 else float("inf") for cost in costs))
