@@ -24,7 +24,7 @@ from storage.export_trace import chrome_trace
 from tests.core.engines import rounds_of
 from tests.storage.test_datasette import DESCRIPTION
 from tests.storage.test_old_databases import OLDER
-from tests.storage.test_views import check, fold_all, overlapping, view
+from tests.storage.test_views import check, fold_all, view, with_overlaps
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.together import share_passes
 
@@ -118,7 +118,7 @@ def test_any_shares_and_overlaps_equal_the_fold(store: RunStore, keep: Any, seed
         replace(event, spans=tuple(with_share(span, rng) for span in event.spans))
         if isinstance(event, RoundCompleted)
         else event
-        for event in overlapping(synthetic_run(15, seed=seed), seed)
+        for event in with_overlaps(synthetic_run(15, seed=seed), seed)
     ]
     keep(store, events)
     assert 0 < fold_all(events).overlap_ratio < 1

