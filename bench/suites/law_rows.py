@@ -243,25 +243,28 @@ def pairwise_rows(
     is_allowed: Callable[[Values], bool],
 ) -> list[Values]:
     """Fills each row greedily with the values that add the most new pairs. Ties go to the values
-    that are listed first. Rows are filled again, with other values, while that adds pairs."""
+    that are listed first. Rows are repeated with other values until no pair is missing."""
     pairs_so_far: set[Pair] = set()
-    chosen_rows = []
+    chosen_rows: list[Values] = []
     names = tuple(open_fields)
     choices = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*open_fields.values())
     ]
-    filled_rows = [
+    candidates = [
         [filled for choice in choices if is_allowed(filled := {**row, **choice})] for row in rows
     ]
-    num_pairs = -1
-    while len(pairs_so_far) > num_pairs:
-        num_pairs = len(pairs_so_far)
-        for filled in filled_rows:
-            best = max(filled, key=lambda values: len(_pairs(values) - pairs_so_far))
-            # In the first turn every row is needed.
-            if len(chosen_rows) < len(rows) or _pairs(best) - pairs_so_far:
-                chosen_rows.append(best)
-                pairs_so_far |= _pairs(best)
+
+    def best_of(filled_rows: Sequence[Values]) -> Values:
+        return max(filled_rows, key=lambda filled: len(_pairs(filled) - pairs_so_far))
+
+    for filled_rows in candidates:
+        chosen_rows.append(best_of(filled_rows))
+        pairs_so_far |= _pairs(chosen_rows[-1])
+    # These rows may be too few for the pairs of many values.
+    every_row = list(itertools.chain.from_iterable(candidates))
+    while _pairs(best := best_of(every_row)) - pairs_so_far:
+        chosen_rows.append(best)
+        pairs_so_far |= _pairs(best)
     return chosen_rows
 
 

@@ -127,7 +127,8 @@ def test_a_rule_has_few_rows() -> None:
         "pipelined": 10,
         "rules": 18,
         "scheduled": 2 * len(PRESETS),
-        "routed": 4,
+        # Every length policy occurs with every combine rule: more of them need more rows.
+        "routed": 4 + max(0, len(COMBINES) * len(LENGTHS) - 16),
     }
     assert not {key: n for key, n in results.items() if n > most.get(str(key[0]), 16)}
     assert all(row.is_compared for row in all_rows() if row.name in CROSSED)
