@@ -48,6 +48,7 @@ def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:
         settings = {"draft": "sampled", "verify": "mss", "max_tree_nodes": "uncut"}
         request_list = requests(3, WARM, pipeline=pipeline, **settings)
         results.append(texts_of(list(engine_of(*tables()).generate_many(request_list))))
+    assert list(map(len, results[0])) == [WARM.max_new_tokens] * 3
     assert all(one == results[0] for one in results)
 
 

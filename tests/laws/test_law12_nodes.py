@@ -11,6 +11,7 @@ from core.events import RoundCompleted
 from tests.core.engines import by_run, ids_of_events, rounds_of, tokens_by_drafter
 from tests.core.remote_ssms.served import engine_over, server_of
 from tests.laws.runs import PLAIN, ids_of, prompts
+from tests.laws.traps import unlikely_node_accepted
 
 SAMPLINGS = {
     "greedy": SamplingParams(20, ignore_eos=True),
@@ -45,6 +46,17 @@ def test_a_request_alone_has_the_text_of_plain_decoding(
         assert ids_of_events(events) == plain(bundled, text, sampling)
         for tokens in tokens_by_drafter(events):
             assert any(tokens[name] for name in bundled.models.ssms)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_control_an_accepted_node_of_another_token_is_noticed(
+    bundled: Engine, sampling: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = engine_over(bundled.models, parts_of(bundled))
+    (text,) = prompts(1)
+    expected = plain(bundled, text, sampling)
+    unlikely_node_accepted(monkeypatch)
+    assert ids_of(engine, Request(text, sampling, PRESETS["specinfer"])) != expected
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)

@@ -34,6 +34,7 @@ from tests.laws.runs import (
     transformers_ids,
     use_schedule,
 )
+from tests.laws.traps import unlikely_node_accepted
 
 pytestmark = pytest.mark.usefixtures("bundled")
 SAMPLING = SamplingParams(max_new_tokens=24)
@@ -135,6 +136,16 @@ def test_stop_strings_end_the_text_where_transformers_does() -> None:
             tokenizer=models.tokenizer,
         )  # fmt: skip
         assert ids_of(bundled_engine(), Request(prompt, sampling)) == expected
+
+
+def test_control_an_accepted_node_of_another_token_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unlikely_node_accepted(monkeypatch)
+    one = PROMPTS[:1]
+    texts = texts_of(SpeculationConfig.preset("specinfer"), "alone", one)
+    with pytest.raises(AssertionError, match=r"token \d+: .*, margin "):
+        check(Divergences(module_of(bundled_engine().models)), texts, one)
 
 
 def test_the_cases_are_not_trivial() -> None:

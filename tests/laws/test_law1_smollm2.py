@@ -7,6 +7,7 @@ The SSMs are the four bundled ones, or SmolLM2 itself (its drafts are accepted) 
 (its drafts are rejected).
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -27,6 +28,7 @@ from core.speculation_length.cost_model import ledger
 from core.speculation_length.cost_model.verify_costs import VerifyCosts
 from tests.laws.margins import Divergences
 from tests.laws.runs import PLAIN, ids_of, ids_of_many, transformers_ids_of_many
+from tests.laws.traps import unlikely_node_accepted
 from tests.smollm2 import chat_prompts, smollm2
 
 nightly = pytest.mark.nightly
@@ -239,3 +241,17 @@ def test_bfloat16_equals_its_own_plain_decoding(random_ssm: Path) -> None:
     plain = ids_of_many(engine, [request(prompt, PLAIN) for prompt in prompts])
     for preset, prompt, expected in zip(DRAFTING_PRESETS, prompts, plain, strict=True):
         assert ids_of(engine, request(prompt, config_of(preset))) == expected, preset
+
+
+@nightly
+def test_control_an_accepted_node_of_another_token_is_noticed(
+    engine: Engine, reference_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The LLM accepts no node of the random model."""
+    unlikely_node_accepted(monkeypatch)
+    greedy = replace(config_of("specinfer"), drafters=("random",))
+    with pytest.raises(AssertionError, match=r"token \d+: .*, margin "):
+        check(engine, reference_model, greedy, PROMPTS[:1])
+    sampled = config_of("specinfer", SAMPLED_PARAMS.temperature)
+    with pytest.raises(AssertionError, match=re.escape(PROMPTS[0])):
+        check_match(engine, replace(sampled, drafters=("random",)), PROMPTS[:1])

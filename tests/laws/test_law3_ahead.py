@@ -74,7 +74,7 @@ def test_drafts_cut_off_anywhere_are_plain_sampling(checks: int) -> None:
     assert deviation(ahead("a chain, mss", checks)) <= EXACT
 
 
-def test_guesses_come_true_in_these_cases() -> None:
+def test_some_guesses_come_true_in_these_cases() -> None:
     enumerated = ahead("a chain, mss")
     hits = []
     run_round = enumerated.engine.round
@@ -87,7 +87,7 @@ def test_guesses_come_true_in_these_cases() -> None:
 
     enumerated.engine.round = noting  # type: ignore[method-assign]
     joint_of_walks(enumerated, 2, 4, RepeatedNoise)
-    assert any(hits) and len(hits) > 20
+    assert any(hits) and not all(hits) and len(hits) > 20
 
 
 def test_control_a_draft_changed_by_its_drawn_token_is_noticed(monkeypatch: pytest.MonkeyPatch):

@@ -130,10 +130,14 @@ def test_a_round_is_plain_sampling(draft: int, rule: str) -> None:
 
 
 @pytest.mark.nightly
-def test_control_duplicates_tried_once_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_control_duplicates_tried_once_are_noticed(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[0]) as rounds:
-        assert p_value(rounds, SAMPLINGS[1], DRAFTS[1], 400) < FALSE_ALARM
+        config = replace(DRAFTS[1], verify=rule)
+        assert p_value(rounds, SAMPLINGS[1], config, 400) < FALSE_ALARM
 
 
 @pytest.mark.slow

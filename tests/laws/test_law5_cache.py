@@ -76,12 +76,18 @@ def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
         model.close_row(fresh)
 
 
-def check(engine: Engine, live: ActiveRequest) -> int:
-    """Checks a request's cache rows. Returns the number of drafters with a draft made ahead."""
-    ready = 0
+def check_row(model: HfModel, row: int, tokens: list[int]) -> None:
+    result = deviation(model, row, tokens)
+    assert result <= CLOSE, f"the cache of {model.info.name} deviates by {result:.2g}"
+
+
+def check(engine: Engine, live: ActiveRequest) -> tuple[int, int]:
+    """Checks a request's cache rows. Returns the number of SSMs, and of those with a draft made
+    ahead."""
+    num_ssms = ready = 0
     tokens = live.sequence.tokens
     assert engine.models.llm.length(live.row) == len(tokens) - 1, "all but the root"
-    assert deviation(engine.models.llm, live.row, tokens) <= CLOSE
+    check_row(engine.models.llm, live.row, tokens)
     for index in live.open_drafters:
         name = live.sequence.speculation.drafters[index]
         if name in engine.models.ssms:
@@ -91,14 +97,15 @@ def check(engine: Engine, live: ActiveRequest) -> int:
             # With a draft made ahead (`ready`), the root and nodes after it have been fed.
             assert model.pending(row) == len(state.pending) == 0 or state.ready is not None
             assert model.length(row) < len(tokens) + (state.ready is not None)
-            assert deviation(model, row, tokens) <= CLOSE
+            check_row(model, row, tokens)
+            num_ssms += 1
             ready += state.ready is not None
-    return ready
+    return num_ssms, ready
 
 
 def run_checked(engine: Engine, requests: list[Request], max_rounds: int) -> list[ActiveRequest]:
     """All requests run together; after each round the rows of unfinished requests are checked."""
-    ready = 0
+    num_checks = num_ssm_checks = ready = 0
     lives = [engine.admit(engine.prepare(request)) for request in requests]
     lane, engine._draft_thread = engine._draft_thread, PunctualLane()
     try:
@@ -110,11 +117,15 @@ def run_checked(engine: Engine, requests: list[Request], max_rounds: int) -> lis
                 list(engine.round(running))
                 for live in running:
                     if not live.sequence.finish_reason:
-                        ready += check(engine, live)
+                        num_ssms, num_ready = check(engine, live)
+                        num_checks += 1
+                        num_ssm_checks += num_ssms
+                        ready += num_ready
     finally:
         engine._draft_thread = lane
         for live in lives:
             engine.release(live)
+    assert num_ssm_checks >= num_checks > 0
     assert bool(ready) == (requests[0].speculation.pipeline == "ahead")
     return lives
 
@@ -158,8 +169,12 @@ def test_control_a_wrong_path_is_noticed() -> None:
         model.close_row(row)
 
 
-def test_control_a_commit_that_moves_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["tiny", "ssm-0", "ssm-1"])
+def test_control_a_commit_that_moves_nothing_is_noticed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = tiny_engine("mistral")
-    monkeypatch.setattr(engine.models.llm.arena, "compact", lambda row, start, slots: None)
-    with pytest.raises(AssertionError):
+    model = engine.models.ssms.get(name, engine.models.llm)
+    monkeypatch.setattr(model.arena, "compact", lambda row, start, slots: None)
+    with pytest.raises(AssertionError, match=f"the cache of {name} deviates by "):
         run_checked(engine, requests_of("sampled", ("w3 w9 w27", "w5 w25")), max_rounds=8)

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import Request, SamplingParams, SpeculationConfig
+from core.drafters.growth import Growth
 from core.events import Combined, Event, RoundCompleted, RunCompleted, Verified
+from core.sequence import CommitResult, TokenSequence
 from tests.core.engines import engine_of
 from tests.fakes import TableModel, random_table
 from tests.laws.pairwise import parametrize_pairs
@@ -114,6 +116,15 @@ def check_last_round(events: list[Event], eos: int) -> None:
         assert verified.own_token_id == eos
 
 
+def test_control_drafts_after_an_end_of_text_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Growth, "grows", lambda growth, node: True)
+    llm, eos = story_table(sure=1 - 1e-9), STORY[4]
+    engine = engine_of(llm, [copy_of(llm, "right")], (eos,))
+    events = list(engine.generate(Request("w3 w7", SamplingParams(40), speculation((1,)))))
+    with pytest.raises(AssertionError, match="an end-of-text node has no children"):
+        check_last_round(events, eos)
+
+
 def test_an_end_of_text_may_be_drafted_or_the_llms_own() -> None:
     kinds = set()
     for index in range(8):
@@ -162,12 +173,31 @@ def test_tokens_after_a_stop_string_are_not_counted() -> None:
     assert (last.stats.num_accepted_tokens, last.stats.num_draft_tokens) == (3, 3)
 
 
+def test_control_tokens_after_a_stop_string_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round commits all of its tokens, also those after the stop string."""
+    commit = TokenSequence.commit
+
+    def commit_all(sequence: TokenSequence, token_ids: tuple[int, ...]) -> CommitResult:
+        result = commit(sequence, token_ids)
+        return CommitResult(token_ids, result.text_deltas, result.finish_reason)
+
+    monkeypatch.setattr(TokenSequence, "commit", commit_all)
+    llm = story_table(sure=1 - 1e-9)
+    engine = engine_of(llm, [copy_of(llm, "right")])
+    request = Request("w3 w7", SamplingParams(30, stop=(f"w{STORY[4]}",)), speculation((1,)))
+    assert ids_of(engine, request) != expected_story(2, 3)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("limit", range(1, 9))
 def test_the_limit_is_met_exactly(limit: int, shape: tuple[int, ...]) -> None:
     llm = story_table(sure=1 - 1e-9)
     engine = engine_of(llm, [copy_of(llm, "right")])
     events = list(engine.generate(Request("w3 w7", SamplingParams(limit), speculation(shape))))
+    check_limit(events, limit)
+
+
+def check_limit(events: list[Event], limit: int) -> None:
     rounds, last = rounds_and_end(events)
     assert sum(len(r.token_ids) for r in rounds) == limit
     assert last.finish_reason == "length"
@@ -178,6 +208,15 @@ def test_the_limit_is_met_exactly(limit: int, shape: tuple[int, ...]) -> None:
         elif isinstance(event, RoundCompleted):
             remaining -= len(event.token_ids)
             assert event.num_cut == 0
+
+
+def test_control_drafts_beyond_the_limit_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TokenSequence, "room", 5)
+    llm = story_table(sure=1 - 1e-9)
+    engine = engine_of(llm, [copy_of(llm, "right")])
+    events = list(engine.generate(Request("w3 w7", SamplingParams(3), speculation((1,)))))
+    with pytest.raises(AssertionError, match="what cannot fit is not drafted"):
+        check_limit(events, 3)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -7,7 +7,9 @@ the drafts. The order of the drafts changes only the order of nodes and proposal
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from core import SpeculationConfig
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.growth import BestFirst
-from core.trees.combine import CombinedTree, combine
+from core.trees.combine import CombinedTree, MergedTree, combine, merge_drafts
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.fakes import TableModel, random_table, sequence_of
@@ -42,11 +44,29 @@ def multiplicities(tree: TokenTree) -> Counter[TokenPath]:
 @LAW
 @given(draft=drafts(), other=drafts())
 def test_paths_are_the_union_and_multiplicities_add(draft: Draft, other: Draft) -> None:
+    check_union(draft, other)
+
+
+def check_union(draft: Draft, other: Draft) -> None:
     tree = union({0: draft, 1: other}).tree
     of_draft = Counter(paths(draft.token_ids, draft.parents))
     of_other = Counter(paths(other.token_ids, other.parents))
-    assert multiplicities(tree) == of_draft + of_other
+    assert multiplicities(tree) == of_draft + of_other, "no proposal is lost"
     assert len(set(tree_paths(tree))) == len(tree), "each path is one node"
+
+
+def test_control_merged_proposals_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a node's proposals only the first is kept."""
+
+    def merge(drafts: Mapping[int, Draft]) -> MergedTree:
+        trie = merge_drafts(drafts)
+        first = tuple(proposals[:1] for proposals in trie.tree.proposals)
+        return replace(trie, tree=replace(trie.tree, proposals=first))
+
+    monkeypatch.setattr("core.trees.combine.merge_drafts", merge)
+    draft = Draft([1, 2], [ROOT, 0], [0.5, 0.5], [1.0, 1.0], [0, 0])
+    with pytest.raises(AssertionError, match="no proposal is lost"):
+        check_union(draft, draft)
 
 
 @LAW

@@ -3,13 +3,14 @@ together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig, Worker
-from core.config.mechanisms import PRESETS, SCHEDULES, token_exact_rules
+from core.config.mechanisms import PRESETS, SCHEDULES, token_exact_rules, verify_rule
 from core.engine.engine import Engine
 from core.events import RoundCompleted, RunCancelled, RunStarted
 from core.events.parts import Scheduled
@@ -38,6 +39,7 @@ def requests(temperature: float, tokens: int = 12) -> list[Request]:
         if config.resolve(temperature).verify in token_exact_rules():
             sampling = SamplingParams(tokens + 3 * index, temperature, seed=index)
             results.append(Request(prompt, sampling, config))
+    assert len(results) > len(PRESETS) // 2
     return results
 
 
@@ -60,6 +62,7 @@ def grants_of(engine: Engine, request_list: list[Request]) -> list[Scheduled]:
     return [e.scheduled for e in events if isinstance(e, RoundCompleted) and e.scheduled]
 
 
+# The controls of this comparison are in test_law2_match.py and test_law12_nodes.py.
 @pytest.mark.parametrize(("schedule", "temperature"), list(product(PLANNED, (0.0, 0.8))))
 def test_texts_are_those_of_plain_decoding(
     engine: Engine, schedule: str, temperature: float
@@ -121,7 +124,9 @@ def not_trivial() -> list[Request]:
 
 
 def test_the_schedule_each_records_nothing(new_engine: Engine) -> None:
-    assert not grants_of(new_engine, not_trivial())
+    events = new_engine.generate_many(not_trivial())
+    recorded = [event.scheduled for event in events if isinstance(event, RoundCompleted)]
+    assert recorded and not any(recorded)
 
 
 def test_shared_leaves_nodes_out(new_engine: Engine) -> None:
@@ -137,9 +142,26 @@ def test_shared_leaves_nodes_out(new_engine: Engine) -> None:
 def test_shared_leaves_no_drawn_node_out_where_the_rule_reads_q(
     new_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`mss`, `traversal` and `match` share a batch. Dropping a node after its token was drawn would
-    bias the texts of `mss` and `traversal`. The budget is one node: `match` loses nearly all of its
-    nodes."""
+    """Dropping a node after its token was drawn would bias the texts of `mss` and `traversal`."""
+    num_left_out = left_out_by_rule(new_engine, monkeypatch)
+    assert any(num_left_out["match"])
+    assert not any(num_left_out["mss"]) and not any(num_left_out["traversal"])
+
+
+def test_control_drawn_nodes_left_out_are_noticed(
+    new_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "core.engine.batch_schedule.verify_rule",
+        lambda name: replace(verify_rule(name), reads_q=False),
+    )
+    num_left_out = left_out_by_rule(new_engine, monkeypatch)
+    assert any(num_left_out["mss"]) and any(num_left_out["traversal"])
+
+
+def left_out_by_rule(new_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+    """The number of nodes that each round leaves out, by the request's rule. `mss`, `traversal` and
+    `match` share a batch. The budget is one node: `match` loses nearly all of its nodes."""
     monkeypatch.setattr(Shared, "budget", lambda *_: 1)
     new_engine.schedule = "shared"
     rules = ("match", "mss", "match", "traversal")
@@ -159,8 +181,7 @@ def test_shared_leaves_no_drawn_node_out_where_the_rule_reads_q(
         elif isinstance(event, RoundCompleted) and (part := event.scheduled) and part.num_drafted:
             num_left_out[rule_of[event.run_id]].append(part.num_drafted - part.num_granted)
     assert all(num_left_out.values()), "each rule verified drafts"
-    assert any(num_left_out["match"])
-    assert not any(num_left_out["mss"]) and not any(num_left_out["traversal"])
+    return num_left_out
 
 
 def test_cosine_lets_requests_wait(new_engine: Engine) -> None:

@@ -1,6 +1,6 @@
 """Traps: small changes of the engine's rules that make them lossy.
 
-Law 3 must notice every trap.
+Law 3 must notice every trap in TRAPS. `unlikely_node_accepted` is for laws 1 and 2.
 """
 
 from collections import Counter
@@ -15,12 +15,13 @@ from core.drafters import growth
 from core.drafters.growth import restrict
 from core.drafters.proposers import Frontier, Proposals, top_k
 from core.engine import round as round_module
+from core.engine.round_state import RoundState
 from core.trees.combine import CombinedTree, combine
 from core.trees.draft import Draft
 from core.trees.noise import Key, Noise
 from core.trees.sampling import process_logits, to_probabilities
 from core.trees.tree import Proposal
-from core.trees.verify import VerifyInput
+from core.trees.verify import Verdict, VerifyInput
 from core.trees.verify import base as offers
 
 Patch = pytest.MonkeyPatch
@@ -182,6 +183,19 @@ def uniform_over_nodes(patch: Patch) -> None:
         return order
 
     patch.setattr(offers, "_order_proposals", draw_order)
+
+
+def unlikely_node_accepted(patch: Patch) -> None:
+    """If `greedy` or `match` accepts no node, the tree's first node is accepted."""
+    decide = round_module._verdict
+
+    def verdict(state: RoundState) -> Verdict:
+        result = decide(state)
+        if result.path or not len(state.tree):
+            return result
+        return Verdict((0,), state.target.argmax[1], "bonus")
+
+    patch.setattr(round_module, "_verdict", verdict)
 
 
 class PositionlessKeys:

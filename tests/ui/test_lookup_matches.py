@@ -67,7 +67,9 @@ def test_the_matched_tokens_are_in_the_text(events: list[Event]) -> None:
 
 
 def test_drafts_of_ssms_have_no_contexts_and_no_shares(events: list[Event]) -> None:
-    for _, draft in drafts(events, "same"):
+    result = drafts(events, "same")
+    assert result
+    for _, draft in result:
         assert draft.contexts == draft.shares == ()
 
 

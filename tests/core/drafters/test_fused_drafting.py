@@ -140,7 +140,9 @@ def test_the_trunk_has_the_tokens_with_the_highest_scores(
 def test_scores_are_each_ssms_own() -> None:
     drafters = ssms()
     requests = pool(drafters)
-    for i, draft in enumerate(draft_one(drafters, requests, weighted=False)):
+    drafts = draft_one(drafters, requests, weighted=False)
+    assert len(drafts) == len(drafters) and all(map(len, drafts))
+    for i, draft in enumerate(drafts):
         drafter, path = drafters[f"ssm-{i}"], []
         for parent, token, score in zip(draft.parents, draft.token_ids, draft.scores, strict=True):
             before = () if parent < 0 else path[parent]
@@ -194,7 +196,10 @@ def test_no_token_is_drafted_after_one_that_all_ssms_are_unsure_of(threshold: fl
         pairs = zip(drafters.values(), requests.requests, strict=True)
         return max(float(scores(one, path[:-1], request)[path[-1]]) for one, request in pairs)
 
-    for path in paths_of(draft_one(drafters, requests, weighted=False)):
+    paths = paths_of(draft_one(drafters, requests, weighted=False))
+    assert max(map(len, paths)) > 1
+    assert len(paths) < len(paths_of(draft_one(drafters, pool(drafters), weighted=False)))
+    for path in paths:
         assert all(highest_score(path[:end]) >= threshold for end in range(1, len(path)))
 
 
@@ -269,7 +274,9 @@ def test_rank_0_is_what_an_ssm_proposed_itself() -> None:
     """CoSine's routing scores an SSM by its own tokens, not by the trunk's tokens."""
     drafters = ssms()
     requests = pool(drafters)
-    for i, draft in enumerate(draft_one(drafters, requests, weighted=False)):
+    drafts = draft_one(drafters, requests, weighted=False)
+    assert len(drafts) == len(drafters)
+    for i, draft in enumerate(drafts):
         firsts = [n for n, parent in enumerate(draft.parents) if parent < 0]
         (own,) = [n for n in firsts if draft.ranks[n] == 0]
         expected = scores(drafters[f"ssm-{i}"], (), requests.requests[i]).argmax()

@@ -196,5 +196,7 @@ def test_unused_slots_do_not_change_the_logits() -> None:
 
 
 def test_the_arena_begins_zeroed() -> None:
-    for stack in arena_of(slots=300)._stacks:
+    stacks = arena_of(slots=300)._stacks
+    assert stacks
+    for stack in stacks:
         assert not stack.any()

@@ -264,6 +264,7 @@ def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
     """In each round with drafts, SSMs read four prompts, each in 20 ms. Without this reading, a
     token takes 0.75 ms in plain rounds and 0.48 ms in rounds with drafts."""
     shared, live = new_shared(), [LiveRequest(64, 4, tokens=run_tokens)] * 8
+    prices = []
     for _ in range(12):
         plan = shared.plan(live, 0)
         if plan.grants[0].length == 0:
@@ -273,8 +274,9 @@ def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
                 requests=8, context=64, nodes=32, tokens=32, llm_ms=11.3, draft_ms=0.7,
                 wall_ms=15.2 + 80.0, between_ms=3.2, open_ms=80.0, num_opened=4, steps=4,
             )  # fmt: skip
-            assert not pays or plan.load is None or plan.load.price > 0.9 * 32 / 15.2
+            prices += [plan.load.price] if plan.load else []
         shared.observe(outcome)
+    assert prices and (not pays or min(prices) > 0.9 * 32 / 15.2)
     assert (shared.plan(live, 0).grants[0].length is None) == pays
 
 

@@ -33,3 +33,4 @@ def test_drafts_end_after_the_first_unsure_token() -> None:
     for outcome in result.outcomes:
         assert len(outcome.drafts["a"].depths) == 3 - position % 3
         position += outcome.num_tokens
+    assert position >= 300

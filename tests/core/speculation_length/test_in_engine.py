@@ -46,6 +46,8 @@ def test_the_chosen_length_bounds_every_draft_and_is_reported(length: str) -> No
     events = run(engine(), dataclasses.replace(TREE, length=length))
     rounds = rounds_of(events)
     drafted = [event for event in events if isinstance(event, Drafted)]
+    assert len(rounds) > 1
+    assert any(record.depths for draft in drafted for record in draft.drafts)
     for draft, end in zip(drafted, rounds, strict=True):
         depths = [depth for record in draft.drafts for depth in record.depths]
         assert max(depths, default=0) <= end.speculation_length
@@ -73,7 +75,9 @@ def test_an_audition_comes_before_the_event_that_reports_the_next_length(
 
 def test_goodput_reports_estimates_and_predicts_each_rounds_time() -> None:
     rounds = rounds_of(run(engine(), dataclasses.replace(TREE, length="goodput")))
+    assert rounds
     for event in rounds:
+        assert len(event.estimates) > 1
         assert [e.length for e in event.estimates] == list(range(len(event.estimates)))
         assert event.length_reason
         assert event.predicted_ms > 0
