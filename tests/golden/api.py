@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -12,7 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from urllib.request import Request, urlopen
+from urllib.error import HTTPError
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
 
 import gradio as gr
 from gradio_client import Client
@@ -35,10 +39,12 @@ FILE = Path(__file__).parent / "api.json"
 VOCAB = 8
 NODES = {"max_tree_nodes": 8, "drafters": ["all"]}
 ROUTED = {**NODES, "routing": "cosine", "routed_drafters": 1}
+SAMPLING = {"max_tokens": 9, "temperature": 0, "seed": 3, "speculation": NODES}
 SETTINGS = [
     {"preset": "sequence", "fields": {"max_tree_nodes": 4}},
     {"preset": "specinfer", "fields": {"max_tree_nodes": 8}},
 ]
+CHAT_TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"
 # Names of measured values, and of values that depend on measurements or the machine.
 MEASURED = re.compile(
     "best|busy|created|dur|fastest|found|share|slower_because|slowest|ts|(ratio|speed_up)(_high|_low)?"
@@ -59,7 +65,9 @@ def api_answers() -> dict[str, Any]:
         patch.dict(os.environ, {CACHE_VARIABLE: folder}),  # not this machine's cache
         RunStore(Path(folder) / "runs.db") as store,
     ):
-        worker = Worker(Engine(loaded_tables(llm, ssms)))
+        loaded = loaded_tables(llm, ssms)
+        loaded.tokenizer.chat_template = CHAT_TEMPLATE
+        worker = Worker(Engine(loaded))
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
         # The whole page would take half of the test's time.
         with gr.Blocks() as page:
@@ -71,7 +79,10 @@ def api_answers() -> dict[str, Any]:
                 endpoints = info["named_endpoints"]
                 # `/metrics` is scraped first: it must not count the other runs.
                 http = _http_answers(url)
-                return {"endpoints": endpoints, "answers": _answers(client), "http": http}
+                answers = _answers(client)
+                # After the list of runs: these are runs too.
+                http |= _openai_answers(url)
+                return {"endpoints": endpoints, "answers": answers, "http": http}
             finally:
                 client.close()
                 context.conductor.close()
@@ -80,17 +91,48 @@ def api_answers() -> dict[str, Any]:
 
 def _http_answers(url: str) -> dict[str, Any]:
     """The answer to a completion, and the samples of a scrape after it."""
-    body = {"prompt": "w1 w2", "max_tokens": 9, "temperature": 0, "seed": 3, "speculation": NODES}
-    headers = {"Content-Type": "application/json"}
-    request = Request(f"{url}v1/completions", json.dumps(body).encode(), headers)
-    with urlopen(request, timeout=60) as answer:
-        completion = json.loads(answer.read())
+    completion = json.loads(_http(url, "v1/completions", {"prompt": "w1 w2", **SAMPLING}))
     with urlopen(f"{url}metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return {
         "/v1/completions": _without_measured(completion, {}),
         "/metrics": [TIMED_SAMPLE.sub(r"\1 0", line) for line in lines],
     }
+
+
+def _openai_answers(url: str) -> dict[str, Any]:
+    """The answers to the other requests of OpenAI's API. A stream is a list of its chunks."""
+    chat = {"messages": [{"role": "user", "content": "w1 w2"}], **SAMPLING}
+    stream = {"stream": True, "stream_options": {"include_usage": True}}
+    bodies: dict[str, dict[str, Any] | None] = {
+        "/v1/completions stream": {"prompt": "w1 w2", **SAMPLING, **stream},
+        "/v1/completions refused": {"prompt": "w1 w2", "max_tokens": -1},
+        "/v1/chat/completions": chat,
+        "/v1/chat/completions stream": chat | stream,
+        "/v1/models": None,
+        "/v1/models/llm": None,
+        "/v1/models/none": None,
+    }
+    names: dict[str, str] = {}
+    answers = {}
+    for name, body in bodies.items():
+        text = _http(url, name.split()[0].lstrip("/"), body)
+        chunks = [line.removeprefix("data: ") for line in text.splitlines() if line]
+        plain = [json.loads(one) if one != "[DONE]" else one for one in chunks]
+        answers[name] = _without_measured(plain if "stream" in name else plain[0], names)
+    return answers
+
+
+def _http(url: str, path: str, body: dict[str, Any] | None) -> str:
+    """The answer to a POST of `body`, or to a GET without it; an error's body is an answer too."""
+    data = None if body is None else json.dumps(body).encode()
+    request = HttpRequest(f"{url}{path}", data, {"Content-Type": "application/json"})
+    try:
+        with urlopen(request, timeout=60) as answer:
+            return str(answer.read().decode())
+    except HTTPError as error:
+        with error:
+            return error.read().decode()
 
 
 def _answers(client: Client) -> list[dict[str, Any]]:
@@ -122,7 +164,7 @@ def _answers(client: Client) -> list[dict[str, Any]]:
     call("runs", order="sideways")
     call("run", run_id=run["run_id"], events=True)
     call("run", run_id="none")
-    for name in ("json", "csv", "trace", "pdf"):
+    for name in ("json", "csv", "trace", "pdf", "html"):
         call("export", run_id=warm["run_id"], format=name)
     call("annotate", run_id=run["run_id"], note="a note")
     call("runs", noted=True)
@@ -184,10 +226,24 @@ def _text(text: str, names: dict[str, str]) -> str:
         document = None
     if isinstance(document, dict | list):
         return json.dumps(_without_measured(document, names), ensure_ascii=False)
-    if text.startswith("round,"):  # a CSV export: its values repeat the events
+    if text.startswith("round,"):  # a CSV export
+        text = _csv_without_measured(text)
+    if text.startswith("<!DOCTYPE html>"):  # a report: its styles and scripts are the page's
         text = text.splitlines()[0]
     text = MOMENT.sub("TIME", text)
     return IDENTIFIER.sub(lambda result: names.setdefault(result[0], f"id-{len(names)}"), text)
+
+
+def _csv_without_measured(text: str) -> str:
+    """The table with 0 in the columns of measured values."""
+    header, *rows = csv.reader(text.splitlines())
+    measured = [bool(MEASURED.fullmatch(name)) or name.startswith("ms: ") for name in header]
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow("0" if zero else cell for zero, cell in zip(measured, row, strict=True))
+    return lines.getvalue()
 
 
 def write() -> None:

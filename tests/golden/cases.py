@@ -42,13 +42,18 @@ NODES = 24
 @dataclass(frozen=True, slots=True)
 class GoldenCase:
     """`models`: `tables` or `bundled`. `eos_ids`: end-of-text tokens of tables. With `one_by_one` a
-    request is submitted when the one before has ended."""
+    request is submitted when the one before has ended. `cancel_after`: each request runs alone, and
+    is cancelled after so many rounds; 0: never. `fails`: a model, and which of
+    its passes fail, counted from 1."""
 
     name: str
     models: str
     requests: tuple[Request, ...]
     eos_ids: tuple[int, ...] = ()
     one_by_one: bool = False
+    schedule: str = "each"
+    cancel_after: int = 0
+    fails: tuple[str, tuple[int, ...]] = ("", ())
 
 
 def _requests(
@@ -112,6 +117,7 @@ def _cases() -> list[GoldenCase]:
             requests = _requests(texts, timeless, temperature, 12)
             cases.append(GoldenCase(f"bundled-{name}-{at}", "bundled", requests))
         cases += _endings(temperature)
+        cases += _seldom(temperature)
     return cases
 
 
@@ -154,6 +160,47 @@ def _endings(temperature: float) -> list[GoldenCase]:
         requests = _requests(WORDS, config, temperature, 24, top_k=5, top_p=0.8)
         cases.append(GoldenCase(f"warped-{name}-{at}", "tables", requests))
     return cases
+
+
+def _seldom(temperature: float) -> list[GoldenCase]:
+    """Schedules, runs that are cancelled, fail or fill the context, failing drafters, and other
+    settings that no case above changes."""
+    at = f"T{temperature:g}"
+    base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
+    routed = replace(base, routing="cosine", routed_drafters=1)
+    ahead = replace(base, pipeline="ahead")
+    lookups = replace(base, drafters=("all", "suffix", "table"))
+
+    def case(
+        name: str,
+        config: SpeculationConfig,
+        prompts: tuple[str, ...],
+        tokens: int,
+        **facts: Any,
+    ) -> GoldenCase:
+        requests = _requests(prompts, config, temperature, tokens)
+        return GoldenCase(f"{name}-{at}", "tables", requests, **facts)
+
+    long = " ".join(f"w{i % 7}" for i in range(170))
+    penalty = {"repetition_penalty": 1.3} | ({"min_p": 0.1} if temperature else {})
+    return [
+        case("schedule-shared", base, WORDS[:2], 16, schedule="shared"),
+        case("schedule-cosine", routed, WORDS[:2], 16, schedule="cosine"),
+        # Automatic pipelining tries the other setting after 6 rounds.
+        case("auto-long", replace(base, pipeline="auto"), WORDS[:1], 110),
+        case("auto-across", replace(base, pipeline="auto"), WORDS[:3], 44),
+        case("unused-ahead", ahead, WORDS[:2], 24, schedule="shared"),
+        case("cancelled", base, WORDS[:2], 40, cancel_after=2),
+        case("failed", base, WORDS[:2], 16, fails=("llm", (6, 7))),
+        case("failed-prefill", base, WORDS[:2], 16, fails=("llm", (2,))),
+        case("lost", routed, WORDS[:1], 24, fails=("ssm-1", (4,))),
+        # `table` drafts from the texts of prompts with another hash.
+        case("lookups", lookups, ("w1 w2 w3", "w3", "w1"), 16, one_by_one=True),
+        case("context", base, (long,), 60),
+        GoldenCase(
+            f"penalty-{at}", "tables", _requests(WORDS[:2], base, temperature, 16, **penalty)
+        ),
+    ]
 
 
 CASES = {case.name: case for case in _cases()}

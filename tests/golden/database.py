@@ -20,9 +20,12 @@ __all__ = ["DATABASE", "ROWS", "golden_events", "rows_of", "write_log"]
 
 FOLDER = Path(__file__).parent
 DATABASE, ROWS = FOLDER / "database.db.gz", FOLDER / "database.json.gz"
-NAMES = ("preset-best-T0.8", "combine-vote-T0", "iid-mss-T0.8", "top-k-T0")
+NAMES = (
+    *("preset-best-T0.8", "combine-vote-T0", "iid-mss-T0.8", "top-k-T0"),
+    *("pipeline-ahead-T0", "routing-cosine-T0", "draft-fused-T0.8", "stop-vote-T0"),
+)
 # These columns depend on the process or on the time.
-LOCAL = ("host", "pid", "process_start", "applied_at")
+LOCAL = ("host", "pid", "process_start", "seen_at", "applied_at")
 # The tables of the search index hold SQLite's own bytes.
 TABLES = "select name from sqlite_master where type = 'table' and name not like 'runs_fts_%'"
 
@@ -43,6 +46,21 @@ def write_log(path: Path) -> None:
         for event in golden_events():
             store.record(event)
         assert store.flush(60)
+        _add_facts(store)
+        assert store.flush(60)
+
+
+def _add_facts(store: RunStore) -> None:
+    """Adds what a log holds besides events."""
+    run, other = (f"{name}-run-0" for name in NAMES[:2])
+    store.annotate(run, "a note")
+    store.keep_baseline(run, 50.5, other, "measured before", ((50.0, 101.0),), same_text=True)
+    store.keep_regret(run, {"best": 1.5, "rounds": [1, 2]})
+    study = {"study_id": "s", "kind": "compare", "title": "two", "created_utc": "2026-01-01"}
+    store.studies.save(study, 2, "a visitor")
+    store.studies.keep("s", ("best", "w1", 0), {"run_id": run, "speed": 1.5})
+    store.studies.set_state("s", "failed", "a reason")
+    store.set_retention(100)
 
 
 def rows_of(path: Path) -> dict[str, list[Any]]:

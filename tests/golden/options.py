@@ -1,4 +1,4 @@
-"""The option strings of the command lines.
+"""The arguments of the command lines.
 
 `python -m tests.golden.options` writes `options.json` anew.
 """
@@ -6,60 +6,123 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import bench.__main__
+import bench.family_chart
+import bench.length_chart
+import bench.page.gaps
+import bench.relay
 import core.__main__
+import core.nodes
+import ui.report.__main__
 from bench.grown.command import grow_parser
-from core.config.arguments import Parser
 from ui.server.arguments import parse
 from zoo.__main__ import COMMANDS
 from zoo.arguments import parser_of
 
-__all__ = ["FILE", "command_options", "options_of"]
+__all__ = ["FILE", "arguments_of", "command_arguments"]
 
 FILE = Path(__file__).parent / "options.json"
+ROOT = Path(__file__).parents[2]
+Arguments = list[dict[str, Any]]
 
 
-def command_options() -> dict[str, list[str]]:
-    """The sorted option strings of each command and subcommand."""
+def command_arguments() -> dict[str, Arguments]:
+    """The arguments of each command and subcommand."""
     parsers = (
-        app_parser(),
+        parser_in(partial(parse, [])),
         core.__main__.parser(),
+        core.nodes.parser(),
         bench.__main__.parser(),
         grow_parser(),
         parser_of(COMMANDS),
+        parser_in(partial(ui.report.__main__.main, [])),
+        parser_in(partial(bench.relay.main, [])),
+        parser_in(partial(bench.family_chart.main, [])),
+        parser_in(partial(bench.length_chart.main, [])),
+        parser_in(bench.page.gaps.main, "python -m bench.page.gaps"),
     )
-    return {name: options for parser in parsers for name, options in options_of(parser)}
+    return {name: arguments for parser in parsers for name, arguments in arguments_of(parser)}
 
 
-def app_parser() -> argparse.ArgumentParser:
-    """The parser that `parse` makes."""
-    with mock.patch.object(Parser, "parse_args", autospec=True, side_effect=StopIteration) as call:
+def parser_in(run: Callable[[], Any], prog: str = "") -> argparse.ArgumentParser:
+    """The parser that `run` makes and calls. `prog`: the name of a parser without one."""
+    called = mock.patch.object(
+        argparse.ArgumentParser, "parse_args", autospec=True, side_effect=StopIteration
+    )
+    with called as call:
         try:
-            parse([])
+            run()
         except StopIteration:
-            (parser, _), _ = call.call_args
+            parser: argparse.ArgumentParser = call.call_args.args[0]
+            parser.prog = prog or parser.prog
             return parser
-    raise AssertionError("`parse` called no Parser")
+    raise AssertionError("no parser was called")
 
 
-def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
-    """The name and the options of a parser, then those of its subcommands."""
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Arguments]]:
+    """The name and the arguments of a parser, then those of its subcommands. Options are sorted,
+    since their order does not matter; positional arguments follow in their order."""
     actions = parser._actions  # argparse has no public list of them
-    yield parser.prog, sorted(option for action in actions for option in action.option_strings)
+    options = sorted(
+        (one for one in actions if one.option_strings), key=lambda one: one.option_strings
+    )
+    positional = [one for one in actions if not one.option_strings]
+    yield parser.prog, [_facts_of(one) for one in (*options, *positional)]
     for action in actions:
         if isinstance(action, argparse._SubParsersAction):
             for subparser in action.choices.values():
-                yield from options_of(subparser)
+                yield from arguments_of(subparser)
 
 
-def write() -> None:
-    FILE.write_text(json.dumps(command_options(), indent=1) + "\n", encoding="utf-8")
+def _facts_of(action: argparse.Action) -> dict[str, Any]:
+    """What a caller of the command sees of an argument, as JSON values; what is None is left
+    out."""
+    facts = {
+        "options": list(action.option_strings) or None,
+        "dest": action.dest,
+        "action": type(action).__name__,
+        "nargs": action.nargs,
+        "type": _type_name(action.type),
+        "default": _to_plain(action.default),
+        "choices": None if action.choices is None else list(action.choices),
+        "required": action.required or None,
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def _type_name(kind: Any) -> str | None:
+    if kind is None:
+        return None
+    if "<locals>" not in kind.__qualname__:
+        return str(kind.__name__)
+    # A type that `argument_of` made.
+    return str(inspect.getclosurevars(kind).nonlocals["allowed"])
+
+
+def _to_plain(default: Any) -> Any:
+    """A path in the repository is given from its root, so that it is the same on every machine."""
+    if isinstance(default, Path):
+        path = default.relative_to(ROOT) if default.is_relative_to(ROOT) else default
+        return path.as_posix()
+    return list(default) if isinstance(default, tuple) else default
+
+
+def text_of(arguments: dict[str, Arguments]) -> str:
+    """The content of the file: an argument a line."""
+    commands = []
+    for name, facts in arguments.items():
+        lines = ",\n".join(f"  {json.dumps(one)}" for one in facts)
+        commands.append(f" {json.dumps(name)}: [\n{lines}\n ]")
+    return "{\n" + ",\n".join(commands) + "\n}\n"
 
 
 if __name__ == "__main__":
-    write()
+    FILE.write_text(text_of(command_arguments()), encoding="utf-8")

@@ -1,4 +1,7 @@
-"""Runs a golden case. Its events are lines of JSON, with times 0.
+"""Runs a golden case. Its events are lines of JSON.
+
+In runs of tables all times come from a PassClock, so they are recorded; in runs of the bundled
+models they are 0.
 
 `python -m tests.golden.record` writes all files anew. The same machine writes the same bytes.
 """
@@ -20,13 +23,14 @@ from unittest import mock
 
 import torch
 
-from core import Engine, load_models
-from core.events import event_to_plain
+from core import Engine, Run, Worker, load_models
+from core.events import Event, RoundCompleted, event_to_plain
 from core.models.protocol import Feed
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.golden.cases import CASES, GoldenCase
+from tests.synthetic import SyntheticFailure
 
-__all__ = ["FOLDER", "bundled_models", "golden_lines", "recorded_lines", "without_times"]
+__all__ = ["FOLDER", "bundled_models", "golden_lines", "recorded_lines"]
 
 FOLDER = Path(__file__).parent / "runs"
 VOCAB = 8
@@ -36,7 +40,7 @@ LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 MEASURED = frozenset(
     (
         *("at_ms", "start_ms", "end_ms", "share", "queue_ms", "between_ms", "predicted_ms"),
-        *("saved_ms", "wasted_ms", "created_utc", "draft_ms", "verify_ms", "prefill_ms"),
+        *("saved_ms", "wasted_ms", "draft_ms", "verify_ms", "prefill_ms"),
         *("ttft_ms", "total_ms", "overlap_ratio", "tokens_per_second"),
     )
 )
@@ -53,13 +57,25 @@ class PassClock:
 
 
 class TimedTable(TableModel):
-    """Passes advance a clock by `base + each * tokens` milliseconds."""
+    """Passes advance a clock by `base + each * tokens` milliseconds. `fails`: as in GoldenCase."""
 
-    def __init__(self, name: str, seed: int, clock: PassClock, ms: tuple[float, float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        seed: int,
+        clock: PassClock,
+        ms: tuple[float, float],
+        fails: tuple[str, tuple[int, ...]],
+    ) -> None:
         super().__init__(name, VOCAB, random_table(VOCAB, seed, sharpness=2.5), CONTEXT)
         self._clock, self._pass_ms = clock, ms
+        self._failing = fails[1] if fails[0] == name else ()
+        self._num_passes = 0
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        self._num_passes += 1
+        if self._num_passes in self._failing:
+            raise SyntheticFailure("this pass fails")
         base, each = self._pass_ms
         self._clock.seconds += (base + each * sum(len(f.token_ids) for f in feeds)) / 1000
         return super().forward(feeds)
@@ -67,7 +83,7 @@ class TimedTable(TableModel):
 
 def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Future[Any]:
     """Runs `work` in the caller's thread: two threads would advance the clock in an undefined
-    order."""
+    order. So nothing overlaps: `saved_ms` and `overlap_ratio` are 0 in all runs of tables."""
     future: Future[Any] = Future()
     try:
         future.set_result(work(*args))
@@ -77,16 +93,16 @@ def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> F
 
 
 @contextmanager
-def _table_engine(eos_ids: tuple[int, ...]) -> Iterator[Engine]:
+def _table_engine(case: GoldenCase) -> Iterator[Engine]:
     clock = PassClock()
-    llm = TimedTable("llm", 1, clock, LLM_MS)
+    llm = TimedTable("llm", 1, clock, LLM_MS, case.fails)
     # The first SSM has the LLM's own table; the others agree only by chance.
-    ssms = [TimedTable(f"ssm-{seed}", seed, clock, SSM_MS) for seed in (1, 2, 3)]
+    ssms = [TimedTable(f"ssm-{seed}", seed, clock, SSM_MS, case.fails) for seed in (1, 2, 3)]
     with (
         mock.patch.object(time, "perf_counter", clock),
         mock.patch.object(ThreadPoolExecutor, "submit", _in_caller),
     ):
-        engine = Engine(loaded_tables(llm, ssms, eos_ids))
+        engine = Engine(loaded_tables(llm, ssms, case.eos_ids), schedule=case.schedule)
         yield engine
         engine.close()
 
@@ -99,7 +115,7 @@ def bundled_models() -> Any:
 def recorded_lines(case: GoldenCase) -> list[str]:
     """A case's events as lines; runs are named by their order."""
     if case.models == "tables":
-        with _table_engine(case.eos_ids) as engine:
+        with _table_engine(case) as engine:
             return _lines(engine, case)
     engine = Engine(bundled_models())
     try:
@@ -111,27 +127,55 @@ def recorded_lines(case: GoldenCase) -> list[str]:
 def _lines(engine: Engine, case: GoldenCase) -> list[str]:
     names: dict[str, str] = {}
     lines = []
-    groups = [[one] for one in case.requests] if case.one_by_one else [case.requests]
-    for event in chain.from_iterable(map(engine.generate_many, groups)):
-        plain = without_times(event_to_plain(event))
+    for event in _events(engine, case):
+        plain = without_local(event_to_plain(event))
+        if case.models == "bundled":
+            plain = without_times(plain)
         plain["run_id"] = names.setdefault(event.run_id, f"run-{len(names)}")
         lines.append(json.dumps(plain, ensure_ascii=False))
     return lines
 
 
+def _events(engine: Engine, case: GoldenCase) -> Iterator[Event]:
+    if case.cancel_after:
+        yield from _cancelled_events(engine, case)
+        return
+    groups = [[one] for one in case.requests] if case.one_by_one else [case.requests]
+    yield from chain.from_iterable(map(engine.generate_many, groups))
+
+
+def _cancelled_events(engine: Engine, case: GoldenCase) -> Iterator[Event]:
+    """The events of a worker's runs, one after another."""
+    submitted: Future[Run]
+
+    def cancel_late(event: Event) -> None:
+        if isinstance(event, RoundCompleted) and event.round == case.cancel_after - 1:
+            # The worker's thread may be here before `submit` has returned the run.
+            submitted.result().cancel()
+
+    worker = Worker(engine, threads=1)
+    try:
+        for request in case.requests:
+            submitted = Future()
+            submitted.set_result(worker.submit(request, cancel_late))
+            yield from submitted.result().events()
+    finally:
+        worker.close()
+
+
+def without_local(plain: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an event with an empty date and no versions: both differ between machines."""
+    local = {"created_utc": "", "versions": {}}
+    return {name: local.get(name, value) for name, value in plain.items()}
+
+
 def without_times(value: Any) -> Any:
-    """Measured numbers become 0, dates become "", versions become {}."""
+    """Measured numbers become 0."""
     if isinstance(value, dict):
-        return {name: _without_time(name, item) for name, item in value.items()}
+        return {k: 0.0 if k in MEASURED else without_times(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [without_times(item) for item in value]
     return value
-
-
-def _without_time(name: str, value: Any) -> Any:
-    if name in MEASURED:
-        return "" if isinstance(value, str) else 0.0
-    return {} if name == "versions" else without_times(value)
 
 
 def golden_lines(name: str) -> list[str]:

@@ -22,12 +22,13 @@ from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_l
 
 
 @pytest.fixture(scope="module")
-def _load_bundled() -> None:
-    """Loads the bundled models before the first test that runs them."""
+def _prepared() -> None:
+    """Loads the bundled models and compiles `suffix` and `table` before the tests that run them."""
     bundled_models()
+    recorded_lines(CASES["lookups-T0"])
 
 
-@pytest.mark.usefixtures("_load_bundled")
+@pytest.mark.usefixtures("_prepared")
 @pytest.mark.parametrize("name", CASES)
 def test_a_runs_events_are_the_recorded_ones(name: str) -> None:
     golden, now = golden_lines(name), recorded_lines(CASES[name])
@@ -35,6 +36,29 @@ def test_a_runs_events_are_the_recorded_ones(name: str) -> None:
     close = MODEL_CLOSE if CASES[name].models == "bundled" else CLOSE
     results = list(differences(*parsed, close=close))
     assert not results, "\n".join(results[:5])
+
+
+REACHED = (
+    ("auto-long", '"hit": true'),
+    ("auto-across", '"hit": true'),
+    ("unused-ahead", '"reason": "unused"'),
+    ("schedule-shared", '"schedule": "shared"'),
+    ("schedule-cosine", '"schedule": "cosine"'),
+    ("cancelled", '"event": "RunCancelled"'),
+    ("failed", '"event": "RunFailed"'),
+    ("failed-prefill", '"event": "RunFailed"'),
+    ("lost", '"role": "lost"'),
+    ("lookups", '"drafter": "table", "token_ids": ['),
+    ("lookups", '"drafter": "suffix", "token_ids": ['),
+    ("context", '"finish_reason": "context"'),
+)
+
+
+@pytest.mark.parametrize(("name", "text"), REACHED)
+@pytest.mark.parametrize("at", ["T0", "T0.8"])
+def test_a_case_reaches_what_it_was_made_for(name: str, text: str, at: str) -> None:
+    # An empty list does not count.
+    assert text in "".join(golden_lines(f"{name}-{at}")).replace("[]", "")
 
 
 def test_every_recorded_run_has_a_case() -> None:
