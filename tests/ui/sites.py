@@ -38,7 +38,7 @@ from ui.tune.wiring import wire_tune
 CALM = 6
 RUN_MS = 240_000  # for a run of real models on a busy machine
 AT_REST = """(calm) => {
-  const busy = window.specscopeSettled?.busy();
+  const busy = window.specscopeSettled?.busy() || window.specscopeAsks > 0;
   window.specscopeCalm = busy ? 0 : window.specscopeCalm + 1;
   return window.specscopeCalm > calm;
 }"""
