@@ -284,8 +284,8 @@ def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) 
     assert cut_texts(page) == []
 
 
-# A tab bar that moves a tab to its menu 0.7 s after `narrower()`, while the tab is being clicked. As
-# in Gradio's bar, the tab that is opened in the menu comes back into the bar.
+# A tab bar that moves a tab to its menu 0.7 s after `narrower()`, while the tab is being clicked.
+# As in Gradio's bar, the tab that is opened in the menu comes back into the bar.
 MOVING = """data:text/html,<div id="tabs"><button role="tab">Live</button>
 <button role="tab" id="bar" disabled>Sessions</button>
 <button aria-label="More tabs" hidden onclick="menu.hidden = !menu.hidden">...</button>
