@@ -123,6 +123,22 @@ def tabs(chromium: Any) -> Tabs:
     return Tabs(chromium)
 
 
+# Counts in `specscopeAsks` the page's requests whose answers have not come. A text box's change is
+# deferred while its change before is being answered: without the count a page with a deferred
+# change would look settled. A tab is reused, so that the script may run twice on a page.
+COUNT_ASKS = """(() => {
+  if ("specscopeAsks" in window) return;
+  const usual = window.fetch;
+  window.specscopeAsks = 0;
+  window.fetch = (...given) => {
+    const answer = usual(...given);
+    if (!String(given[0]?.url ?? given[0]).includes("/run/predict")) return answer;
+    window.specscopeAsks += 1;
+    return answer.finally(() => { window.specscopeAsks -= 1; });
+  };
+})()"""
+
+
 @pytest.fixture
 def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
     """`browser_page(url, forgiven=(), **options)` opens a page (`options`: see `Tab.visit`). A
@@ -131,6 +147,7 @@ def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
 
     def open_page(url: str, forgiven: tuple[str, ...] = (), **options: Any) -> Any:
         opened.append((tabs.take(), forgiven))
+        opened[-1][0].page.add_init_script(COUNT_ASKS)
         return opened[-1][0].visit(url, **options)
 
     yield open_page

@@ -21,6 +21,7 @@ REQUEST = Request(
 def record_run(context: Context, request: Request = REQUEST) -> str:
     source = context.hub.start(request, "")
     source.wait_done(20.0)
+    assert source.is_done
     return source.run_id
 
 

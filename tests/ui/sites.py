@@ -38,7 +38,7 @@ from ui.tune.wiring import wire_tune
 CALM = 6
 RUN_MS = 240_000  # for a run of real models on a busy machine
 AT_REST = """(calm) => {
-  const busy = window.specscopeSettled?.busy();
+  const busy = window.specscopeSettled?.busy() || window.specscopeAsks > 0;
   window.specscopeCalm = busy ? 0 : window.specscopeCalm + 1;
   return window.specscopeCalm > calm;
 }"""
@@ -143,13 +143,33 @@ def ran(page: Any) -> Any:
 
 def ran_again(page: Any, context: Context) -> Any:
     """Run again; return the page once the new run is drawn."""
+    return ran_after(page, context, lambda: page.click("#live-run"))
+
+
+# Sets `window.specscopeRan` once the pictures of a board show another run.
+AWAIT_RUN = """(where) => {
+  window.specscopeRan = false;
+  const tell = () => { window.specscopeRan = true; };
+  document.querySelector(`#${where}-dock`).addEventListener("specscope-run", tell, { once: true });
+}"""
+
+
+def ran_after(page: Any, context: Context, press: Callable[[], object], where: str = "live") -> Any:
+    """Call `press`, which starts a run on the board `where`; return the page once the run has ended
+    and is drawn."""
     # At first the notice still shows the end of the previous run. All sessions are watched, since
     # another browser tab may have sent the latest request.
-    before = [(desk, desk.player) for desk in desks_of(context)]
-    page.click("#live-run")
-    until(page, lambda: any(d.player is not old and d.player.source.is_done for d, old in before))
-    wait_notice(page, "Finished: ")
-    return wait_drawn(page)
+    before = [desk.player for desk in desks_of(context, where)]
+
+    def ended(player: Any) -> bool:
+        return player.source.is_done and all(player is not old for old in before)
+
+    page.evaluate(AWAIT_RUN, where)
+    press()
+    until(page, lambda: any(ended(desk.player) for desk in desks_of(context, where)))
+    page.wait_for_function("() => window.specscopeRan")
+    wait_notice(page, "Finished: ", where)
+    return wait_drawn(page, where)
 
 
 def desk_of(context: Context, board: str = "live") -> TabSession:

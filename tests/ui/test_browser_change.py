@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-import ui.live.handlers
+import ui.shared.pending_fields
 from tests.ui.reading import becomes
 from tests.ui.sites import (
     OpenPage,
     choose,
+    desks_of,
     dock,
     number_box,
     ran,
@@ -22,16 +25,61 @@ from tests.ui.sites import (
     wait_notice,
     wait_ready,
 )
+from ui.live import handlers
 from ui.server.context import Context
+from ui.server.session import TabSession
 
 pytestmark = pytest.mark.browser
 
 TABS = ("live",)
 
 
+Verdicts = Callable[[TabSession], list[bool]]
+
+
 def requests(context: Context) -> list[Any]:
     worker: Any = context.hub.worker
     return list(worker.requests)
+
+
+@pytest.fixture
+def verdicts(monkeypatch: pytest.MonkeyPatch) -> Verdicts:
+    """For each press of the button `live-rerun` in a session: whether the press starts a run.
+
+    All pages of the served application use the same handlers, and a press on a page of an earlier
+    test may be answered late.
+    """
+    given: list[tuple[TabSession, bool]] = []
+    validity = handlers.validity
+
+    def judged_validity(values: Sequence[Any]) -> str:
+        reason = validity(values)
+        caller = sys._getframe(1)
+        if reason and caller.f_code is handlers.run_on_change.__code__:
+            given.append((caller.f_locals["session"], False))
+        return reason
+
+    def judged(differs: Callable[..., bool]) -> Callable[..., bool]:
+        def judge(session: TabSession, values: Sequence[Any]) -> bool:
+            starts = differs(session, values)
+            given.append((session, starts))
+            return starts
+
+        return judge
+
+    monkeypatch.setattr(handlers, "validity", judged_validity)
+    for name in ("_differs", "_differs_in_preset"):
+        monkeypatch.setattr(handlers, name, judged(getattr(handlers, name)))
+    return lambda own: [starts for session, starts in given if session is own]
+
+
+def session_of_the_only_run(context: Context) -> TabSession:
+    """The session of this test's page, whose first run has begun."""
+    worker: Any = context.hub.worker
+    (run,) = worker.runs
+    sessions = desks_of(context)
+    (own,) = (one for one in sessions if one.player and one.player.source.run_id == run.run_id)
+    return own
 
 
 # Counts in `reruns` the clicks of the button `live-rerun`. Keeps in `stirring` the timers that wait
@@ -53,11 +101,16 @@ WATCH_HAND = """() => {
 
 def still(page: Any, reruns: int) -> Any:
     """Wait until no rerun is pending. Checks the number of reruns so far; returns the page."""
+    assert reruns_by_now(page) == reruns
+    return page
+
+
+def reruns_by_now(page: Any) -> int:
+    """Wait until no rerun is pending; return the number of reruns so far."""
     for _ in range(2):
         wait_form_settled(page)
         page.wait_for_function("() => stirring.size === 0")
-    assert page.evaluate("() => reruns") == reruns
-    return page
+    return int(page.evaluate("() => reruns"))
 
 
 # The page itself times the presses, so that a slow machine does not separate them.
@@ -80,7 +133,7 @@ PALE_LINE = """() => document.querySelector('#live-lengths .js-plotly-plot')
 
 
 def test_a_change_runs_once_and_only_where_it_is_asked_for(
-    short: tuple[str, Context], browser_page: OpenPage
+    short: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, context = short
     page = ran(unfold_settings(browser_page(url)))
@@ -104,12 +157,14 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     page.locator("#prompt textarea").blur()
     still(page, 2)
     until(page, lambda: len(requests(context)) == 3)
+    # Fields that are on their way do not count as arrived, however slow the machine is.
+    monkeypatch.setattr(ui.shared.pending_fields, "LAPSE_S", math.inf)
     fields_that_come_one_by_one(page, context)
     assert [request.prompt for request in requests(context)[2:]] == ["Another prompt"] * 2
 
 
 def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
-    short: tuple[str, Context], browser_page: OpenPage
+    short: tuple[str, Context], browser_page: OpenPage, verdicts: Verdicts
 ) -> None:
     url, context = short
     page = wait_ready(browser_page(url, width=390, height=844))
@@ -120,16 +175,20 @@ def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
     assert not requests(context)  # nothing was run yet
     becomes(page, PRESET_LABEL, "Preset (then Run)")
     ran(page)
+    own = session_of_the_only_run(context)
     choose(page, "preset", "minions")  # by the mouse: see `choose_preset`
     until(page, lambda: len(requests(context)) == 2)
     wait_notice(page, "Finished: ")
     assert requests(context)[1].speculation.combine == "vote"
     becomes(page, PRESET_LABEL, "Preset (runs at once)")
     page.locator("#prompt textarea").fill("Another prompt")
-    reruns = page.evaluate("() => reruns")
+    reruns = reruns_by_now(page)
     choose_preset(page, "sequence")
     still(page, reruns + 1)
-    assert len(requests(context)) == 2, "the prompt was changed since"
+    until(page, lambda: len(verdicts(own)) == reruns + 1)
+    nothing_was_run, *by_the_mouse, prompt_was_changed = verdicts(own)
+    assert not nothing_was_run and sum(by_the_mouse) == 1 and not prompt_was_changed
+    assert len(requests(context)) == 2
     becomes(page, PRESET_LABEL, "Preset (then Run)")
 
 
@@ -181,33 +240,21 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
 
 
 def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
-    long: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+    long: tuple[str, Context], browser_page: OpenPage, verdicts: Verdicts
 ) -> None:
     url, context = long
     worker: Any = context.hub.worker
-    judged: list[str] = []
-    usual = ui.live.handlers.validity
-
-    def judging(values: Any) -> str:
-        reason = usual(values)
-        caller = sys._getframe(1)
-        live = caller.f_locals.get("live")
-        # A press on a page of an earlier test may arrive late.
-        if caller.f_code.co_name == "run_on_change" and live.board.context is context:
-            judged.append(reason)
-        return reason
-
-    monkeypatch.setattr(ui.live.handlers, "validity", judging)
     page = unfold_settings(browser_page(url))
     page.evaluate(WATCH_HAND)
     page.get_by_label("Run on change").check()
     page.click("#live-run")
     wait_notice(page, "Writing: ")
+    own = session_of_the_only_run(context)
     number_box(page, "sampling-top_p").fill("7")
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
     still(page, 1)
-    until(page, lambda: len(judged) == 1)
-    assert judged[0] and len(worker.runs) == 1 and not worker.runs[0].is_cancelled
+    until(page, lambda: verdicts(own) == [False])
+    assert len(worker.runs) == 1 and not worker.runs[0].is_cancelled
     number_box(page, "sampling-top_p").fill("0.5")
     still(page, 2)
     until(page, lambda: len(worker.runs) == 2 and worker.runs[0].is_cancelled)

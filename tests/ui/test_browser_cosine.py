@@ -3,7 +3,6 @@ the recorded events."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -147,16 +146,14 @@ def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
     page shows a finished run, here a recorded one."""
     url, context = real
     record_opening(context)
-    while context.opening.source() is None:
-        time.sleep(0.05)
     page = sites.wait_ready(browser_page(url, width=1280, height=800))
+    sites.until(page, lambda: context.opening.source() is not None)
     sites.wait_notice(page, "This is a recorded run")
     sites.choose(page, "preset", "cosine")
     sites.wait_notice(page, "Finished: ")
     becomes(page, ANSWERED, {"at": "who", "seen": True, "rows": True})
     page.locator("#live-dock .sp-dock-tab", has_text="Why").click()
-    sites.choose(page, "preset", "specinfer")
-    sites.wait_run(page)
+    sites.ran_after(page, context, lambda: sites.choose(page, "preset", "specinfer"))
     assert page.locator("#live-dock").get_attribute("data-at") == "why", (
         "the visitor's choice of a tab stays"
     )

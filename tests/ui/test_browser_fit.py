@@ -641,6 +641,8 @@ def a_vote_that_is_decided_late_is_seen_where_it_is_decided(page: Any) -> None:
     page.evaluate(f"() => {{ {VOTE_BOX}.scrollLeft = 0; }}")
     for stage in ("verify", "commit"):
         page.locator(f"#sessions-tree [data-stage={stage}]").first.click()
-        becomes(page, f"() => {VOTE_BOX}.scrollLeft", 0)
+        page.locator(f"#sessions-tree [data-stage={stage}][aria-current]").wait_for()
+        looks.at_rest(page)
+        assert page.evaluate(f"() => {VOTE_BOX}.scrollLeft") == 0
     page.locator("#sessions-scrubber [data-r='4']").click()
     becomes(page, VOTE_SEEN, expected)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ui.live.tab
+from bench.page.browser import WAIT_MS
 from core.config import SpeculationConfig
 from tests.ui import sites
 from tests.ui.reading import becomes
@@ -214,16 +215,19 @@ def saved_while_a_check_is_out(page: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
     def late(values: Any) -> Any:
         out.set()
-        assert go.wait(10)
+        assert go.wait(WAIT_MS / 1000)
         return usual(values)
 
     monkeypatch.setattr(ui.live.tab, "check_form", late)
     sites.text_box(page, "own-name").fill("late")
     sites.until(page, out.is_set)
+    # The click waits for the check, at most MOST_MS (ui/shared/assets/after_settled.js).
+    page.evaluate("() => { const now = performance.now(); performance.now = () => now; }")
     page.click("#own-save")
     go.set()
     words = page.locator("#live-validity").get_by_text("Saved in this browser as late.")
     words.wait_for()
+    page.evaluate("() => { delete performance.now; }")
     sites.wait_form_settled(page)  # the check's answer is shown by now
     assert words.is_visible()
     monkeypatch.undo()
@@ -330,6 +334,8 @@ def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_n
     sites.wait_form_settled(page).route(PREDICT, hold_the_first)
     expansion.fill("2,2")
     sites.until(page, lambda: bool(held))
+    # Otherwise the held answer counts as lost after LOST_MS (ui/shared/assets/settled.js).
+    page.evaluate("() => clearTimeout(window.specscopeSettled.late)")
     sites.number_box(page, "sampling-top_p").fill("6.5")
     page.wait_for_function("() => window.specscopeSettled.again")
     assert not newer, "the second question waits for the first one's answer"

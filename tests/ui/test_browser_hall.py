@@ -224,7 +224,7 @@ def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
     if name == "Live":
         check_run_and_stop(page, axe, look)
     panes = ("who", "when", "length", "inside", "whatif", "why") if name == "Live" else ("",)
-    kinds = [(4.5, "drawn"), (3.0, "boxes")] + [(4.5, "texts")] * look.endswith("dark")
+    kinds = [(4.5, "drawnContrasts"), (3.0, "boxes")] + [(4.5, "texts")] * look.endswith("dark")
     counts = Counter[str]()
     for pane in panes:
         if pane:
@@ -263,7 +263,7 @@ def test_every_tab_fits_and_is_accessible_at_every_width_theme_and_type_size(
                 assert axe_for_width(page, axe) == [], (name, look)
             if look in LARGE:
                 check_large_type(page, f"{name.lower()}-{look}")
-    enough = {"drawn": 500, "boxes": 50, "texts": 1000}
+    enough = {"drawnContrasts": 500, "boxes": 50, "texts": 1000}
     assert all(counts[kind] > least for kind, least in enough.items()), counts
     what_large_type_sets_is_what_is_seen(page)
 

@@ -183,7 +183,7 @@ def test_every_lesson_is_one_screen_in_which_nothing_moves(
     every_lesson_is_one_screen_with_its_picture_and_its_question(page)
     for number in (3, 5):
         the_tree_keeps_its_height_after_a_run_and_a_wrong_answer(page, number)
-    nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(page)
+    nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(page, stage)
     events = synthetic_run(12, seed=5, drafters=FIVE, mechanisms=VOTE_AHEAD)
     stage.play(playback(events))
     all_depths_of_a_vote_are_in_sight_in_its_lesson(page, stage)
@@ -285,15 +285,15 @@ def all_depths_of_a_vote_are_in_sight_in_its_lesson(page: Any, stage: Stage) -> 
     becomes(page, VOTE_CUT, [])
 
 
-def nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(page: Any) -> None:
+def nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(
+    page: Any, stage: Stage
+) -> None:
     step_to(page, 2)
     for width, height in ((1280, 800), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         before = steady(page, TOPS)
-        page.click("#learn-run")
+        sites.ran_after(page, stage.context, lambda: page.click("#learn-run"), "learn")
         rows(page, 1)
-        sites.wait_notice(page, "Finished: ", "learn")
-        sites.wait_drawn(page, "learn")
         assert steady(page, TOPS) == before, "room for the rows was reserved"
         assert page.evaluate(TOO_WIDE) == [], "every button has room for its words"
         page.locator("#learn-docked [data-name=why]").click()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.synthetic import synthetic_run
 from tests.ui import sites
-from tests.ui.browser.looks import turn_to
+from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import endless, recorded, request, with_request
 from tests.ui.live_screen import ROUNDS, race
 from tests.ui.reading import becomes
@@ -203,6 +203,8 @@ def a_link_opens_a_lesson_with_its_run_and_back_goes_through_lessons(
     run = sites.desk_of(whole.context, "learn").frame().run_id
     place = {"lesson": "3", "run": run, "round": "5"}
     query_is(page, **place)
+    page.locator("#learn-scrubber .ss-at").get_by_text("Round 5 of ").wait_for()
+    at_rest(page)
     seen = page.evaluate(SHOWN, "learn")
     step_to(page, 4)
     query_is(page, lesson="4")

@@ -93,6 +93,8 @@ def measure_file(page: Any, lines: list[dict[str, str]]) -> None:
     page.locator("#prompts-file").get_by_text("some").first.wait_for()
     page.click("#prompts-measure")
     read(page, MEASURED, [[line["prompt"][:20].strip() for line in lines], len(lines)])
+    # Before the study has ended, another one is refused.
+    page.locator("#prompts-progress").get_by_text("Complete").wait_for()
 
 
 def look(page: Any, words: str) -> None:
@@ -106,7 +108,9 @@ def look(page: Any, words: str) -> None:
 
 def record(lab: Stage, prompt: str, speculation: SpeculationConfig, **sampling: Any) -> None:
     request = Request(prompt, SamplingParams(**sampling), speculation)
-    lab.context.hub.start(request).wait_done(10)
+    source = lab.context.hub.start(request)
+    source.wait_done(10)
+    assert source.is_done
     lab.context.store.flush()
 
 

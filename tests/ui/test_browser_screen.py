@@ -98,6 +98,7 @@ def test_stop_ends_a_race_and_the_key_of_run_begins_a_new_run(
     live.play(recorded(60), slowdown=20.0)
     page = sites.wait_ready(browser_page(live.url))
     run, stop = page.locator("#live-run"), page.locator("#live-stop")
+    page.evaluate("() => document.fonts.ready.then(() => true)")  # another font moves the buttons
     place = run.bounding_box()
     sites.open_drawer(page).get_by_label("Race plain decoding").check()
     sites.close_drawer(page).click("#live-run")

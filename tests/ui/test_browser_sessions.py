@@ -16,6 +16,7 @@ from tests.ui.fakes import endless, recorded
 from tests.ui.past import REQUEST, about, open_run, record_run, run_ids
 from tests.ui.reading import becomes, click_in_motion, read, saved_file
 from tests.ui.sites import OpenPage, OpenSite, Served, Stage
+from tests.ui.test_browser_change import WATCH_HAND, still
 from tests.ui.test_studies import study
 from ui.run.player import Pace, Player
 from ui.server.context import Context
@@ -78,6 +79,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
 def its_settings_fill_lives_form(page: Any, context: Context, run_id: str) -> None:
     """Filling Live's form begins no run, although "Run on change" was on."""
     worker: Any = context.hub.worker
+    page.evaluate(WATCH_HAND)
     sites.open_drawer(page).get_by_label("Run on change").check()
     sites.close_drawer(page)
     open_run(page, run_id)
@@ -88,7 +90,7 @@ def its_settings_fill_lives_form(page: Any, context: Context, run_id: str) -> No
     becomes(page, FORM, [*ASKED_FORM.values()], [*ASKED_FORM])
     sites.shows(page, "combine", "vote")
     sites.shows(page, "length", "goodput")
-    sites.wait_form_settled(page)  # by then a run on change would have begun
+    still(page, 0)
     assert worker.requests == [REQUEST]
 
 

@@ -251,8 +251,22 @@ def test_a_quantity_is_named_by_the_glossary_alone() -> None:
     assert "y tokens / s" in constants_of('f"{x}y tokens / s"'), "control"
 
 
+def glossary_names(script: str) -> set[str]:
+    """The names by which a script reads entries of the glossary."""
+    single = re.findall(r'\bGLOSSARY(?:\.|\[")(\w+)|\bkey: "\w+", of: "(\w+)"', script)
+    taken_apart = re.findall(r"\{([^{}]*)\} = GLOSSARY\b", script)
+    parts = [part.split(":")[0].strip() for names in taken_apart for part in names.split(",")]
+    return {name for pair in single for name in pair if name}.union(filter(None, parts))
+
+
 def test_scripts_name_quantities_that_exist() -> None:
-    names = re.compile(r'GLOSSARY\.(\w+)|\bkey: "\w+", of: "(\w+)"')
-    for path in UI.rglob("*.js"):
-        found = names.findall(path.read_text(encoding="utf-8"))
-        assert {one or other for one, other in found} <= set(GLOSSARY), path
+    scripts = {path.name: path.read_text(encoding="utf-8") for path in UI.rglob("*.js")}
+    found = {name: glossary_names(script) for name, script in scripts.items()}
+    missing = {
+        name: names - set(GLOSSARY) for name, names in found.items() if names - set(GLOSSARY)
+    }
+    assert not missing
+    assert {"num_rounds", "mean_acceptance_length"} <= found["regret.js"], "control"
+    controls = """const { a_b: A, c } = GLOSSARY; GLOSSARY.d + GLOSSARY["e"].x
+      { key: "f", of: "g" }"""
+    assert glossary_names(controls) == {"a_b", "c", "d", "e", "g"}, "control"
