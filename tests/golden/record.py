@@ -65,7 +65,7 @@ class TimedTable(TableModel):
         seed: int,
         clock: PassClock,
         ms: tuple[float, float],
-        fails: tuple[str, tuple[int, ...]],
+        fails: tuple[str, tuple[int, ...]] = ("", ()),
     ) -> None:
         super().__init__(name, VOCAB, random_table(VOCAB, seed, sharpness=2.5), CONTEXT)
         self._clock, self._pass_ms = clock, ms
