@@ -33,8 +33,8 @@ BEST, TABLE_TOO = "best", f"best and {TABLE}"
 BOTH = f"{SUFFIX} + {TABLE}, 16 nodes"
 SSMS = f"SSMs, {MOST_NODES} nodes"
 EVERYTHING = f"SSMs + {SUFFIX} + {TABLE}, {MOST_NODES} nodes"
-# The least gain from half the accesses; the least gain of a joined row over look-ups in turn; the
-# most accesses per token; the most microseconds of a draft.
+# The least gain from half the accesses; the least gain in `_back_off`; the most
+# accesses per token; the most microseconds of a draft.
 HALF, IN_TURN, MOST_ACCESSES, MOST_US = 1.7, 2.5, 1.05, 10.0
 # Tokens per pass to reach, by LLM, contestant and whether the temperature is above 0.
 PER_PASS = {

@@ -43,8 +43,7 @@ class SsmPool:
         self.batched: BatchedDrafting = NativeDrafting(self.ssms)
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
-        """Drafts of several SSMs, by name: batched if possible, else pass by pass, in lock-step if
-        the models form a stack."""
+        """Drafts of several SSMs, by name: batched if possible, else by `run_all`."""
         drafts = {**self.batched.draft(by_ssm)}
         # The SSMs that were left out run pass by pass.
         steps = {
@@ -55,8 +54,8 @@ class SsmPool:
         return drafts | {name: _drafts_or_error(work) for name, work in run_all(steps).items()}
 
     def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
-        """One tree per request, drafted by several SSMs. Each result is a draft per SSM, or an
-        error: a DrafterError if an SSM failed."""
+        """One tree per request, drafted by several SSMs. Each result is a draft per SSM, of the
+        tree's nodes, or an error: a DrafterError if an SSM failed."""
         # Fused requests share passes.
         results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
         return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]

@@ -98,7 +98,7 @@ def sequence_from(
         # Never called: a node writes no text.
         detokenizer=Detokenizer(tokenizer, ()),
         eos_ids=frozenset(settings.eos_ids),
-        # Never read on a node: the engine cuts requests to the text's room.
+        # Never read on a node: the engine computes the text's room.
         context_length=len(ids),
     )
 
@@ -128,7 +128,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
         if not can_begin_ahead(draft.kind, run.sequence.speculation.combine):
             raise ConfigError.of("draft", draft.kind, "a kind that can be begun ahead")
     draft_requests = [draft_request(draft, run.sequence) for draft in request.drafts]
-    # The requests by number of committed tokens, from 1: the draft must fit into the text's room.
+    # `requests[n]`: after n + 1 committed tokens. Drafts are cut to the text's room.
     return AheadPlan(
         run.sequence,
         tree,

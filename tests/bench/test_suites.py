@@ -91,7 +91,6 @@ def check_load(samples: Samples) -> None:
 
 
 def check_routing(samples: Samples) -> None:
-    """The spliced text has all recorded tokens."""
     own, turning, spliced = (sample for sample in samples if "text" in sample)
     for sample in (own, turning):
         assert {figures["tokens"] for figures in sample["figures"].values()} == {4}
@@ -338,7 +337,7 @@ class TestCpuBundled:
         [
             ([{"3": 1.0, "5": 2.0}, {"3": 4.0, "5": 1.0}], "5"),  # all tokens over all seconds
             ([{"3": 0.1, "5": 1.0}, {"5": 1.0}], "5"),  # 3 is not in every sweep
-            ([{}, {"5": 1.0}], "5"),  # not in the first sweep
+            ([{}, {"5": 1.0}], "5"),  # no LOOKUP in the first sweep
             ([{}], ""),
         ],
     )

@@ -19,8 +19,8 @@ class LengthPolicyRecord:
     `set_by_user`: the length or its upper bound is the request's `speculation_length`. `predicts`:
     the policy predicts a round's time. `records_costs`: its `observe` records the times of rounds
     in `Costs`. `compares_with_plain`: it stops drafting where plain decoding is faster, so that no
-    guard has to. `chooses_drafters`: the policy decides which drafters draft. `fields`: settings
-    that only some policies read, this one among them. `ignores`: fields that the policy does not
+    guard has to. `chooses_drafters`: the policy decides which drafters draft. `fields`: settings that this policy
+    reads, but not every policy. `ignores`: fields that the policy does not
     read, with the reason.
 
     Sentences next to the page's pictures: `always`, for a length that never changes;

@@ -9,10 +9,10 @@ const LEAST = 0.25;
 const MOST = 4;
 const SHOWN_AT = 0.7;  // of the panel's width and height
 const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
-// To show its whole `path`, a drawing shrinks at most to this scale: large type stays larger than ordinary type.
+// To show its whole `path`, a drawing shrinks at most to this scale.
 const ALONG = 0.86;
 
-// `onResize` is called when the panel's size has changed (`wider`: its width): another form of the drawing may fit. `onView`
+// `onResize` is called when the panel's size has changed (`wider`: whether its width has): another form of the drawing may fit. `onView`
 // is called with the visible part in the drawing's own pixels: left, right, lower and upper end.
 export function zoomable(panel, viewport, svg, { onResize, onView }) {
   const state = {
@@ -95,13 +95,13 @@ export function zoomable(panel, viewport, svg, { onResize, onView }) {
   enableDragging(viewport, state);
   return {
     hasMoved: () => state.moved,
-    // Whether a drawing of this size is legible without scrolling; true where the panel is closed.
+    // Whether a drawing of this size is legible without scrolling; true before the panel is first opened.
     holds: ({ width, height }, legible) => !room.width || (width * legible <= room.width - 2 && height * legible <= room.height - 2),
-    // The scale, at most GROWN, at which a drawing of this size fits; 1 where the panel is closed.
+    // The scale, at most GROWN, at which a drawing of this size fits; 1 before the panel is first opened.
     scaleOf: ({ width, height }) => (room.width ? Math.min(GROWN, (room.width - 2) / width, (room.height - 2) / height) : 1),
-    // The panel's width in the drawing's own pixels at the scale `legible`; Infinity where the panel is closed.
+    // The panel's width in the drawing's own pixels at the scale `legible`; Infinity before the panel is first opened.
     across: (legible) => (room.width ? (room.width - 2) / legible : Infinity),
-    // The width that a drawing of this size would leave empty, in its own pixels; 0 where the panel is closed.
+    // The width that a drawing of this size would leave empty, in its own pixels; 0 before the panel is first opened.
     spare: ({ width, height }, legible) => (
       room.width ? (room.width - 2) / Math.min(GROWN, Math.max(legible, (room.height - 2) / height)) - width : 0
     ),
