@@ -23,8 +23,8 @@ from ui.server.visitors import Access
 
 WAIT_S = 60.0
 NARROW = VerifyCosts({n: 1.0 + n for n in NODE_COUNTS}, 64)
-"""A machine on which each node costs as much as a pass: `max_tree_nodes=auto` resolves
-    to one node."""
+"""A machine on which each node costs as much as a pass: `max_tree_nodes=auto`
+resolves to one node."""
 WIDE = VerifyCosts(dict.fromkeys(NODE_COUNTS, 1.0), 64)
 """A machine on which nodes are free: `auto` affords the largest tree that was timed."""
 
