@@ -58,7 +58,7 @@ class Watching(Suite):
         ):
             browser.call("prepare", preset, context.settings.tokens)
             contestants = _contestants(context, preset, site, browser)
-            # The engine makes some measurements only once.
+            # Warmed up first: the engine makes some measurements only once.
             blocks.measure(contestants, warm=first)
             for problem in browser.call("problems")[:1]:
                 context.say(f"the page: {problem}")
@@ -106,7 +106,7 @@ def _contestants(
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """By preset and cores; then the claims."""
+    """A table of speeds by preset and cores, and a table of the claims."""
     lines: list[list[str]] = []
     claims: list[list[str]] = []
     rows, block = long_rows(results.samples), ("preset", "prompt", "repeat")

@@ -434,8 +434,8 @@ class Engine:
             return 1  # plain decoding
         verify = self.costs.verify
         # If the user sets the length, the budget is the affordable nodes. A policy that finds the
-        # length weighs the cost of nodes itself: within affordable nodes, `trend` could not learn
-        # that longer drafts do not pay.
+        # length weighs the cost of nodes itself: within affordable nodes, the policy `trend` could
+        # not learn that longer drafts do not pay.
         set_by_user = length_policy(config.length).set_by_user
         return verify.affordable_nodes() if set_by_user else verify.largest_measured()
 

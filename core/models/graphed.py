@@ -32,7 +32,7 @@ def in_few_launches(forward: TensorForward) -> Forward:
 
 
 def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
-    """The TensorForward that a pass wraps or is; None if there is none, or if its layers are
+    """The TensorForward that `forward` is or wraps; None if there is none, or if its layers are
     streamed."""
     if getattr(forward, "stream", None) is not None:
         return None
@@ -92,7 +92,7 @@ class GraphedForward:
 @dataclass
 class _Inputs:
     """Inputs of a pass. `numbers` (3, rows, width): tokens, positions, slots; `full` and `near`
-    (rows, 1, width, extent): True where a slot is hidden."""
+    (sliding window), each (rows, 1, width, extent): True where a slot is hidden."""
 
     numbers: torch.Tensor
     full: torch.Tensor

@@ -69,7 +69,7 @@ def _nodes(group: Sequence[LiveRequest], lengths: Sequence[int]) -> int:
 
 
 def _fits(group: Sequence[LiveRequest], lengths: Sequence[int], costs: BatchCosts) -> bool:
-    # The root and its nodes.
+    # The root and the draft's nodes.
     widths = [1 + round(one.width * n) for one, n in zip(group, lengths, strict=True)]
     extent = max(one.context + width for one, width in zip(group, widths, strict=True))
     return costs.fits(len(group), max(widths), extent)

@@ -177,7 +177,7 @@ def renumber(events: list[Any], run_id: str, seq: int = 0) -> list[Any]:
 
 @st.composite
 def runs(draw: st.DrawFn, run_id: str = "run") -> list[Any]:
-    """Up to three rounds. The end may be missing; if not, up to three events before it may be."""
+    """Up to three rounds. The end, or up to three events before the end, may be missing."""
     events: list[Any] = [draw(STARTS)]
     for number in range(draw(st.integers(0, 3))):
         events += draw(round_events(run_id, number, len(events)))

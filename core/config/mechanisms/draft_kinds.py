@@ -18,7 +18,7 @@ class DraftKind:
     that verification renormalizes q after each draw. `coupled`: above temperature 0 the
     LLM's own noise is added to the SSM's log-probabilities. `by_score`: the likeliest paths come
     first, without a fixed shape. `fused`: the SSMs draft one chain together; their other proposals
-    are branches. `by_credit`: an SSM's score is multiplied by its weight.
+    are branches. `by_credit`: the scores of SSMs that predicted well count more.
     """
 
     name: str

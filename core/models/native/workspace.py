@@ -119,8 +119,8 @@ def empty_inputs(limits: DraftLimits, members: int) -> BatchInputs:
 
 
 def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor | None]:
-    """The inputs of a batch, without its padding and grouped by member; and the index of each token
-    in the flat batch (rows x width), None if it is the identity."""
+    """The inputs of a batch of `members` models, without padding and grouped by model; and the
+    index of each token in the flat batch (rows x width), None if it is the identity."""
     rows, width = batch.tokens.shape
     if rows == 1:
         return _pack_single(batch), None
