@@ -161,7 +161,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
         before, spent = spent, plan.clock() - begin
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, losses.mean().item())
-        # At equal intervals, the last time at the end of the budget.
+        # Measured at equal intervals, the last time at the end of the budget.
         if int(spent / budget * EVALUATIONS) > int(before / budget * EVALUATIONS):
             measured = accuracy(trainer.weights, greedy)
             figures = _figures(models, tokens, trainer) | measured

@@ -74,7 +74,7 @@ class GrowthPlan:
 
     @property
     def norm_scale(self) -> float:
-        """Scale of norm weights: the added channels are zero, the mean square falls to 1 / factor."""
+        """Scale of norm weights: added channels are zero, the mean square falls to 1 / factor."""
         return math.sqrt(1 / self.factor)
 
     @property

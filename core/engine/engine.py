@@ -227,7 +227,7 @@ class Engine:
         if getattr(self.models.tokenizer, "chat_template", None):
             self.models.templates.start()
         compile_lookups(self.prepare(Request("warm-up", prompt_token_ids=(0, 0))))
-        # Reading one entry measures the whole table.
+        # Reading one of the LLM's pass times measures all of them.
         self.costs.table_ms(0, 0)
         return self
 

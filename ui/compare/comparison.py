@@ -80,7 +80,7 @@ def comparison_rows(study: Study, results: Results, events: Events) -> list[dict
 def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) -> dict[str, Any]:
     answer = same_answer(study, results, row.name, events)
     ratio = row.ratio
-    # With one group the interval would be a point, as if the ratio were exact.
+    # With one repeat or prompt the interval would be a point, as if the ratio were exact.
     spread = ratio if ratio and ratio.groups > 1 else None
     own_runs = _runs_of(results, row.name)
     median_run = next(iter(_nearest_median_first(own_runs)), None)

@@ -45,8 +45,8 @@ class EngineTask(Generic[T]):
                 if event.models != tuple(self._engine.models.infos):
                     raise ConfigError("the models were exchanged meanwhile: ask again")
                 self._result = self._work(self._engine)
-        # Not raised here but by `result`: a tap that raises is not called again, and would miss
-        # the request's end.
+        # Not raised here but by `result`: if `_take` raised, it would not be called again, and
+        # would miss the request's end.
         except MODEL_FAULTS as error:
             self._error = error
         finally:

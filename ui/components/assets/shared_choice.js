@@ -1,4 +1,4 @@
-// A choice within one study that its pictures share without the server: the chosen point of a grid, the shown layer.
+// A choice within one study that its pictures share without the server, such as the chosen point of a grid.
 
 // sharedChoice(panel, event, onChange): `onChange` is called after each choice, whichever picture it was made in.
 // of(value) is the latest choice if it was made for the value's study, else undefined; choose(choice) reaches all pictures.
