@@ -193,7 +193,7 @@ class NoiseBuffer:
         return self._array
 
     def fill_level(self, level: int) -> None:
-        """Computes the noise of a level, before the kernel chooses its children."""
+        """Computes the noise of a level, before the kernel chooses the level's nodes."""
         for request, at in self._levels.get(level, ()):
             own = request.sequence.noise.gumbel(request.root_position + 1 + level).numpy()
             self._array[at : at + len(own)] = own

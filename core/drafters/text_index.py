@@ -245,7 +245,7 @@ def likeliest_nodes(
         best = -1
         for node in range(count):
             parent = int(nodes[node, 1])
-            # No descendant is likelier than its ancestor.
+            # The descendants of an improbable node are improbable too.
             if places[node] >= 0 or chances[node] < MIN_NODE_PROBABILITY:
                 continue
             if (parent >= 0 and places[parent] < 0) or (chain and children[parent + 1]):

@@ -69,7 +69,7 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class DraftEvidence:
-    """The path of one SSM's draft that takes the child of rank 0 at every depth.
+    """One SSM's draft, along the child of rank 0 at every depth.
 
     `scores`: each token's calibrated score. `similarities`: of the drafted and the committed
     token, for each position that has both.

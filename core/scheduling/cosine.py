@@ -19,7 +19,7 @@ from core.scheduling.control import SpeculationControl, SpeculationLimit
 
 __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths", "trim_to_memory"]
 
-# The most nodes of all drafts in one pass, unless ready drafts have more.
+# The most nodes of all drafts in one pass, unless drafts that are already made have more.
 MAX_PASS_NODES = 64
 # The longest time of a round of several requests. The unit is a pass over one token of every live
 # request.

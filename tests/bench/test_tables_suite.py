@@ -39,7 +39,7 @@ def test_tables_that_do_not_fit_the_memory_are_refused() -> None:
 
 
 def test_contexts_of_a_chain_of_nodes() -> None:
-    """An end-of-text token is not extended."""
+    """Token 7, an end of text, is not extended."""
     draft = Draft([5, 6, 7, 8], [-1, 0, 1, 1], contexts=(1, 2, 3, 1))
     assert table_drafts._contexts(draft, [7]) == [2, 3, 2]
 

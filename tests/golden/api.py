@@ -203,7 +203,7 @@ def _answers(client: Client) -> list[dict[str, Any]]:
 
 
 def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
-    """Placeholders replace measured values, moments and identifiers."""
+    """The value, with placeholders for measured values, moments and identifiers."""
     if name == "versions" and isinstance(value, dict):
         return dict.fromkeys(value, 0)
     if isinstance(value, dict):

@@ -82,8 +82,8 @@ def check_row(model: HfModel, row: int, tokens: list[int]) -> None:
 
 
 def check(engine: Engine, live: ActiveRequest) -> tuple[int, int]:
-    """Checks a request's cache rows. Returns the number of SSMs, and of those with a draft made
-    ahead."""
+    """Checks a request's cache rows. Returns the number of SSMs, and how many of them have a draft
+    made ahead."""
     num_ssms = ready = 0
     tokens = live.sequence.tokens
     assert engine.models.llm.length(live.row) == len(tokens) - 1, "all but the root"

@@ -113,7 +113,7 @@ def test_credit_and_fused_drafts_have_the_text_of_plain_decoding(
 
 @pytest.fixture
 def new_engine(bundled: Engine) -> Engine:
-    """An engine without measurements, which would show that drafts do not pay with these models."""
+    """An engine without measurements: they would show that drafts do not pay with these models."""
     return Engine(bundled.models)
 
 

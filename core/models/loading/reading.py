@@ -47,7 +47,7 @@ def read_config(source: ModelSource) -> Any:
         raise UnsupportedModelError(
             f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
         )
-    config.return_dict = True  # as in `generate`, whatever the folder's config has
+    config.return_dict = True  # as in transformers' `generate`, whatever the folder's config has
     return config
 
 

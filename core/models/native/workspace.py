@@ -124,7 +124,7 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     rows, width = batch.tokens.shape
     if rows == 1:
         return _pack_single(batch), None
-    # Row r is of member r modulo the number of members.
+    # Row r is of model r modulo the number of models.
     order = [row for member in range(members) for row in range(member, rows, members)]
     counts = np.array([batch.plan.counts[row] for row in order])
     ends = np.cumsum(counts)
