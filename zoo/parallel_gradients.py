@@ -1,5 +1,4 @@
-"""Computes the gradients of a training step; on a CPU in parts, with several threads if the windows
-can be divided evenly.
+"""Computes the gradients of a training step, by default in parts, with one thread per worker.
 
 On two cores this was measured to be faster than one pass. The logits of small parts fit the CPU's
 cache.

@@ -61,8 +61,8 @@ def value_of(prompts: Prompts, wanted: Selection = is_not_looping) -> float:
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
-    """The ratio of tokens per pass, paired by prompt and seed. Pairs in which a continuation
-    repeats itself are left out."""
+    """Tokens per pass of `one` divided by those of `other`, paired by prompt and seed. Pairs in
+    which a continuation repeats itself are left out."""
     base = {(p["id"], p["seed"]): p for p in other if is_not_looping(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
     for prompt in filter(is_not_looping, one):
@@ -84,7 +84,7 @@ def prompts_by_row(results: Results, rows: Iterable[AcceptanceRow]) -> dict[Acce
 
 
 def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
-    """Rows without a sample are left out."""
+    """All tables; rows without a sample are left out."""
     by_row, names = prompts_by_row(context.results, rows), domains(context.all_prompts)
     return (
         _by_row(by_row, names),
@@ -243,8 +243,8 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
     """Whether a row is a candidate for the best small tree: a row of `kind` with SSMs only, and at
-    most MOST_NODES nodes. If `kind` is greedy or coupled, `kind` with best-first drafts is a
-    candidate too."""
+    most MOST_NODES nodes. If `kind` is greedy or coupled, rows with its temperature and
+    verification and best-first drafts are candidates too."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))

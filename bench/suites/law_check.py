@@ -102,8 +102,8 @@ def exactness_verdict(prompts: Comparisons) -> str:
 
 
 def report_of(context: Context, rows: Sequence[LawRow], greedy_reference: str = GENERATE) -> Report:
-    """A summary by temperature and rules, every row, every divergence. A row that was run and is
-    neither exact nor a near tie is a failure."""
+    """A summary by temperature and rules, every row, every divergence. A compared row that was run
+    and is neither exact nor a near tie is a failure."""
     none: dict[str, Any] = {"prompts": []}
     samples = {row: next(context.results.where(**row.key), none) for row in rows}
     by_row = {row: sample["prompts"] for row, sample in samples.items()}

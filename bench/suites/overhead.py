@@ -118,7 +118,7 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
     round (`wall`). The stage `events` is the time without spans."""
     stage_ms = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
-        # Other lanes have the names of drafters.
+        # A lane that is not in STAGES has the name of a drafter.
         stage = span.lane if span.lane in STAGES else "draft"
         stage_ms[stage] += span.ms
     stage_ms["events"] = wall - sum(stage_ms.values())
@@ -128,7 +128,7 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
 
 
 def tables(results: Results, families: Sequence[str]) -> tuple[str, ...]:
-    """By family and temperature, then the fitted lines."""
+    """A table for each family and temperature, then the fitted lines."""
     kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, TEMPERATURES)]
     kinds = [kind for kind in kinds if kind[-1]]
     return (*(_table_of(*each) for each in kinds), *([_fits(kinds)] if kinds else []))

@@ -180,7 +180,7 @@ def cases() -> tuple[StoreCall, ...]:
 
 
 def _tables(results: Results) -> Report:
-    """A failure for each median above its bound."""
+    """The tables, and a failure for each median above its bound."""
     logs = [
         (one["runs"], one["nodes"], one["rows"], f"{one['seconds']:.1f}", f"{one['megabytes']:.0f}")
         for one in results.where(case=LOG_CASE)

@@ -59,7 +59,7 @@ class RoundPlan:
 
     @property
     def uses_noise(self) -> bool:
-        """Whether verification is `match`, else `greedy`."""
+        """Whether verification is `match`; otherwise it is `greedy`."""
         return self.states[0].speculation.verify == "match"
 
     @property

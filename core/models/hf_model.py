@@ -251,7 +251,7 @@ class HfModel:
     def place(self, row: int) -> int:
         """The arena's row of one of this model's rows."""
         index, members = self._placement
-        # Members alternate: their rows r are adjacent in the arena.
+        # Members alternate: their rows of the same number are adjacent in the arena.
         return row * members + index
 
     def add_nodes(self, feeds: Sequence[Feed]) -> list[Row]:

@@ -44,8 +44,8 @@ class RemoteRun:
 def requests_of(
     link: NodeLink, runs: Sequence[Run], part_of: Callable[[NodeLink, Run], Part | None]
 ) -> tuple[list[Run], list[Part]]:
-    """The runs with requests to a node, and their parts of a message: at most MOST_RUNS runs. Their
-    new text has at most MOST_MESSAGE_TOKENS tokens."""
+    """The runs with requests to a node, and their parts of a message: at most MOST_RUNS runs.
+    Several runs together have at most MOST_MESSAGE_TOKENS tokens of new text."""
     own_runs: list[Run] = []
     parts: list[Part] = []
     tokens = 0

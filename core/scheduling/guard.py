@@ -8,10 +8,10 @@ from core.speculation_length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# The averages decide once they have this weight.
+# Drafting is switched off only once the averages have this weight.
 ENOUGH = 4
 # The wait, in rounds without drafts, until drafting is tried again. A trial that does not pay
-# doubles it, up to MAX_WAIT.
+# doubles the wait, up to MAX_WAIT.
 FIRST_WAIT, MAX_WAIT = 256, 4096
 # In a trial the SSMs read the prompts of all live requests. The wait is chosen so that reading
 # takes at most this share of the time (unless the wait is MAX_WAIT).

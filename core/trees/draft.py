@@ -17,9 +17,9 @@ __all__ = ["Draft", "cumulative_scores"]
 class Draft:
     """One drafter's tree for one sequence: parallel lists, parents first.
 
-    `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` from
-    which the children of `parent` were chosen. `logits` (rows, V) float32, unprocessed except for
-    the request's repetition penalty. `utilities` (rows, V): the scores are their calibrated
+    `scores`, `qs`, `ranks`: as in `Proposal` (tree.py). `rows[parent]`: the row of `logits` and `q`
+    from which the children of `parent` were chosen. `logits` (rows, V) float32, unprocessed except
+    for the request's repetition penalty. `utilities` (rows, V): the scores are their calibrated
     softmax; None if the utilities are the `logits`. `q` (rows, V) float64; None if the proposals
     are deterministic.
 
@@ -29,8 +29,8 @@ class Draft:
     row's utilities under the calibrated softmax; None if not computed.
 
     `origins`: each node's drafter index in a fused draft (see core/drafters/fused_tree.py).
-    `contexts`, `shares`: as in `DraftRecord`. `top`: if the logits are in another process, each
-    node's likeliest next tokens and their probabilities (key ROOT: the root's).
+    `contexts`, `shares`: as in `DraftRecord` (core/events). `top`: if the logits are in another
+    process, each node's likeliest next tokens and their probabilities (key ROOT: the root's).
     """
 
     token_ids: list[int] = field(default_factory=list)

@@ -186,7 +186,7 @@ def _seldom(temperature: float) -> list[GoldenCase]:
     return [
         case("schedule-shared", base, WORDS[:2], 16, schedule="shared"),
         case("schedule-cosine", routed, WORDS[:2], 16, schedule="cosine"),
-        # Automatic pipelining tries the other setting after 6 rounds.
+        # `pipeline=auto` begins its first trial after 6 rounds.
         case("auto-long", replace(base, pipeline="auto"), WORDS[:1], 110),
         case("auto-across", replace(base, pipeline="auto"), WORDS[:3], 44),
         case("unused-ahead", ahead, WORDS[:2], 24, schedule="shared"),

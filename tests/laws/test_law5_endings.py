@@ -174,7 +174,7 @@ def test_tokens_after_a_stop_string_are_not_counted() -> None:
 
 
 def test_control_tokens_after_a_stop_string_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round commits all of its tokens, also those after the stop string."""
+    """The patched `commit` returns all tokens, also those after the stop string."""
     commit = TokenSequence.commit
 
     def commit_all(sequence: TokenSequence, token_ids: tuple[int, ...]) -> CommitResult:

@@ -199,7 +199,7 @@ def unlikely_node_accepted(patch: Patch) -> None:
 
 
 class PositionlessKeys:
-    """Keys leave out the root's position: keys of two rounds can be equal."""
+    """Noise whose keys leave out the root's position: keys of two rounds can be equal."""
 
     def __init__(self, noise: Noise) -> None:
         self._noise = noise

@@ -173,7 +173,7 @@ def chips_stay_beside_the_tabs(page: Any) -> None:
     becomes(page, BESIDE, True)
     sites.sessions(page)
     becomes(page, BESIDE, True)
-    # The line of tabs and chips is laid out anew while another tab is open.
+    # The line of tabs and chips is laid out anew while Sessions is open.
     page.set_viewport_size({"width": 1290, "height": 800})
     at_rest(page)
     sites.turn_to(page, "Live")

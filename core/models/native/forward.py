@@ -99,7 +99,7 @@ class CompiledForward:
         # As many threads as torch has now, if there is work for them.
         most = self._packed_bytes // MIN_BYTES_PER_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
-        # See `WeightFormat`; for the size of the workspace.
+        # `WeightFormat.parts` (weight_formats.py): the workspace's size depends on it.
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
         self._draft_step = draft_step()
         self._reduce: Reduce | None = None

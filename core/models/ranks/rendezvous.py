@@ -1,4 +1,4 @@
-"""Rendezvous of the ranks: torch's store, which also holds the leader's address for messages.
+"""Rendezvous of the ranks: torch's store, which also holds the address of the leader (rank 0).
 
 If the leader starts the ranks, the store is a file in a private folder. With RANK, WORLD_SIZE,
 MASTER_ADDR and MASTER_PORT set, the ranks may be on several machines.

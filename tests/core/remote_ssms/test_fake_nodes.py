@@ -38,7 +38,7 @@ def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingPa
 @pytest.mark.parametrize("name", ["specinfer", "minions", "best_first", "weighted"])
 def test_drafts_are_those_of_one_process(models, name: str) -> None:
     engine, _ = engine_over(models, PARTS)
-    # The limit of tree nodes is given, since `auto` measures costs.
+    # `max_tree_nodes` is given, since `auto` measures costs.
     run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
 
     def drafts(events: Iterator[Event]) -> list[list[tuple]]:
@@ -68,8 +68,8 @@ def test_local_ssms_and_ssms_on_nodes_draft_together(models) -> None:
     local_models = loaded_tables(models.llm, [models.ssms["same"]])
     engine = Engine(local_models, nodes=pool)
     for name in ("specinfer", "cosine", "credit"):
-        # The limit of tree nodes is given: `auto` measures costs, and a limit of 1 or 2 would leave
-        # some SSMs without tree nodes.
+        # `max_tree_nodes` is given: `auto` measures costs, and a limit of 1 or 2 would leave some
+        # SSMs without tree nodes.
         run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=12))
         events = list(engine.generate(run_request))
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))

@@ -12,8 +12,9 @@ const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
 // To show its whole `path`, a drawing shrinks at most to this scale.
 const ALONG = 0.86;
 
-// `onResize` is called when the panel's size has changed (`wider`: whether its width has): another form of the drawing may fit. `onView`
-// is called with the visible part in the drawing's own pixels: left, right, lower and upper end.
+// `onResize` is called when the panel's width has changed (then `wider` is true) or, until the visitor zooms, its height:
+// another form of the drawing may fit. `onView` is called with the visible part in the drawing's own pixels: left, right,
+// lower and upper end.
 export function zoomable(panel, viewport, svg, { onResize, onView }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, path: [0, 0, 0, 0], whole: false,

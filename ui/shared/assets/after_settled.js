@@ -1,6 +1,6 @@
 async (...given) => {
   // Waits for a check that is under way (settled.js): its answer would overwrite the message of this click.
-  // MOST_MS: an answer may be lost.
+  // MOST_MS bounds the wait: an answer may be lost.
   const LOOK_MS = 20, MOST_MS = 2000, end = performance.now() + MOST_MS;
   while (window.specscopeSettled?.busy() && performance.now() < end) {
     await new Promise((done) => setTimeout(done, LOOK_MS));
