@@ -48,8 +48,8 @@ class AccessTimes:
 
 
 def _at(size: int, measured_ns: Mapping[int, float]) -> float:
-    """The time is interpolated linearly in the logarithm of the size; outside the measured sizes,
-    the time at the nearest one."""
+    """The time is interpolated linearly in the logarithm of the size; outside the measured sizes it
+    is the time at the nearest one."""
     sizes = sorted(measured_ns)
     return float(np.interp(np.log(size), np.log(sizes), [measured_ns[each] for each in sizes]))
 

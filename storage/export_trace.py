@@ -1,9 +1,9 @@
 """A run as a Chrome trace, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-The run is one process; a lane is one or more threads. In Perfetto, slices of one thread must be
-disjoint or nested: if two slices of a lane overlap, the later slice goes to another thread of this
-lane. A slice that SSMs or requests share has its full length; `share` is the part that counts for
-this lane and run. Rounds count from 1.
+The run is one process; a lane (of a drafter, a node or a stage) is one or more threads. In
+Perfetto, slices of one thread must be disjoint or nested: if two slices of a lane overlap, the
+later slice goes to another thread of this lane. A slice that SSMs or requests share has its full
+length; `share` is the part that counts for this lane and run. Rounds count from 1.
 """
 
 from __future__ import annotations

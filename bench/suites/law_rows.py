@@ -4,7 +4,7 @@ Products, each at temperature 0 and above, with one request and with several at 
 1. presets x pipeline modes
 2. combine rules x their weights x length policies, without pipelining
 3. combine rules x length policies x pipeline modes
-4. draft kinds x verification rules x drafters x shapes, for `union`
+4. draft kinds x verification rules x drafters x shapes, with the combine rule `union`
 5. presets x schedules; with several requests only
 6. routing rules x draft kinds, without drawn kinds, whose tokens cannot be compared
 7. prompt lookup without an SSM
@@ -217,7 +217,7 @@ def is_valid(values: Values) -> bool:
         return False
     if draft.fused and not rule.keeps_all:
         return False
-    # `resolve` replaces these drafts: they need branches, and a vote's sequences have none.
+    # `resolve` replaces these drafts: they need branches, and chains have none.
     return not (rule.chains and draft.by_score)
 
 

@@ -56,8 +56,8 @@ def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "au
 
 
 def max_draft_depth(config: SpeculationConfig, names: Sequence[str], length: int) -> int:
-    """The largest depth of a draft of at most `length` steps; the largest share of a drafter
-    decides. 0 without drafters; otherwise `length` if `max_tree_nodes` is not a number."""
+    """The largest depth of a draft of at most `length` steps, for the drafter with the largest
+    share. 0 without drafters; otherwise `length` if `max_tree_nodes` is not a number."""
     if not names:
         return 0
     if not isinstance(config.max_tree_nodes, int):

@@ -84,7 +84,7 @@ class _FusedRequest:
         if best != ROOT:
             tree.trunk.append(best)
             tree.trunk_scores.append(best_score)
-            # Rounding may make path values equal: `add` may have kept another SSM's index.
+            # Rounding may make two SSMs' values equal; then the tree has kept the first's index.
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:
@@ -126,7 +126,7 @@ def draft_fused(
 
 def _fused_request(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> _FusedRequest:
     fitting = fitting_requests(pool, ssms)
-    # Weights are relative to the highest weight: no value rises along a path.
+    # Weights are divided by the highest: products of scores and weights do not rise along a path.
     highest = max((weight for _, weight in fitting), default=0.0) or 1.0
     tree = FusedTree()
     members = [

@@ -1,7 +1,7 @@
 """The engine's side of drafting ahead on nodes.
 
-A round uses a node's drafts without a round trip if the tokens that they assume were committed, if
-they arrived before the round, and if they serve all of the round's requests to the node.
+A round uses a node's drafts without a round trip if the drafts assume the committed tokens, arrived
+before the round, and serve all of the round's requests to the node.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class AheadExchange:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The answer to the round will be late, so its likelihoods are dropped. The likelihoods
-            # here would then count for later tokens.
+            # The round ended without this node's answer, whose likelihoods of tokens are lost. The
+            # likelihoods here would then count for later tokens.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))

@@ -128,7 +128,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
         if not can_begin_ahead(draft.kind, run.sequence.speculation.combine):
             raise ConfigError.of("draft", draft.kind, "a kind that can be begun ahead")
     draft_requests = [draft_request(draft, run.sequence) for draft in request.drafts]
-    # `requests[n]`: after n + 1 committed tokens. Drafts are cut to the text's room.
+    # A dict for each number of committed tokens, from 1. Drafts are cut to the text's room.
     return AheadPlan(
         run.sequence,
         tree,

@@ -120,7 +120,8 @@ def _steady(value: float, measured: float) -> float:
 
 
 class CreditRouter:
-    """See Router. `names`: in the run's order; `count`: how many draft in a round."""
+    """See Router. `names`: the SSMs, in the run's order; `count`: how many of them draft in a
+    round."""
 
     reads_drafts = False
     reads_times = True

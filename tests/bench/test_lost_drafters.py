@@ -47,7 +47,6 @@ def test_a_lost_drafter_is_an_error(
 def test_a_run_that_fails_under_load_is_an_error(
     family: LoadedModels, monkeypatch: pytest.MonkeyPatch, measure: str
 ) -> None:
-    """A failed run emits no RunCompleted."""
     engine = Engine(family)
     monkeypatch.setattr(type(family.llm), "forward", Mock(side_effect=RuntimeError("no memory")))
     with pytest.raises(EngineError, match="no memory"):

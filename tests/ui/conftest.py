@@ -124,8 +124,8 @@ def tabs(chromium: Any) -> Tabs:
 
 
 # Counts in `specscopeAsks` the page's requests whose answers have not come. A text box's change is
-# deferred while its change before is being answered: without the count a page with a deferred
-# change would look settled. A tab is reused, so that the script may run twice on a page.
+# deferred until its previous change is answered: without the count a page with a deferred change
+# would look settled. A tab is reused: the script may run twice on a page.
 COUNT_ASKS = """(() => {
   if ("specscopeAsks" in window) return;
   const usual = window.fetch;

@@ -30,9 +30,9 @@ ANSWERS = MappingProxyType(
         "unknown": "–",
     }
 )
-"""The table's words for each kind of answer."""
+"""The table's words for each kind of answer. `differs`: a run was deleted, or too little was
+recorded to say why."""
 WORST_FIRST = ("bug", "differs", "tie")
-"""`differs`: a run was deleted, or too little was recorded to say why."""
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:

@@ -17,7 +17,7 @@ from ui.run.listed import join_names
 
 __all__ = ["deciding_split", "draft_paths", "dropped_choice", "winner_reasons"]
 
-# `vote` compares weights to so many places: equal sums may differ in the last bits.
+# `vote` compares weights to DIGITS places: equal sums may differ in the last bits.
 SAME = 10**-DIGITS
 TIE = "a tie, which goes to the heavier single drafter, then to the one named first"
 

@@ -210,8 +210,8 @@ class DraftOutputs(NamedTuple):
     and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of unread
     tokens. `ids`, `values`: the largest utilities of one choice. `utilities`, flat: (rows of
     logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows of logits,
-    3): the utilities' mean and variance under the scores, and the utilities' sum, NaN if one of
-    them is NaN."""
+    3): the utilities' mean and variance under the scores, and the utilities' sum, NaN if one
+    utility is NaN."""
 
     # Tokens, indices and counts are int64; scores, utilities and moments float64.
     nodes: Any

@@ -9,8 +9,8 @@ import { createParts, partsTable } from "./parts.js";
 import { createRegret, regretTable } from "./regret.js";
 import { numberText, plain, prose, roundName } from "./text.js";
 
-const ROW_HEIGHT = 2;  // in heights of the type
-const MAX_STEP = 88;  // pixels of a round
+const ROW_HEIGHT = 2;  // in font sizes
+const MAX_STEP = 88;  // pixels: the widest column of a round
 const NAMES_FROM = 440;  // pixels: in a narrower picture rows have letters alone
 const MAX_NAME = 40;  // characters
 const SHADES = [0.32, 0.48, 0.64, 0.82, 1];

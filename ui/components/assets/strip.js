@@ -1,4 +1,4 @@
-// The text, token by token. Stripes under a token: a lane for each drafter that proposed it. The shape shows the kind of token.
+// The text, token by token. Stripes under a token: a lane for each drafter that proposed it. A token's shape shows its kind.
 
 import { h, set, setText, drawKeyed, entries } from "./dom.js";
 import { byKey, badge, llmBadge } from "./palette.js";
@@ -36,7 +36,7 @@ export function create(panel) {
   // Do not snap while the pointer is down: pointerup would hit another line, and no click fires.
   scroll.addEventListener("scrollend", () => scroll.matches(":active") || scrollTo(scroll, scroll.scrollTop));
   const fit = () => wholeLines(scroll, panel.body, legend.node);
-  // A change of type size or window moves the lines: the selected round stays in sight, a followed text at its end.
+  // A change of type size or window moves the lines: the selected round stays in sight, a followed text stays at its end.
   const refit = () => {
     const { atEnd } = state;
     fit();
