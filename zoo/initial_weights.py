@@ -83,7 +83,7 @@ def narrow_embeddings(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
     """Embeddings of the shape of `fresh` (tokens, width) that approximate the dot products between
     rows of `wide` (tokens, wide width) best: the principal components of `wide`, not centred. If
     `wide` is narrower than `fresh`, the remaining columns are taken from `fresh`."""
-    squares = wide.T @ wide  # (width, width): independent of the number of tokens
+    squares = wide.T @ wide  # (wide width, wide width): independent of the number of tokens
     directions = torch.linalg.eigh(squares).eigenvectors.flip(-1)[:, : fresh.shape[1]]
     narrow = wide @ directions
     return torch.cat([narrow, fresh[:, narrow.shape[1] :]], 1)

@@ -77,7 +77,7 @@ class LlamaCpp:
         llama.reset()  # empties the KV cache
         llama.set_seed(seed)
         ids: list[int] = []
-        # SpecScope samples from the same distribution.
+        # No sampling filters: then SpecScope samples from the same distribution.
         for token in llama.generate(
             list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         ):

@@ -34,7 +34,7 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)
-    # The clock counts the tokens: the page may still report the previous run's end.
+    # Waits for the clock's count: the page may still report the previous run's end.
     deadline = time.monotonic() + RUN_TIMEOUT_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > deadline:

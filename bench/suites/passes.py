@@ -1,7 +1,7 @@
 """`passes`: milliseconds of one model pass by number of tokens. The LLM and one SSM run the
 engine's pass and transformers' own pass; all SSMs run one by one and batched.
 
-`--prompts` and `--tokens` are not used: passes are over a text of `CONTEXT` tokens.
+`--prompts` and `--tokens` are not used: passes follow a text of `CONTEXT` tokens.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Passes(Suite):
 
 
 def _median_ms(run_pass: Pass, block: Block) -> float:
-    """The median of PASSES times, after an uncounted pass that allocates memory."""
+    """The median of PASSES measurements, after an uncounted pass that allocates memory."""
     times = []
     for _ in range(PASSES + 1):
         times.append(1000 * time_call(partial(run_pass, int(block.item)))[1])

@@ -116,7 +116,7 @@ class _Worker:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """By LLM and dtype; then the speed-up that TARGET is about, if it was measured."""
+    """A table by LLM and dtype; then the speed-up that TARGET is about, if it was measured."""
     keys = dict.fromkeys((s["model"], s["dtype"]) for s in results.samples)
     texts = [
         _table(key, [s for s in results.samples if (s["model"], s["dtype"]) == key]) for key in keys

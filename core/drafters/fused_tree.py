@@ -23,7 +23,8 @@ __all__ = ["FusedSsm", "FusedTree"]
 class FusedTree:
     """All proposals as a trie. `values`: by node, the product of score x weight along its path; if
     several SSMs proposed a token, its highest product counts. `origins`: by node, the drafter index
-    of the SSM whose proposal counts. `trunk_scores`: without weights."""
+    of the SSM whose proposal counts. `trunk`: see fused_drafting.py; its scores are without
+    weights."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)

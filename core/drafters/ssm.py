@@ -2,7 +2,7 @@
 
 The KV of accepted nodes that were fed is kept. Committed tokens that the SSM has not read are fed
 in one catch-up pass at the next draft. `begin_ahead` and `extend_ahead` draft after tokens that are
-not committed yet; the draft whose outcome comes true may begin the next round's draft.
+not committed yet; if these tokens are committed, their draft may begin the next round's draft.
 """
 
 from __future__ import annotations
@@ -223,9 +223,8 @@ class SsmDrafter:
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
-        """Begins a draft after each outcome. One pass feeds the outcomes' tokens that were not
-        fed yet, if any. An outcome: the tokens that would be committed, and the draft request
-        after them."""
+        """Begins a draft after each outcome: the tokens that would be committed, and the draft
+        request after them. One pass feeds the outcomes' tokens that were not fed yet, if any."""
         to_begin, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]

@@ -39,8 +39,8 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. Without `fill_target_tokens` no state gets
-    `target_tokens`."""
+    """The four steps over one engine's models. States get `target_tokens` only with
+    `fill_target_tokens`."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RoundSteps:
         """Commits the accepted tokens and the LLM's own, and reports the round to the length
         policies and routers."""
         with_verdict = [state for state in states if state.error is None]
-        # Before any commit: the wins of one LLM pass are one batch (Minions).
+        # Before any commit: the votes of one LLM pass are one batch (Minions).
         update_weights(with_verdict)
         # Also before any commit: `commit_one` reports the time between stages.
         self._time_between_stages.fill()
@@ -236,7 +236,7 @@ class RoundSteps:
         """The round's last event, and the run's last event if the run has ended."""
         request, sequence = state.request, state.request.sequence
         if not sequence.finish_reason:
-            # Before the event, which contains the next round's choice.
+            # Before the event, which contains the next round's speculation length.
             self._drafting.auditions.before_first_draft(request)
         kv = (self._llm.length(request.row), self._llm.slots)
         event = self._recorder.round_completed_event(state, result, kv)

@@ -42,8 +42,8 @@ class Projection:
 
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
-    """An LM head (..., inputs, outputs), in row-major order if it is small, in float32 or float64,
-    and on a CPU. Products with few tokens are then faster."""
+    """An LM head (..., inputs, outputs). A small head on a CPU in float32 or float64 is put in
+    row-major order: products with few tokens are then faster."""
     faster = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
     return head.contiguous() if faster and head.numel() <= LARGEST_COPY else head
 

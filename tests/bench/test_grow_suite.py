@@ -1,4 +1,4 @@
-"""Suites of bench.suites.grown, with models that are grown only a little; speeds are not
+"""Suites of bench.suites.grown, with models that are enlarged only a little; speeds are not
 checked."""
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def timed_llms(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 @pytest.fixture
 def grown_contestants(make_context: Any, timed_llms: list[object]) -> LoadedContestants:
-    """A fixture: the test's time does not include the growth."""
+    """A fixture: the test's time does not include enlarging the models."""
     return SLIGHTLY_GROWN.load_contestants(make_context(), "float32")
 
 

@@ -15,8 +15,8 @@ CLOSE = 1e-5
 """Largest relative difference of floats. Sums over small tables differed by up to 5e-7 between
 processors."""
 MODEL_CLOSE = 5e-4
-"""The same after passes of the bundled models in float32. Probabilities in the golden file
-`bundled-specinfer-paper`, which another processor recorded, differ by up to 2e-5. Small
+"""Largest relative difference after passes of the bundled models in float32. Probabilities in the
+golden file `bundled-specinfer-paper`, which another processor recorded, differ by up to 2e-5. Small
 probabilities may differ more on a third processor."""
 NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 

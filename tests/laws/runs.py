@@ -24,7 +24,7 @@ def bundled_engine() -> Engine:
 
 
 def prompts(count: int) -> tuple[str, ...]:
-    """Development prompts at even distances in the file."""
+    """Prompts at even distances in the file."""
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     return tuple(texts[i * len(texts) // count] for i in range(count))
 

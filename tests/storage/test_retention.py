@@ -1,5 +1,5 @@
-"""Retention: runs are thinned in portions (short transactions), while other programs write, and
-automatically."""
+"""Retention: runs are thinned to their accepted paths, in portions (short transactions), while
+other programs write, and automatically."""
 
 import sqlite3
 import time

@@ -1,4 +1,5 @@
-"""SYNTHETIC runs: the engine's events, with tables as models and invented texts and times."""
+"""SYNTHETIC runs: the engine's events with TableModels (bench/table_model.py), with invented texts
+and times."""
 
 from tests.synthetic.run import DRAFTERS, ENDINGS, SyntheticFailure, synthetic_run
 from tests.synthetic.text import HOSTILE_TEXTS

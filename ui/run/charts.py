@@ -267,8 +267,8 @@ def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> st
     """The result of the draft that a stage made ahead: `hit`, `miss`, or `open` if `later` does not
     tell. Empty for stages that made no draft ahead.
 
-    A span `ahead` drafts for the next round, `later`. If an entry of `round_.ahead` has
-    `is_certain`, its draft followed a known text: its drafter's early stages are hits."""
+    A span `ahead` drafts for the next round, `later`. An entry of `round_.ahead` with
+    `is_certain` is about a draft after a known text: the drafter's early stages are hits."""
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
         guesses = [

@@ -158,7 +158,8 @@ def _node_weights(tree: Combined, draft: DraftRecord, nodes: Mapping[int, int]) 
     weights |= {j: weight for (name, j), weight in pairs if name == draft.drafter}
     if not combine_rule(tree.rule).is_pooled:
         return weights
-    # A pool's node weight is a product along the path: without the parent's, the token's own.
+    # A pool's node weight is a product along the path. Divided by the parent's weight, it is the
+    # token's own.
     above = {j: weights.get(draft.parents[j], 1.0) for j in weights}
     return {j: weight / above[j] if above[j] else 0.0 for j, weight in weights.items()}
 

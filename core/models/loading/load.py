@@ -174,7 +174,7 @@ def load_ssms(
 def _load_sources(
     sources: Sequence[ModelSource], tokenizer: Any, dtype: str, torch_device: torch.device, say: Say
 ) -> dict[str, LanguageModel]:
-    """The SSMs by name, stacked where possible."""
+    """The SSMs by name, stacked where possible (see `stack_alike`)."""
     by_name: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
         say_of_model = _with_role(say, f"SSM {number} of {len(sources)}", str(source))

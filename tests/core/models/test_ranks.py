@@ -267,7 +267,7 @@ class _ThreadRank:
 
 
 def slice_of(weights: LeanWeights, rank: int, count: int) -> LeanWeights:
-    """The shard of one of `count` ranks, made with only `outputs_of` from `sharding.py`."""
+    """The shard of one of `count` ranks. Of `sharding.py` this uses only `outputs_of`."""
 
     def part_of(matrix: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
         parts = matrix.split(sizes, dim)

@@ -57,8 +57,8 @@ def test_leaves_are_tried_before_their_parents() -> None:
 
 
 class Recording(Refusing):
-    """Rejects every proposal and records the keys of all coins. WalkNoise records the keys of
-    `choose`."""
+    """Rejects every proposal and records the keys of all coins. Its base WalkNoise records the keys
+    of `choose`."""
 
     def coin(self, prob: float, key: Key) -> bool:
         assert key not in self.asked
