@@ -1,7 +1,7 @@
 """Load on one engine: clients that wait for their answers (a closed loop), and arrivals at given
 times (an open loop).
 
-Token times are taken in the worker's thread: they include no reader's delay.
+Token times are taken in the worker's thread, not by a reader of the events.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Clients:
                 one.token_times += [time.perf_counter()] * len(event.token_ids)
                 one.token_ids += event.token_ids
                 self._failures += lost_drafter_notes(event)
-            # Without RunFailed, a client would wait forever.
+            # A failed run has ended, too: else a client would wait forever.
             elif isinstance(event, (RunCompleted, RunFailed)):
                 if isinstance(event, RunFailed):
                     self._failures.append(f"{event.error}: {event.message}")

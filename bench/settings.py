@@ -13,8 +13,9 @@ MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_THREADS, MAX_PROCESSES = 60, 512, 1000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`tokens`: new tokens for each prompt. `repeats`: measurements of each item; in suites that
-    measure no time, seeds per prompt above temperature 0. `threads` 0: all cores but one."""
+    """`tokens`: new tokens for each prompt. `repeats`: how often each measurement is made; in
+    suites that measure no time, seeds per prompt above temperature 0. `threads` 0: all cores but
+    one."""
 
     prompts: int
     tokens: int
@@ -41,7 +42,7 @@ class Settings:
 
     def to_plain(self) -> dict[str, Any]:
         plain = {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
-        del plain["processes"]  # a file may be continued with another number
+        del plain["processes"]  # a results file may be continued with another number
         return plain
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from core.models.loading.load import LoadedModels
 
 T = TypeVar("T")
 PassSeconds = Callable[[Any], float] | None
-"""The seconds of passes from a call's result; None: the call's wall time."""
+"""Takes a call's result, gives the seconds of its passes; None: the call's wall time."""
 
 
 def time_call(call: Callable[[], T]) -> tuple[T, float]:
@@ -72,5 +72,5 @@ def _seconds_of_passes(drafted: Any) -> float:
     return float(sum(end - start for start, end in drafted.passes))
 
 
-# `forward` is a pass. `drafts` is a compiled draft, of which only the time of its passes counts.
+# `forward` is a pass. `drafts` is a compiled draft: only the time of its passes counts.
 METHODS = MappingProxyType({"forward": None, "drafts": _seconds_of_passes})

@@ -168,7 +168,7 @@ class Conductor:
         try:
             store = StoredCells(self._store, study.study_id, self._report_log, self._stop)
             cells = study.cells()
-            # A resumed study keeps the node budget that `auto` resolved to.
+            # A resumed study keeps the node budget that `max_tree_nodes=auto` resolved to.
             self._nodes = stored_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()
             self._warm(study)
@@ -196,7 +196,7 @@ class Conductor:
         """Runs the first configurations briefly, without results: an engine's first passes are
         slower."""
         warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
-        # A run with `auto` fixes the study's node budget.
+        # A run with `max_tree_nodes=auto` fixes the study's node budget.
         with_auto = [one for one in others if depends_on_timings(one.speculation)]
         for one in (*warmed, *with_auto[:1]):
             if self._wait_for_turn() and not self._why_models_differ(study):

@@ -6,7 +6,7 @@
   const now = () => performance.timeOrigin + performance.now();
   new MutationObserver(() => {
     const last = strip.querySelector(".ss-flow")?.lastElementChild?.lastElementChild;
-    // Pictures are drawn within an animation frame: this timer fires after the frame.
+    // The strip is drawn within an animation frame: this timer fires after the frame.
     setTimeout(() => {
       const at = now();
       seen.updates.push(at);

@@ -29,7 +29,7 @@ LOOKUP_COUNTS = (3, 5, 10)
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Assisted generation by one SSM with a schedule (llama.cpp has none), or prompt lookup (no
-    SSM, no schedule). `count`: drafted tokens, which some schedules change."""
+    SSM, no schedule). `count`: the number of drafted tokens; some schedules change it."""
 
     family: str
     count: int

@@ -35,7 +35,7 @@ GROWTH_MB = 40.0
 
 @dataclass(frozen=True)
 class Start(Suite):
-    """`runs`: requests to one process; `processes`: the number of pairs in `measure_first_runs`."""
+    """`runs`: requests to one process; `processes`: pairs of processes in `measure_first_runs`."""
 
     name: str = "start"
     about: str = "seconds until the page is open, resident memory, growth over 500 runs, first runs"
@@ -56,8 +56,8 @@ class Start(Suite):
         measure_first_runs(context, self.processes)
 
     def _run(self, context: Context, app: Application) -> None:
-        """Memory after increasing numbers of runs. All runs are made in one process: an interrupted
-        suite repeats them from the first."""
+        """Records the memory after increasing numbers of runs. All runs are made in one process: an
+        interrupted suite repeats them from the first."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)
@@ -129,7 +129,7 @@ class Visitors(Suite):
             return
         with application() as app:
             clients = [Client(app.url, verbose=False) for _ in range(max(self.counts))]
-            # In an engine's first run the policy `goodput` measures pass times.
+            # Uncounted: in an engine's first run the policy `goodput` measures pass times.
             for preset in self.presets:
                 _visit(clients[:1], context, Block(preset, 0))
             runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}

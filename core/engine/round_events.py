@@ -137,7 +137,7 @@ class RoundEventBuilder:
                 for node in nodes
                 if (d := _node_of(draft, tree.tokens_to(node))) is not None
             ]
-            if draft.logits is None:  # of a lookup drafter, or of a drafter node, which sent `top`
+            if draft.logits is None:  # drafted by look-up, or on a remote node, which sent `top`
                 lists = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
                 entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in lists]
                 continue

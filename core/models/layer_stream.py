@@ -1,4 +1,4 @@
-"""LayerStream: the layers of a pass in order.
+"""LayerStream yields a model's layers in order, once for each pass.
 
 Some layers may stay resident. A thread reads the other layers in every pass, into up to two
 alternating buffers: while the pass computes on one buffer, the next layer is read into the other.
@@ -40,7 +40,7 @@ PAGE = 4096
 
 
 class LayerSource(Protocol):
-    """A source of layers that have one size."""
+    """A source of layers of equal size."""
 
     @property
     def count(self) -> int:

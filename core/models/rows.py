@@ -59,7 +59,7 @@ class Row:
         if count:
             # Indexing by an array copies first: source and target may overlap.
             index = np.array(nodes, np.int64)
-            # Depths count from the last committed token, the end of the path.
+            # Depths count from the last committed token.
             self.depths[:count] = self.depths[index] - num_committed
             self.ancestors[:count, :count] = self.ancestors[np.ix_(index, index)]
 

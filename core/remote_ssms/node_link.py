@@ -1,4 +1,4 @@
-"""NodeLink: an engine's state of one node: connection, SSMs, round trips, confirmed texts.
+"""NodeLink: what an engine knows of one node (connection, SSMs, round trips, confirmed texts).
 
 Sends and receives nothing.
 """

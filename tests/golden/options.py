@@ -103,7 +103,7 @@ def _type_name(kind: Any) -> str | None:
         return None
     if "<locals>" not in kind.__qualname__:
         return str(kind.__name__)
-    # A type that `argument_of` made.
+    # A type that `core.config.arguments.argument_of` made.
     return str(inspect.getclosurevars(kind).nonlocals["allowed"])
 
 

@@ -2,7 +2,7 @@
 
 The gap is measured: twice the 99.9th percentile of the differences between logits of passes of one
 token and of passes of 12 tokens. With `-m gpu` the test of torch's passes runs on CUDA, and so do
-laws 1 and 2 in float32.
+the tests in float32.
 """
 
 import dataclasses

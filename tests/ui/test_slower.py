@@ -68,7 +68,7 @@ def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not
 
 
 def test_the_largest_part_of_a_round_is_the_one_named_as_costing_most() -> None:
-    """The run's rounds take 40 ms; a round of plain decoding takes 10 ms unless noted."""
+    """The run's rounds take 40 ms; a plain round takes 10 ms unless an assertion names a time."""
     for draft, llm, words in (
         (15.0, 14.9, "Drafting costs most"),
         (15.5, 16.0, "The LLM pass costs most"),

@@ -121,7 +121,7 @@ def _pack_matrices(
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
-    # An element holds several weights in pairs and tiles.
+    # With pairs or tiles, an element holds several weights.
     storage = empty_aligned(entries // kind_of_array(storage_type).inputs, storage_type)
     at = 0
     for matrix in (matrix for one in members for matrix in _ordered_matrices(one, shape)):
@@ -222,8 +222,8 @@ def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 
 def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
-    """A matrix (inputs, outputs) as (blocks, inputs, BLOCK), interleaved if int16. In pairs and
-    tiles: pairs in the order (blocks, inputs / 2, BLOCK), the first of two inputs in the lower
+    """A matrix (inputs, outputs) as (blocks, inputs, BLOCK), interleaved if int16. With pairs
+    or tiles: pairs in the order (blocks, inputs / 2, BLOCK), the first of two inputs in the lower
     half."""
     half = storage_type is not np.float32
     # As 16 bits: numpy has no bfloat16.

@@ -20,8 +20,8 @@ __all__ = ["LONG", "RunWithout", "missing_node", "until_rounds"]
 LONG = Request(
     "Once upon a time",
     SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
-    # The limit of tree nodes is given: `auto` measures costs, and on a busy machine an SSM might
-    # get no tree nodes.
+    # A fixed `max_tree_nodes`: `auto` measures costs, and on a busy machine an SSM might get no
+    # tree nodes.
     replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
 )
 AFTER_MS = 50

@@ -1,4 +1,4 @@
-// Acceptance prompt by prompt: a row for each prompt and settings, filtered, grouped and sorted here.
+// Acceptance prompt by prompt: a row for each pair of prompt and settings; filtered, grouped and sorted here.
 
 import { h, entries, set } from "./dom.js";
 import { COLUMNS, groupLine, lineOf } from "./prompt_row.js";
@@ -75,8 +75,8 @@ function parts(panel, rows, sort, by, sortBy) {
 
 const count = (rows, key) => new Set(rows.map((row) => row[key])).size;
 
-// A group has means only if all its rows have the same settings. Groups are in the order of their first rows; without sorting,
-// the group without a domain is last.
+// A group shows mean figures only if all its rows have the same settings. Groups are in the order of their first rows;
+// without sorting, the group without a domain is last.
 function groupRows(rows, by, sort) {
   const nameOf = {
     domain: (row) => row.domain || NO_DOMAIN,

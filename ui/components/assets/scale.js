@@ -1,4 +1,4 @@
-// The colours of a map: cividis, readable with colour blindness; dark is low.
+// The colours of a heat map: cividis, readable with colour blindness; dark is low.
 
 const STOPS = ["00224e", "123570", "3b496c", "575d6d", "707173", "8a8678", "a59c74", "c3b369", "e1cc55", "fee838"]
   .map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));

@@ -1,4 +1,4 @@
-// Decompresses the data of this file and starts the replay, without any request.
+// Decompresses the report's data and starts the replay, without any request.
 (async () => {
   const theme = new URLSearchParams(location.search).get("__theme");
   const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
