@@ -44,7 +44,7 @@ def code_digest(family: Path | None = None) -> str:
     weights = bundled_llm().parent if family is None else family
     files = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("core/**/*.py")}
     files |= {
-        # Copies of the weights have the same digest.
+        # Relative paths: copies of the weights have the same digest.
         f"{BUNDLED}/{path.relative_to(weights).as_posix()}": path
         for kind in ("safetensors", "bin")
         for path in weights.glob(f"*/*.{kind}")

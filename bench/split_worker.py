@@ -1,5 +1,6 @@
-"""`python -m bench.split_worker LLM DTYPE RANKS THREADS`: one contestant of suite `split`, since a
-process can have only one group of ranks. RANKS `-`: the LLM is not divided.
+"""`python -m bench.split_worker LLM DTYPE RANKS THREADS`: one contestant of suite `split`. It has
+its own process, since a process can have only one group of ranks. RANKS `-`: the LLM is not
+divided.
 
 Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, one per line.
 For each number it writes a JSON line with means over several passes. `value`: seconds;

@@ -1,4 +1,4 @@
-"""The connection of the log's writing thread: writes a list of units in one transaction.
+"""The connection of the log's writing thread: writes units (storage.units) in one transaction.
 
 If a lock or a full disk stops a transaction, it is rolled back, and the next call reopens the file.
 """

@@ -48,7 +48,7 @@ class PipelineRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """With dtype and block (see bench.interleave), identifies the row's samples."""
+        """Identifies the row's samples, together with dtype and block (see bench.interleave)."""
         return {"live": self.live, "work": self.work, "temperature": self.temperature}
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ def _share(group: Group, part: str, total_field: str) -> float:
 
 
 def report_of(context: Context, rows: Sequence[PipelineRow]) -> Report:
-    """A failure for each contestant whose text differs from serial decoding's."""
+    """The tables, and a failure for each contestant whose text differs from serial decoding's."""
     texts: list[str] = []
     claims: list[list[str]] = []
     failures: list[str] = []

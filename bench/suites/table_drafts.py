@@ -32,9 +32,9 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     drafter that has counted all texts.
 
     A look-up searches one hashed context. `looked`: look-ups. `contexts`: contexts of the roots and
-    of all nodes that were extended. `in_turn`: look-ups if each context length had its own table.
-    `agreed`: drafts whose first token is the LLM's token; `covered`: drafts in which a token of
-    depth 1 is the LLM's token. `rows`: contexts in a table that has counted all but 1 / FOLDS of
+    of all nodes that were extended. `in_turn`: look-ups that a table for each context length would
+    need. `agreed`: drafts whose first token is the LLM's token; `covered`: drafts in which a token
+    of depth 1 is the LLM's token. `rows`: contexts in a table that has counted all but 1 / FOLDS of
     the texts; `table_bytes`: its size. `us`: the median microseconds of the `timed` drafts, which
     have `draft_nodes` nodes, the largest number that occurs."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
@@ -84,7 +84,7 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`. The prompt of `_probe`, which drafts, is in another fold
+    """A drafter that has counted `texts`. It drafts for `_probe`, whose prompt is in another fold
     (see `fold_of`): a fold's table leaves out its own texts."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:

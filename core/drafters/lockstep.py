@@ -102,8 +102,8 @@ class StepsRun(Generic[T]):
 
 
 def run_all(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
-    """Runs the steps of several models: in lock-step if the models form a stack, else one after
-    another."""
+    """Runs the steps of several models: in lock-step if `common_stack` finds a stack of them, else
+    one model after another."""
     if len(works) > 1 and common_stack([model for model, _ in works.values()]):
         return run_in_lockstep(works)
     return {name: _run_one(model, steps) for name, (model, steps) in works.items()}

@@ -80,7 +80,7 @@ class ActiveRequest:
     # Chooses among `routed_ssms`.
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
-    had_audition: bool = False  # the first was held or is not needed, see AuditionStep
+    had_audition: bool = False  # the first audition was held or is not needed
     # The scheduler's: the grant for this request; the load of the shared pass; rounds since the
     # request was last verified; mean tree nodes per level; a decision since the last draft.
     grant: Grant = FREE
@@ -267,7 +267,7 @@ class RoundState:
 
     @property
     def keep_node(self) -> KeepNode | None:
-        """Whether the length policy keeps a node, by its cumulative score; None: it keeps all."""
+        """The length policy's test of a node's cumulative score: keep the node? None: keep all."""
         stop = self.choice.stop
         # To drop a drawn node would bias the text under rules that read q.
         if stop is None or verify_rule(self.speculation.verify).reads_q:

@@ -69,7 +69,7 @@ def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
             DraftRequestMessage(name, index, kind, [1, 1, 1], 3, 1.0, None)
             for index, name in enumerate(server.names)
         ]
-        # The second text continues the first: tokens are committed, too.
+        # The second text continues the first: the server commits a token.
         for text in ([0, 0, 0], [0, 0, 0, 0]):
             request = RunRequest("warm-up", 0, text, settings, drafts, 0, [], 0)
             server.handle(CLIENT, encode(RoundMessage(number, [request])))

@@ -29,7 +29,7 @@ class LiveRequest:
     `drafters`: the number of SSMs that would draft, at least 1; `rounds_waited`: rounds since it
     was last verified; `overlapped`: whether other requests' passes may hide its drafting
     (`pipeline=across`); `tokens`: the number of tokens that it may generate; `ready`: whether a
-    draft of `length` waits to be verified; `width`: nodes of its trees per token of depth. `kind`:
+    draft of `length` waits to be verified; `width`: nodes per level of its trees. `kind`:
     equal for requests that draft alike; None for plain decoding, and if the length policy itself
     stops drafts that do not pay."""
 

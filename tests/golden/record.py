@@ -1,7 +1,7 @@
 """Runs a golden case. Its events are lines of JSON.
 
-In runs of tables all times come from a PassClock, so they are recorded; in runs of the bundled
-models they are 0.
+If the models are tables, all times come from a PassClock and are recorded. With the bundled models
+all times are 0.
 
 `python -m tests.golden.record` writes all files anew. The same machine writes the same bytes.
 """

@@ -1,5 +1,5 @@
-"""Laws 1 and 2 with the bundled SSMs on two nodes, greedy and under `match`. Under three schedules
-a node is killed and restarted."""
+"""With the bundled SSMs on two nodes, texts are plain decoding's (laws 1 and 2), greedy and under
+`match`. Under three schedules a node is killed and restarted."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,4 +1,4 @@
-"""What `Divergences` rejects. Laws 1(b) and 2 compare texts with it alone."""
+"""What `Divergences` rejects. The tests of laws 1(b) and 2 compare texts with it alone."""
 
 from typing import Any
 

@@ -333,7 +333,7 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     page.evaluate("() => specscopeLargeType(false, { keep: false })")
     is_large(page, False)
     page.goto(live.url)
-    is_large(wait_ready(page), True)  # the small type was not kept
+    is_large(wait_ready(page), True)  # the ordinary type was not kept
     page.evaluate(BAD_TEXTS)
     told = [line.rpartition(": ")[2] for line in looks.cut_texts(page)]
     assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"

@@ -235,8 +235,8 @@ class _LayerPacker:
         if self._native:
             from core.models.native.packing import storage_type_of
 
-            # Always True, unlike `half` in `_element`: `half` follows from dtype and files, both in
-            # the key.
+            # The argument is always True: `half` in `_element` follows from dtype and files, which
+            # are in the key.
             layout = np.dtype(storage_type_of(self._lean, True)).str
         else:
             layout = f"lean {stored_wide(self._lean.embedding)}"

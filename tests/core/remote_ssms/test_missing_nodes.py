@@ -24,7 +24,7 @@ from tests.fakes import loaded_tables
 @pytest.mark.parametrize("how", ["kill", "cut", "slow"])
 def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
     engine, transport = engine_over(models, PARTS)
-    # The limit of tree nodes is given: `auto` measures costs, and on a busy machine an SSM might
+    # The limit is given: max_tree_nodes="auto" measures costs, and on a busy machine an SSM might
     # get no tree nodes.
     config = replace(SETTINGS[name], max_tree_nodes=24)
     sampling = SamplingParams(40, temperature=0.8, seed=4)
