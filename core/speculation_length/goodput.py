@@ -1,10 +1,10 @@
 """`goodput`: after its first step, an SSM's draft goes on while the next step is expected to pay.
 Lookups draft as deep as `Choice.length` allows.
 
-Without the combine rules `vote` and `log_pool`, fused drafts or a router, one SSM drafts; an
-audition may choose it. Nodes not worth verifying may be dropped. A drafter that falls behind plain
-decoding is switched off, and probed after growing waits. Probes take a small share of the decode
-time.
+One SSM drafts, and an audition may choose it; several draft with the combine rules `vote` and
+`log_pool`, fused drafts or a router. Nodes not worth verifying may be dropped. A drafter that
+falls behind plain decoding is switched off, and probed after growing waits. Probes take a small
+share of the decode time.
 """
 
 from __future__ import annotations
