@@ -1,4 +1,4 @@
-"""Measures rows of suites' tables that need no timing, in one or several processes."""
+"""Measures table rows that need no timing, in one or several processes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class NodeSettings:
     `ssms` are started; empty `ssms`: the bundled SSMs.
 
     `key_file`: the key that engine and nodes share; in a cluster each machine must have the file
-    under this name. None: messages to `addresses` are not encrypted, and Ray distributes new keys
+    at this path. None: messages to `addresses` are not encrypted, and Ray distributes new keys
     to the nodes of a cluster."""
 
     addresses: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["DraftRequests", "DraftRow", "expands", "host_draft", "present_nodes", "write_inputs"]
 
-# Limit on the nodes of a full expansion that a pass drafts.
+# Limit on the nodes of the layout.
 MAX_SSM_NODES = 64
 
 

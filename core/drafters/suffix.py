@@ -39,7 +39,7 @@ EARLIER_TOKENS = 1 << 18
 GROWTH, BOUND = 2.0, 12
 # Limit on the nodes of a tree before its likeliest nodes are chosen.
 MOST_NODES = 256
-# Prior of the acceptance rates: of these tokens, half were accepted.
+# Prior of the acceptance rates: half of this many tokens were accepted.
 PRIOR_TOKENS = 2.0
 
 
@@ -57,8 +57,8 @@ class _SuffixState(LookupState):
     tries: np.ndarray = field(default_factory=lambda: np.full(MATCH_CLASSES, PRIOR_TOKENS))
 
     def count_tried(self, depth: int, *, hit: bool) -> None:
-        """Counts a verified token of the draft; its parent, at `depth`, ends a match that is
-        `depth` tokens longer than the root's."""
+        """Counts a verified token whose parent is at `depth`: the parent's match is `depth` tokens
+        longer than the root's."""
         length_class = match_class(self.match + depth)
         self.tries[length_class] += 1
         self.hits[length_class] += hit

@@ -188,7 +188,6 @@ class BatchSchedule:
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
         # Reported apart: most rounds have no opening stage.
         opening = [t for t in models if t.name in OPENING]
-        # Includes the planning and the events.
         wall_ms = (time.perf_counter() - self._start) * 1000
         all_drafts = [draft for state in states for draft in state.drafts.values()]
         drafts = [one for draft in all_drafts for one in draft.timings]

@@ -186,7 +186,7 @@ class RemotePool:
         """The answers by run id, when all nodes have answered or their deadlines have passed."""
         pending = self._arrivals.round
         assert pending is not None, "begin comes first"
-        # Not `awaited`: these answers may have waited while local SSMs drafted.
+        # Not `awaited`: local SSMs drafted meanwhile, so these round-trip times are inexact.
         self._arrivals.poll()
         waiting = [link for link in self.links if link.pending_number == pending.number]
         while waiting:

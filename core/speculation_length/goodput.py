@@ -1,10 +1,10 @@
 """`goodput`: after its first step, an SSM's draft goes on while the next step is expected to pay.
 Lookups draft as deep as `Choice.length` allows.
 
-Without the combine rules `vote` and `log_pool`, fused drafts or a router, one SSM drafts; an
-audition may choose it. Nodes not worth verifying may be dropped. A drafter that falls behind plain
-decoding is switched off, and probed after growing waits. Probes take a small share of the decode
-time.
+One SSM drafts, and an audition may choose it; several draft with the combine rules `vote` and
+`log_pool`, fused drafts or a router. Nodes not worth verifying may be dropped. A drafter that
+falls behind plain decoding is switched off, and probed after growing waits. Probes take a small
+share of the decode time.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PROBE_LENGTH = 2
 # The most rounds that use one plan.
 ROUNDS_PER_PLAN = 8
 # A drafter is switched off when it is MAX_DEFICIT tokens behind plain decoding. The gain of a round
-# counts as at least MIN_GAIN tokens: first timings are far too long. The balance is at most
-# MAX_BALANCE tokens: a change of the text is noticed soon.
+# counts as at least MIN_GAIN tokens: first timings are far too long. A drafter counts as at most
+# MAX_BALANCE tokens ahead: a change of the text is noticed soon.
 MAX_DEFICIT, MAX_BALANCE, MIN_GAIN = 4.0, 4.0, -1.5
 # Prior of P(a token is accepted | its parent is), and its weight in tokens.
 RATE, RATE_TOKENS = 0.75, 4
@@ -103,7 +103,7 @@ class Goodput:
 
     def share(self, load: BatchLoad | None) -> None:
         """See SharesPass. The plan is dropped when the load becomes None or ceases to be None."""
-        # A change of the load does not drop the plan: the load may change in every round.
+        # Any other change of the load keeps the plan: the load may change in every round.
         if (load is None) != (self._round_costs.load is None):
             self._choice = None
         self._round_costs.load = load

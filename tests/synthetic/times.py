@@ -130,7 +130,7 @@ class _Clock:
         self._early = {}
 
     def llm_pass(self) -> Iterator[Span]:
-        """The LLM's pass. During the pass, the drafters that drafted last draft ahead."""
+        """The LLM's pass, during which the most recent drafters draft ahead."""
         self._forward = self.span(LLM_LANE, "forward")
         yield self._forward
         for name in self._drafters if self._uses.ahead_in(self._number) else ():

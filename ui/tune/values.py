@@ -87,9 +87,10 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
 
 
 def _scale(values: list[float], measure: str) -> dict[str, float | None]:
-    """The ends of the colour scale, not of the values, so that a small difference looks small. The
-    scale of ratios has 1, plain decoding, in the middle unless a ratio is above 2. The scale of
-    tokens per pass begins at 1, the value of plain decoding; the scale of speeds begins at 0."""
+    """The ends of the colour scale. It may be wider than the values' range, so that a small
+    difference looks small. The scale of ratios has 1, plain decoding, in the middle unless a ratio
+    is above 2. The scale of tokens per pass begins at 1, the value of plain decoding; the scale of
+    speeds begins at 0."""
     if not values:
         return {"low": None, "high": None}
     distance = max(0.5, *(abs(value - 1) for value in values))

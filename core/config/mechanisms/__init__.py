@@ -150,7 +150,7 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
     """The verification rules that are lossless with this draft kind and combine rule at this
     temperature, the default first."""
     if draft_kind(draft).fused and not combine_rule(combine).keeps_all:
-        return ()  # the SSMs make one tree: there is nothing to choose among
+        return ()  # the SSMs make one tree: this rule has no drafts to choose among
     drawn = draft_kind(draft).drawn
     if temperature == 0.0 and drawn:
         return ()  # every draw is the arg max
@@ -165,7 +165,7 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
 
 
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
-    """The names in the records' `fields`, each with the records that have it:
+    """The names in the records' `fields`, each with the records that list it, such as
     `combine=vote_tree`."""
     readers: dict[str, list[str]] = {}
     registries: Mapping[str, Mapping[str, Any]] = {

@@ -91,8 +91,8 @@ def multiply_tiles(
 
 
 def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
-    """The function that multiplies `num_tiles` tiles of tokens, 1 or 2, and adds the products to y.
-    The tiles share each load of weights."""
+    """The function that multiplies `num_tiles` tiles of tokens, 1 or 2. The tiles share each load
+    of weights."""
     name = f"tiles_{num_tiles}_{kind.name}"
     if name in module.globals:
         return module.globals[name]

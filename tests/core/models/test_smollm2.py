@@ -1,4 +1,4 @@
-"""The name `smollm2`: this machine comes first, then the hub, then the package index."""
+"""SmolLM2 is looked for on this machine, then on the hub, then in the package index."""
 
 import hashlib
 import io

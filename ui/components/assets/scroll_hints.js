@@ -4,7 +4,7 @@
 import { h, setText } from "./dom.js";
 
 const CUT = 4;  // pixels of a node that may be out of sight at the left without a hint
-const HALF = 10;  // pixels: half the height of a node, at least
+const HALF = 10;  // pixels: less than half the height of a node
 const GUTTER = 20;  // pixels kept for a scrollbar at the right; without one the drawing is visible there
 
 // Style sheets may hide the word “more”.

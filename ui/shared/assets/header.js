@@ -124,7 +124,7 @@ function show(drafters, count) {
   rest.dataset.hint = label;
   rest.setAttribute("aria-label", label);
 }
-// How far a study is: the text of its progress bar if the bar is visible, so that both agree.
+// How far a study is: the text of its progress bar if the bar is visible, so that bar and header agree.
 function progressText(value) {
   const bar = [...document.querySelectorAll(".sp-study")].find((one) => one.offsetParent !== null);
   return bar ? bar.dataset.measured : value.measured;
