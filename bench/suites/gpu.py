@@ -38,7 +38,7 @@ FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
 COPIES, COPY_BYTES = 20, 1 << 30  # copies that are timed, and bytes of each on a GPU
 Loader = Callable[[str, str], tuple[Engine, TransformersLlm]]
-"""(dtype, device) -> this engine and transformers over the same weights."""
+"""(dtype, device) -> an engine and transformers with the same weights."""
 
 
 def load_bundled(dtype: str, device: str) -> tuple[Engine, TransformersLlm]:
@@ -92,7 +92,7 @@ class GpuContest(Suite):
                     context.results.add({"kind": "gaps", **key, "gaps": measured})
 
     def _measure(self, blocks: Blocks, engine: Engine, transformers: TransformersLlm) -> None:
-        """Measures the missing blocks, after one uncounted block."""
+        """Measures the missing blocks (`lab.order.Block`), after one uncounted block."""
         context, temperature = blocks.context, blocks.key["temperature"]
         llm: Any = engine.models.llm
 
@@ -142,7 +142,7 @@ def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
 
 
 def _table(results: Results, dtype: str, temperature: float) -> str:
-    """The table; empty without blocks."""
+    """The table; empty if nothing was measured."""
     rows = long_rows(results.where(kind="block", dtype=dtype, temperature=temperature))
     traced = next(iter(results.where(kind="gaps", dtype=dtype, temperature=temperature)), {})
     columns: Mapping[str, Callable[[Group], object]] = {

@@ -38,8 +38,9 @@ PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
-# Shares. MOST_ADDED: what loopback may add to a local round. MOST_ERROR: a prediction's largest
-# error. LEAST_OF_BOUND: the least gain in clients, relative to 1 + drafting / verifying.
+# As fractions. MOST_ADDED: what loopback may add to a local round. MOST_ERROR: a prediction's
+# largest allowed error. LEAST_OF_BOUND: the least gain in clients, relative to 1 + drafting /
+# verifying.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # numbers that are simulated
 SERVED_CLIENTS = (4, 8)
@@ -267,8 +268,9 @@ def _connection_table(dtype: str, samples: Sequence[Row]) -> str:
 
 
 def predicted_rate(contestant: str, loopback: Row) -> float:
-    """Tokens per second over a relay, from the same block's figures over loopback: each round takes
-    longer by the relay's delay. 0 for contestants without a relay, and for drafting ahead."""
+    """Tokens per second over a relay, from the figures over loopback (same prompt and repeat): each
+    round takes longer by the relay's delay. 0 for contestants without a relay, and for drafting
+    ahead."""
     if not contestant.startswith("relay") or contestant.endswith(AHEAD):
         return 0.0
     relay_ms = float(contestant.split()[2])

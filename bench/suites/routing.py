@@ -59,7 +59,7 @@ TREE = SpeculationConfig(
     combine="vote_tree", vote_nodes=NODES, max_tree_nodes=NODES, draft="best_first",
     speculation_length=10,
 )  # fmt: skip
-# ORDERS: the domains of each spliced text. SEGMENT: its tokens of each domain.
+# ORDERS: the domains of each spliced text. SEGMENT: the tokens per domain.
 ORDERS = (
     ("stories", "code", "math", "dialogue"),
     ("code", "dialogue", "stories", "math"),

@@ -1,5 +1,5 @@
 """Native drafting: one call of the compiled kernel drafts for all SSMs of a stack and all
-sequences, from the catch-up pass to the last level.
+sequences, from the pass over unread text (catch-up) to the last level.
 
 The drafts equal those of `SsmDrafter.draft_steps`, except for ties, for tokens whose score is close
 to 0, and for the scores' last digits (float32).

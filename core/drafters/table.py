@@ -58,7 +58,8 @@ class _TableState(LookupState):
 
 
 class TableDrafter(LookupDrafter[_TableState]):
-    """See Drafter. `rows`: the rows of a table of any size, with which the counts begin.
+    """A Drafter (core.drafters.base). `rows`: the rows of a table of any size, with which the
+    counts begin.
 
     A run reads the table of its prompt's fold, and a text is counted in the tables of all other
     folds. Otherwise a repeated run would draft from its own result. Subtracting a text's counts
@@ -73,7 +74,7 @@ class TableDrafter(LookupDrafter[_TableState]):
         # Hashes of the texts that were counted, oldest first.
         self._text_hashes: dict[int, None] = {}
         self.num_lookups = 0  # of the last draft
-        # Scratch of the compiled function.
+        # Scratch of `grow_tree`.
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
 

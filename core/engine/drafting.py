@@ -298,7 +298,7 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
     indices = request.drafters_for(choice)
     draft_requests = []
     for index, budget in zip(indices, request.budgets(shape_nodes(shape), indices), strict=True):
-        # A draft by score spends its budget itself.
+        # A draft without a fixed shape keeps to its budget by itself.
         cut = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
         name = request.drafters[index].name
         if budget and cut:

@@ -38,8 +38,9 @@ class Span:
     `combine`, `llm`, `verify`, `commit` or `layers`.
 
     `name`: the stage. `audition`: an SSM scores the text's last tokens; the run's first audition is
-    a `prefill`. `ahead`: drafting for the next round. `load`: reading an offloaded LLM's layers.
-    `wire`: the transfer to and from a drafter node, or the wait `Engine.wire_ms` that imitates it.
+    named `prefill`. `ahead`: drafting for the next round. `load`: reading an offloaded LLM's
+    layers. `wire`: the transfer to and from a drafter node, or the wait `Engine.wire_ms` that
+    imitates it.
 
     `share`: the part of the time that counts for this lane and run; less than 1 if several SSMs or
     requests shared the time. The LLM's pass counts in full for each of its requests.
@@ -164,8 +165,8 @@ class DraftRecord:
 
     `scores`: the drafter's estimate of each token's acceptance probability; `qs`: the probability
     with which each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from
-    0; in a fused draft (see DraftKind) 0 or 1. `drafted_ahead`: the draft, or a part of it, was
-    made during an earlier LLM pass.
+    0; in a fused draft (see DraftKind in core.config.mechanisms) 0 or 1. `drafted_ahead`: the
+    draft, or a part of it, was made during an earlier LLM pass.
 
     A lookup's draft has for each node: `contexts`, how many tokens before the node were found in
     texts or counts; `shares`, the node's share among the tokens that followed there.
@@ -286,9 +287,9 @@ class Scheduled:
     `num_live`: live requests; `num_batch`: requests in this LLM pass; `num_waiting`: requests in
     the queue. `length_limit`, `drafter_limit`: the limits for this request's draft; None: no limit.
     `num_drafted`: nodes after the combine rule; `num_granted`: verified nodes; `batch_*`: the same
-    for all requests in the pass. `tokens_per_ms`: the price of time for the node budget; 0 without
-    a price. `decision`: `more`, `fewer`, `plain` or `drafts` if the limits have changed since this
-    request's last round, else empty. `reason`: a sentence for the reader.
+    for all requests in the pass. `tokens_per_ms`: the rate of later passes, from which the node
+    budget follows; 0: not used. `decision`: `more`, `fewer`, `plain` or `drafts` if the limits have
+    changed since this request's last round, else empty. `reason`: a sentence for the reader.
     """
 
     schedule: str

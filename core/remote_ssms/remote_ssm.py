@@ -60,5 +60,5 @@ class RemoteSsm:
             self._temperatures[run] = temperature
             so_far = self._likelihoods.setdefault(run, [])
             so_far += likelihoods
-            # Bounded: `likelihoods` may never be called for a run.
+            # Bounded, since not every run calls `likelihoods`.
             del so_far[:-MOST_TOKENS]

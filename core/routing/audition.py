@@ -11,7 +11,8 @@ __all__ = ["AuditionRouter"]
 
 
 class AuditionRouter:
-    """See Router. `names`: in the run's order. Without scores the first SSM drafts."""
+    """See Router (core.routing.base). `names`: in the run's order. Without scores the first SSM
+    drafts."""
 
     reads_drafts = False
     reads_times = False

@@ -84,7 +84,7 @@ def test_greedy_is_transformers_greedy(index: int) -> None:
         request = Request(TEXTS[one], SAMPLING, config)
         assert ids_of(engine_of(family), request) == expected_ids(family)[one]
         return
-    # Requests with other settings must not disturb these.
+    # In `mixed`, a request with other settings must not change the texts.
     other = SpeculationConfig.preset("sequence") if mode == "mixed" else config
     configs = (config, other, config)
     requests = [Request(text, SAMPLING, each) for text, each in zip(TEXTS, configs, strict=True)]

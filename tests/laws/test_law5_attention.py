@@ -21,7 +21,7 @@ from tests.laws.trees import LAW, ancestors, parents
 
 PREFIX = tuple((11 * i) % 59 + 2 for i in range(WINDOW + 5))
 UNCHANGED_BELOW, CHANGED_ABOVE = 1e-9, 1e-7
-# The farthest token that a node of the two windowed layers of mistral depends on: information
+# How far back a node depends on tokens in mistral, which has two windowed layers: information
 # travels at most one window per layer.
 REACH = 2 * (WINDOW - 1)
 # RMS norms compute in float32 in every dtype: passes of different widths round differently.

@@ -40,7 +40,7 @@ def keep() -> Callable[[RunStore, Iterable[Event]], None]:
 
 @pytest.fixture
 def wait_for() -> Callable[..., None]:
-    """Waits at most `timeout` seconds."""
+    """Waits until a condition holds, at most `timeout` seconds."""
 
     def wait(condition: Callable[[], bool], timeout: float = 10.0) -> None:
         end = time.monotonic() + timeout

@@ -47,7 +47,7 @@ def page_values(view: View) -> dict[str, Any]:
 
 
 def check_coherent(events: tuple[Event, ...]) -> None:
-    """Every tree is one accepted path, whose nodes were drafted."""
+    """Asserts that every tree is one accepted path, whose nodes were drafted."""
     assert [event.seq for event in events] == list(range(len(events)))
     drafts: Drafted | None = None
     tree: Combined | None = None
@@ -79,7 +79,7 @@ def check_tree(tree: Combined, drafted: Drafted | None) -> None:
 
 
 def checked_nodes(draft: Any) -> range:
-    """Indices of the nodes. Parents precede their children."""
+    """Asserts that parents precede their children; returns the nodes' indices."""
     assert all(parent < i for i, parent in enumerate(draft.parents))
     return range(len(draft.token_ids))
 

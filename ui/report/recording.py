@@ -1,9 +1,9 @@
 """What a visitor can see of one run, as plain JSON for a browser without Python.
 
-A Player steps through the run as on the page, and the same functions give the pictures' values. A
-stop is a position in the run at which the reader can be. Values that depend on the stop are
-separate from values that depend on the selected round and node, so that each value is stored once.
-Most of the data is in three parts:
+A Player steps through the run, and the page's functions give the pictures' values. A stop is a
+position in the run at which the reader can be. Values that depend on the stop are separate from
+values that depend on the selected round and node, so that each value is stored once. Most of the
+data is in three parts:
 
 - `base`: for each stop, a delta of all values that do not depend on the selection;
 - `rounds`: for each round, the values if the round is selected: the values at the first recorded
@@ -153,7 +153,7 @@ class _Tape:
         num_rounds = len(frame.view.rounds)
         if self.every > 1 and not frame.at_end and num_rounds % self.every:
             return
-        # Within a round these values stay as they were at the end of the previous round.
+        # Within a round, position values stay as they were at the end of the previous round.
         values = (
             position_values(frame, self.baseline, by_round, self.token_cache)
             if ended

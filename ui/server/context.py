@@ -100,8 +100,8 @@ class Context:
 
     @property
     def offer(self) -> str:
-        """The model that the header offers to load: the chat model, if it is not loaded and
-        visitors may load models; else empty."""
+        """The model that the header offers to load: SmolLM2, if it is not loaded and visitors may
+        load models; else empty."""
         host = self.hub.model_host
         may_load = host.can_load and self.access.anyone_may_load
         return "" if host.pair.llm == SMOLLM2 or not may_load else "SmolLM2"

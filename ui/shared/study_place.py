@@ -23,9 +23,9 @@ class StudyPlace:
     # Another tab of the page chose this study: opening this tab keeps it.
     chosen_elsewhere: bool = False
     # The study that the notice (`TabSession.trouble`) is about, and the study's progress when the
-    # notice appeared. The notice disappears when the progress changes. "": an update failed, and
-    # the notice disappears with the next update that succeeds. None: the notice stays until the
-    # next click.
+    # notice appeared. The notice disappears when the progress changes. `trouble_study` is "" if an
+    # update failed: the notice disappears with the next update that succeeds. With None the notice
+    # stays until the next click.
     trouble_study: str | None = None
     trouble_state: tuple[object, ...] = ()
     # The search (PastSearch) for past runs that are shown instead of a study; None if a study is

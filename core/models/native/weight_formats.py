@@ -37,12 +37,13 @@ TILE = 16
 
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
-    """`w_type`, `x_type`: LLVM types of an element of w and of x; an element holds `inputs` weights
-    or values of x. `align`: bytes of an element of w. `parts`: the number of bfloat16 into which x
-    is split, 0 if it stays float32. `most`: the most tokens multiplied together. Up to `broad`
-    tokens are multiplied with a whole block of outputs (`kernel_args.BLOCK`) at once, more tokens
-    with half a block. `vectors` (builder, place, lanes, count) loads vectors of weights,
-    `multiply_add` (builder, sums, x, w) accumulates; tiles have neither."""
+    """`w_type`, `x_type`: LLVM types of an element of w (weights) and of x (activations); an
+    element holds `inputs` values. `align`: bytes of an element of w. `parts`: the number of
+    bfloat16 into which x is split, 0 if it stays float32. `most`: the most tokens multiplied
+    together. Up to `broad` tokens are multiplied with a whole block of outputs
+    (`kernel_args.BLOCK`) at once, more tokens with half a block. `vectors` (builder, place, lanes,
+    count) loads vectors of weights, `multiply_add` (builder, sums, x, w) accumulates; tiles have
+    neither."""
 
     name: str
     w_type: Any

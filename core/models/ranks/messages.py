@@ -73,7 +73,7 @@ class CloseRow(_RankMessage, tag="close"):
 
 
 class PassFeed(_RankMessage):
-    """See Feed."""
+    """See Feed (core.models.protocol)."""
 
     row: int
     token_ids: list[int]
@@ -122,7 +122,7 @@ class ShardReady(_RankMessage, tag="ready"):
 
 
 class PassDone(_RankMessage, tag="done"):
-    """A pass has ended. `number`: see RunPass. The other fields: see PassTraffic."""
+    """A pass has ended. `number`: see RunPass. The other fields: see PassTraffic (group.py)."""
 
     number: int
     collectives: int

@@ -425,7 +425,7 @@ def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
     """The length policy of the last request found that drafts do not pay. All requests are
     pipelined (`overlapped`)."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
-    # The first pass may leave the request out: all requests compete for it.
+    # The first pass may leave this request out, since all requests compete for the pass.
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])
 
 
