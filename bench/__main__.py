@@ -1,5 +1,6 @@
 """`python -m bench`: runs one suite. Markdown goes to standard output, progress to standard error,
-a chart as HTML next to the samples. `python -m bench grow` writes grown models instead.
+a chart as HTML next to the samples. `python -m bench grow` writes enlarged models (`bench.grown`)
+instead.
 
 Exit codes: 0 success; 1 a check of the suite failed; 2 an error, described in one line on standard
 error; 130 interrupted.

@@ -12,7 +12,8 @@ Products, each at temperature 0 and above, with one request and with several at 
 Most rows that equal others are left out. Rows that cannot be compared token by token are listed for
 few combinations.
 
-Products 2 and 3 fill the fields of `open_fields` pairwise, product 6 those of ROUTED_FIELDS.
+Products 2 and 3 also cover all allowed pairs with values of
+`open_fields`, product 6 with ROUTED_FIELDS.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ LONGEST_WIRE_MS = 1000.0
 
 
 class Engine:
-    """Owns the models while a call runs; one call at a time, in the caller's thread.
+    """Owns the models while a call runs; one call at a time, in the caller's thread;
+    compiled passes have threads of their own.
 
     `on_device`: whether whole rounds may run on the device (DeviceRound). None: on a GPU, unless
     the LLM has ranks or `nodes` are given. `drafters`: import paths of user-defined drafters.

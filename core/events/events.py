@@ -178,17 +178,18 @@ class RoundCompleted:
     `texts`: the tokens, each decoded alone. `text_deltas`: the text that each token adds; empty for
     a special token, and while a character is incomplete. `num_accepted`: how many of the new tokens
     were drafted. `num_cut`: how many levels of the tree are beyond the end of the text. `spans`:
-    the stages of the round, and prefills before the round. `weights`, `temperatures`: by drafter,
+    the stages of the round, and prefills. `weights`, `temperatures`: by drafter,
     after the round. `kv_used`: committed tokens in the request's row of the LLM's KV cache;
     `kv_capacity`: the slots allocated for a row.
 
     `speculation_length`: the length chosen for this round's drafts. `next_speculation_length`: the
     length for the next round, within the scheduler's present limit. A length that the policy found
     is cut to the depth that the drafts can have; a length that the user gave is not.
-    `length_reason`: why the next length was chosen. `estimates`: the tokens and the time that the
-    policy expects of each candidate length. `between_ms`: the time between stages; 0 if not
-    measured. `predicted_ms`: the policy's prediction of this round's time, including `between_ms`;
-    0 without a prediction.
+    `length_reason`: why the next length was chosen, and what limits its drafts. `estimates`: the
+    tokens and the time that the policy expects of each candidate length. `between_ms`: the time
+    between stages, in which a reader may hold an event; measured only for a request that is alone,
+    else 0. `predicted_ms`: the policy's prediction of this round's time, including `between_ms`; 0
+    without a prediction.
 
     `ahead`: results of drafting ahead. `notes`: sentences about what happened. `routing`: each
     SSM's role and score; empty without a router. `scheduled`: the request's part in its batch; None

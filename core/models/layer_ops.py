@@ -51,7 +51,7 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    float32 and float64 use the vector norm, which takes fewer calls. Half precision uses
+    float32 and float64 use the vector norm. Half precision uses
     `F.rms_norm`, which sums in float32.
     """
 

@@ -22,7 +22,7 @@ __all__ = ["ZmqTransport", "set_limits"]
 
 # libzmq doubles the time from one attempt to connect to the next, within these bounds.
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
-# A silent connection ends after SILENCE_MS; rounds with a stopped node end by their own deadline.
+# A silent connection ends after SILENCE_MS; a round does not wait for that.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 REOPEN_S = 5.0
 """Time after which a connection that is down is opened again. libzmq reconnects on its own, but

@@ -34,8 +34,7 @@ def follow_run(
         yield [*values, *board.place(session), *(gr.skip() for _ in about_outputs)]
     # The board shows the end already; the facts still say that the run is under way.
     if session.player is player and player.source.is_done:
-        # Not `no_change`: Gradio overwrites the last frame's values in place, perhaps before they
-        # are drawn.
+        # Not `no_change`: Gradio would overwrite values of the last frame that are not drawn yet.
         shown = [*board.values(session), *board.place(session)]
         yield [*shown, *about_run(board.context, rights, run_id)]
 

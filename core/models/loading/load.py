@@ -183,7 +183,7 @@ def _load_sources(
         # Only names of user-defined drafters have a colon.
         name = _unique_name(model.info.name.replace(":", "-"), {*by_name, *RESERVED_NAMES})
         by_name[name] = model.rename(name)
-    # Models with open rows in their KV cache cannot be stacked.
+    # Stacked now: models with open rows cannot be stacked.
     stack_alike(list(by_name.values()))
     return by_name
 
@@ -257,8 +257,8 @@ def _device_need(
     ranks: RankSplit | None,
 ) -> Need:
     """The memory that an LLM takes on the device. If streamed: embedding, head, two buffers and the
-    layers that stay there. Over ranks: one rank's part, with an embedding, on a GPU; the parts of
-    all ranks on a CPU."""
+    layers that stay there. Over ranks: on a GPU one rank's part with an embedding; on a CPU the
+    parts of all ranks."""
     if (offload is None and ranks is None) or need.bytes == 0:
         return need
     config = read_config(source)

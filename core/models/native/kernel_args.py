@@ -1,6 +1,4 @@
-"""Argument structs of the native kernels: named tuples of arrays and numbers, which numba unpacks
-without a check for each field.
-"""
+"""Argument structs of the native kernels: named tuples of arrays and numbers."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ class ModelSizes(NamedTuple):
 
 class PackedWeights(NamedTuple):
     """A model's weights, each a flat array: `embedding` (members, vocabulary, hidden); `matrices`
-    in one of the formats of `weight_formats`; `vectors`, `cos` and `sin` (positions, size) as
+    in one of the formats of `weight_formats`; `vectors`, and `cos` and `sin` (positions, size), as
     float32, the first half of each row of sines negated. `windowed` (layers,): whether a layer has
     a sliding window. `eps`: of the norms."""
 
@@ -180,8 +178,8 @@ class DraftBatch(NamedTuple):
 
     `calibration_temperature` (n,): a score is the softmax of the utilities
     (`drafting.compute_utilities`) divided by this temperature. `min_score` (n,): the least score of
-    a node that may have children. `step_scores` (n, levels): `scores` of
-    `core.speculation_length.base.StopLimits`, 0 to draft every level."""
+    a node that may have children. `step_scores` (n, levels): the least total path score of a
+    level's parents, 0 to draft every level."""
 
     # int64.
     requests: Any
@@ -206,12 +204,12 @@ class DraftOutputs(NamedTuple):
     + 1): the row of logits of the root and of each fed node. `counts` (n, 3): nodes, fed nodes,
     passes.
 
-    State between passes: `places`, `scores`, `path_scores` (n, most) by node; `frontier` (n, most)
-    and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of unread
-    tokens. `ids`, `values`: the largest utilities of one choice. `utilities`, flat: (rows of
-    logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows of logits,
-    3): the utilities' mean and variance under the scores, and the utilities' sum, NaN if one
-    utility is NaN."""
+    State between passes: `places` (in `fed`), `scores`, `path_scores` (n, most) by node; `frontier`
+    (n, most) and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of
+    unread tokens. `ids`, `values`: token ids and utilities of one node's candidate children.
+    `utilities`, flat: (rows of logits, outputs) if a draft is coupled, else of the last row only.
+    `moments` (rows of logits, 3): the utilities' mean and variance under the scores, and the
+    utilities' sum, NaN if one utility is NaN."""
 
     # Tokens, indices and counts are int64; scores, utilities and moments float64.
     nodes: Any

@@ -33,7 +33,7 @@ ENDS = {
     signal.SIGSTOP: (TIMEOUT_S + 2.0, "a rank of the LLM among {} did not answer in time"),
 }
 LOOP = (3, 9, 27, 17, 3, 9, 27, 17, 3, 9)
-NODES = 12  # a fixed limit, since measuring costs over ranks takes seconds
+NODES = 12  # a fixed limit, since measuring the costs over ranks takes seconds
 DRAFTS = SpeculationConfig(drafters=("ngram",), max_tree_nodes=NODES)
 TREES = Request("w", SamplingParams(12), DRAFTS, False, LOOP)
 
