@@ -372,8 +372,8 @@ SIX_BARS = """() => {
     [...list.children].forEach((bar, i) => bar.toggleAttribute("data-hit", i === 5));
   }
 }"""
-# Shows `words` in a part of the pane Why: MEANT, about bars above temperature 0, or DROPPED, about
-# a round whose drafts were dropped.
+# Shows `words` in a part of the pane Why. MEANT explains the bars of a run with a temperature above
+# 0, DROPPED a round whose drafts were dropped.
 WHY_WORDS = """([part, words]) => {
   document.querySelector(`#live-inspector ${part}`).textContent = words;
 }"""

@@ -234,8 +234,8 @@ def _stream(
         with session.drawing:
             shown = lesson_of(session.lecture.at) if session.lecture.at else lesson
             table, notice = _runs_and_question(session, shown)
-        # An unchanged notice keeps its number (see `with_time`): the verdict on an answer given
-        # meanwhile is newer.
+        # An unchanged notice keeps its number (see `with_time`), so that it does not replace the
+        # verdict on an answer given meanwhile.
         if notice["lines"] != shown_notice.get("lines"):
             shown_notice = notice
         yield [*frame, table, shown_notice]

@@ -51,7 +51,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             token_exact=True,
             meaning="a token is accepted if it is the LLM's most probable one",
         ),
-        # At temperature 0, p is one-hot: noise changes no arg max.
+        # Also at temperature 0: p is one-hot, so Gumbel noise changes no arg max.
         VerifyRule(
             "match",
             "what the LLM itself draws",

@@ -94,8 +94,8 @@ def test_a_node_disconnects_an_engine_that_goes_silent(models: LoadedModels) -> 
 
 @contextmanager
 def relay_to(address: str) -> Iterator[tuple[str, threading.Event]]:
-    """Relays bytes between an address and a node until an event is set. Yields the address and the
-    event."""
+    """Relays bytes between a new address and the node at `address` until an event is set. Yields
+    the new address and the event."""
     host, _, port = address.partition(":")
     cut, ended = threading.Event(), threading.Event()
     with (
