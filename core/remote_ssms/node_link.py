@@ -127,8 +127,8 @@ class NodeLink:
         self.mark_lost()
 
     def mark_lost(self, reason: str = "") -> None:
-        """The node gets no rounds until its next welcome. `reason`: why the node is refused, empty
-        if it is not."""
+        """Excludes the node from rounds until its next welcome. `reason`: a new reason why the node
+        is refused, or empty."""
         # Otherwise an answer that never comes would keep `free` False for ever.
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
@@ -167,8 +167,8 @@ class NodeLink:
 
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
         """Records how much of a run's text the node has. `is_open`: the run has not ended."""
-        # The next request has the whole text.
         if reply.need >= 0:
+            # So the next request has the whole text.
             self.held_tokens.pop(reply.run, None)
         elif is_open:
             self.held_tokens[reply.run] = reply.length

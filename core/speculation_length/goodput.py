@@ -30,8 +30,8 @@ PROBE_LENGTH = 2
 # The most rounds that use one plan.
 ROUNDS_PER_PLAN = 8
 # A drafter is switched off when it is MAX_DEFICIT tokens behind plain decoding. The gain of a round
-# counts as at least MIN_GAIN tokens: first timings are far too long. A drafter counts as at most
-# MAX_BALANCE tokens ahead: a change of the text is noticed soon.
+# counts as at least MIN_GAIN tokens, since first timings are far too long. A drafter counts as at
+# most MAX_BALANCE tokens ahead, so that it is switched off soon when its drafts get worse.
 MAX_DEFICIT, MAX_BALANCE, MIN_GAIN = 4.0, 4.0, -1.5
 # Prior of P(a token is accepted | its parent is), and its weight in tokens.
 RATE, RATE_TOKENS = 0.75, 4
@@ -132,7 +132,7 @@ class Goodput:
         if self._probe is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
         names = [name for group in on for name in group.names]
-        # The SSM's rate while the SSM is on: lookups are later groups.
+        # While the SSM is on, its group is the first: the groups of lookups come later.
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
         # The cost of each step after the first, in committed tokens: drafting it with all drafters

@@ -133,9 +133,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         if control is not temperature:
             # Not `input`, which a text box does not fire for pasted text. The handler does nothing,
             # but without it Gradio drops text that is typed while an accordion opens.
-            # A control that is no text box gets EACH, since its `change` also runs the script
-            # `changed` (`wire_changes`): Gradio runs every handler again after an event that
-            # LATEST defers.
+            # Controls other than text boxes get EACH, since their `change` also runs the script of
+            # `wire_changes`. After an event that LATEST defers, Gradio would run that script again.
             mode = LATEST if isinstance(control, gr.Textbox) else EACH
             control.change(_no_op, None, None, js=settled, **mode)  # type: ignore[attr-defined]
     form.prompt.change(_no_op, None, None, js=settled, **LATEST)
@@ -315,9 +314,8 @@ def send_at_temperature(
     """Sends the values of `preset`'s fields at `temperature`, and returns them; None if
     `fields_at_temperature` returns None.
 
-    `preset`: the preset chosen last; `shown`: the fields' values in the browser. While the fields
-    of a preset are still being sent, that preset counts in place of `preset`: its fields would
-    overwrite a change of `shown` when they arrive.
+    `preset`: the preset chosen last; `shown`: the fields' values in the browser. If the values sent
+    last have not arrived yet, their preset replaces `preset`, since they will overwrite `shown`.
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):

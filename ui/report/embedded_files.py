@@ -41,7 +41,7 @@ def report_file(name: str) -> str:
 
 @cache
 def scripts_data() -> str:
-    """Every module by name, encoded by `seal`."""
+    """Every module except boot.js, by name, encoded by `seal`."""
     page_modules = {
         name: text
         for name, text in asset_texts().items()
