@@ -82,7 +82,8 @@ def read_corpora(
     """Every domain under `folder` (each is a folder of `.txt` files). If `code` is not among them,
     it is read from `library`. Raises ConfigError if `folder` has no documents.
 
-    Documents are shuffled by `seed`, so that a domain's last tokens are a sample of all its files.
+    Documents are shuffled by `seed`, so that a domain's last tokens, which are held out, are a
+    sample of all its files.
     """
     names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     names.sort(key=lambda name: (DOMAINS.index(name) if name in DOMAINS else len(DOMAINS), name))

@@ -96,7 +96,8 @@ class RoundSteps:
         """Commits the accepted tokens and the LLM's own, and reports the round to the length
         policies and routers."""
         with_verdict = [state for state in states if state.error is None]
-        # Before any commit: the votes of one LLM pass are one batch (Minions).
+        # Before any commit: requests that share weights update them by one batch of votes (Minions,
+        # arXiv 2402.15678).
         update_weights(with_verdict)
         # Also before any commit: `commit_one` reports the time between stages.
         self._time_between_stages.fill()

@@ -25,7 +25,7 @@ def fields_at_temperature(
     name: str, temperature: float | None, names: Sequence[str], shown: Sequence[Any]
 ) -> list[Any] | None:
     """The built-in preset's values at this temperature. None unless `shown` are the preset's values
-    at temperature 0 or above 0."""
+    at some temperature."""
     if name not in PRESETS or not has_preset_values(name, None, names, shown):
         return None
     return preset_values(name, temperature or 0.0, names)

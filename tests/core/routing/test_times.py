@@ -38,8 +38,8 @@ def test_an_ssm_of_another_shape_has_its_own_time(factor: float) -> None:
 
 
 def test_requests_that_share_a_pass_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Auditions take a share of the counted time: if each of N requests counted the whole pass,
-    auditions would take N times as long."""
+    """Auditions (see `core.engine.audition_step`) take a share of the counted time. If each of N
+    requests counted the whole pass, auditions would take N times as long."""
     outcomes: list[RoundOutcome] = []
     counted_ms: list[float] = []
     make_outcome = round_module.round_outcome

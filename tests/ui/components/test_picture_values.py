@@ -117,7 +117,7 @@ def before_the_first_round(pictures: Pictures) -> None:
     assert label == f"Token tree, Before round 1: {words}"
 
 
-# The number of edges that pass over a sibling.
+# The number of edges that reach a later sibling of a row from above.
 BESIDE = r"""() => [...document.querySelectorAll("#picture-tree .ss-edge")]
   .filter((edge) => /V.*H.*V/.test(edge.getAttribute("d"))).length"""
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
