@@ -1,9 +1,9 @@
 """SuffixDrafter: drafts what followed earlier occurrences of the text's end, as a tree; `ngram`
 searches this text alone (prompt lookup), `suffix` also earlier texts.
 
-A longer match weighs more. A node's score is an acceptance rate, measured by match length, times
-the node's share of its parent's weight. The method is SuffixDecoding (arXiv 2411.04975), but
-without suffix trees.
+A longer match weighs more. An acceptance rate is measured for each class of match lengths. A node's
+score is the rate of its parent's match times the node's share of its parent's weight. The method is
+SuffixDecoding (arXiv 2411.04975), but without suffix trees.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
         tokens = request.sequence.tokens
-        # Not indexed at the commit: a round that does not draft costs nothing.
+        # Tokens are indexed here, not at the commit, so that a round without a draft costs nothing.
         add_tokens(state.own, np.array(tokens[state.indexed :], np.int64))
         state.indexed = len(tokens)
         tail = np.array(tokens[-LONGEST_MATCH:], np.int64)

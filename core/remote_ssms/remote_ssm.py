@@ -20,7 +20,7 @@ class RemoteSsm:
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
-        # By run, as the node last reported them: an event must not wait for a round trip.
+        # The node's reports, by run. They are kept so that no event waits for a round trip.
         self._temperatures: dict[str, float] = {}
         self._likelihoods: dict[str, list[float]] = {}
 

@@ -87,7 +87,7 @@ def test_enough_nodes_reach_nearly_the_bound_and_too_few_do_not(
     assert by_nodes == sorted(by_nodes) and 0.9 * bound <= by_nodes[-1] <= bound + 1e-9
     if draft > 2 * verify:
         assert by_nodes[0] < 0.9 * bound, "one node is the bottleneck"
-    # Over a slow network the LLM waits: fewer clients reach the same rate.
+    # Over a slow network the LLM waits, so it serves fewer clients at the same rate.
     assert client_ratio(8, [draft], [verify], 20.0, 4) < by_nodes[-1]
 
 

@@ -1,4 +1,4 @@
-"""What `Divergences` rejects. The tests of laws 1(b) and 2 compare texts with it alone."""
+"""What `Divergences` rejects. By its rule, the tests of laws 1(b) and 2 accept differing texts."""
 
 from typing import Any
 
