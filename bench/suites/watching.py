@@ -58,7 +58,7 @@ class Watching(Suite):
         ):
             browser.call("prepare", preset, context.settings.tokens)
             contestants = _contestants(context, preset, site, browser)
-            # Warmed up first: the engine makes some measurements only once.
+            # Contestants are warmed up first: the engine makes some measurements only once.
             blocks.measure(contestants, warm=first)
             for problem in browser.call("problems")[:1]:
                 context.say(f"the page: {problem}")

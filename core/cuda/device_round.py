@@ -45,8 +45,8 @@ class DeviceRound:
 
     @torch.inference_mode()
     def run(self, states: Sequence[RoundState]) -> RoundResult | None:
-        """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
-        Returns None and fills in no drafts if the round has to run step by step."""
+        """Runs the round and fills in each state's drafts. `RoundResult.fill_verdicts` fills in the
+        verdicts later. Returns None and fills in no drafts if the round has to run step by step."""
         plan = self._plan(states)
         # A started round with other inputs is dropped: it has written past the committed slots
         # only.

@@ -18,7 +18,7 @@ class Arrival:
     change: str = ""
 
 
-# A transport has its own clock: tests need no waiting.
+# A transport has its own clock, so that tests can advance it without waiting.
 class Transport(Protocol):
     """Sends frames to nodes and receives frames from them. A node is identified by its number. Used
     by one thread at a time."""

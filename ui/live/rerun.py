@@ -60,7 +60,7 @@ def settled_script() -> str:
 
 
 def after_settled_script() -> str:
-    """JavaScript for a button whose answer a check must not overwrite: waits for the check."""
+    """JavaScript for a button: waits for a check, which would overwrite the button's answer."""
     return _script("after_settled")
 
 

@@ -182,7 +182,7 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
     seen = 0
     while True:
         done = source.is_done  # read first: if it is true, the events below include the last one
-        # Events are read in a thread: those that a slow client has not read may be only in the log.
+        # In a thread, since this may block: a slow client's unread events may be only in the log.
         for event in await asyncio.to_thread(source.events, seen, source.count):
             seen += 1
             yield event

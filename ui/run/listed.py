@@ -1,4 +1,4 @@
-"""Names joined to a phrase, long texts cut, and a list as the dict that pictures take."""
+"""Joins names to a phrase, cuts long texts, makes a list a dict for the page's pictures."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class Studies:
     # -- deleting, finding --
 
     def delete(self, study_id: str) -> None:
-        """Deletes a study and its figures; its runs stay. Raises StudyError while it is being
+        """Deletes a study and its results; its runs stay. Raises StudyError while it is being
         measured."""
         row, _ = self._find(study_id)
         if self.context.conductor.progress().measures(study_id) or row.elsewhere:

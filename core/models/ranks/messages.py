@@ -44,8 +44,9 @@ class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class LoadShard(_RankMessage, tag="load"):
-    """Read this rank's shard. `name`, `local`, `file`: the ModelSource; `split`, `count`: the
-    RankSplit; `threads` of this rank; `timeout_s` of its collectives."""
+    """Read this rank's shard. `name`, `local`, `file`: see ModelSource
+    (core.models.loading.catalog). `split`, `count`: see RankSplit (core.config.ranks). `threads`:
+    this rank's. `timeout_s`: of its collectives."""
 
     name: str
     local: bool

@@ -30,8 +30,9 @@ class VerifyInput:
     """The input of a verification rule.
 
     `target`: row 0 belongs to the root, row i + 1 to node i. `root_position`: position of the root
-    token in the text. `draft_distributions[drafter]`: `Draft.q` (rows, V); None for a deterministic
-    drafter. `distinct`: whether each drafter drew the children of one parent without replacement.
+    token in the text. `draft_distributions[drafter]`: `Draft.q` (see core.trees.draft), (rows, V);
+    None for a deterministic drafter. `distinct`: whether each drafter drew the children of one
+    parent without replacement.
     """
 
     tree: TokenTree
