@@ -292,7 +292,7 @@ class _LayerReader:
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)
-                # Waits for a copy: the times are those of copies, not of launches.
+                # Waits for the previous read's copy, else the times would be those of launches.
                 self._buffers[(number - 1) % len(self._buffers)].wait()
             except MODEL_FAULTS as failure:  # raised again in the pass, see `take`
                 error = failure

@@ -114,8 +114,9 @@ class RoundOutcome:
     string or the limit cuts them. `num_nodes`: verified nodes; `widths`: the number of verified
     nodes at each depth, from 1. `verify_ms`: time of the LLM's pass; `context`: cached tokens
     before the pass. `hidden_ms`: drafting time during a pass over other requests. `round_ms`: time
-    of the stages and, for a lone request, between them. Neither `hidden_ms` nor drafting for the
-    next round is part of `round_ms`. `num_in_pass`: requests that shared the LLM's pass.
+    of the stages; for a lone request, also the time between the stages. Neither `hidden_ms` nor
+    drafting for the next round is part of `round_ms`. `num_in_pass`: requests that shared the LLM's
+    pass.
     """
 
     length: int
@@ -182,7 +183,8 @@ class RoutedPolicy(Protocol):
 
 @runtime_checkable
 class Auditions(Protocol):
-    """A length policy that may choose the drafters by an audition."""
+    """A length policy that may choose the drafters by an audition, in which SSMs score the text's
+    last tokens."""
 
     @property
     def chooses(self) -> bool:

@@ -210,7 +210,7 @@ def test_the_script_of_a_change_waits_for_no_answer(page: gr.Blocks, control: st
     assert "#live-rerun" in first["js"] and not first["backend_fn"]
     assert [one["backend_fn"] for one in others] == [True]
     if control != "sampling-temperature":
-        # After a deferred event Gradio would run the script again.
+        # In mode `always_last`, Gradio would run the script again after a deferred event.
         assert others[0]["trigger_mode"] == "multiple"
 
 

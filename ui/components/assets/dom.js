@@ -33,8 +33,8 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// Children of `parent` in the order of `items`, one node for each key; nodes of other keys are removed.
-// `cache`: the picture's own Map of key -> node; make(item) returns a node, update(node, item) updates it.
+// Draws one child of `parent` for each item, in the order of `items`, and removes children of other keys.
+// `cache`: a Map of key -> node that the caller keeps for `parent`; make(item) returns a node, update(node, item) updates it.
 export function drawKeyed(parent, cache, items, { key, make, update }) {
   const names = new Set();
   let place = parent.firstChild;
