@@ -54,7 +54,7 @@ def test_a_title_names_two_proposers_and_gives_the_letters_of_more() -> None:
 
 
 def test_the_last_digit_of_a_probability_is_that_of_its_bar() -> None:
-    """Text and bar are rounded twice: a bar's value has four decimals, the picture writes three."""
+    """Text and bar are rounded twice: first to four decimals, then to three."""
     for exact, drawn in ((0.77452, "0.774"), (0.77457, "0.775"), (0.00047, "0.001")):
         assert probability(exact) == drawn
     assert probability(0.00044) == "<0.001" and probability(0.999999) == ">0.999"

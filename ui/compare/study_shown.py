@@ -47,8 +47,8 @@ class ShownRuns:
 
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
-    """The runs to show: of the repeat that `_choose_repeat` selects; if the log lacks one, of
-    another repeat."""
+    """The runs of the repeat that `_choose_repeat` selects; for a run that the log lacks, the same
+    configuration's run of another repeat."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
