@@ -35,8 +35,8 @@ def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
 
 @contextmanager
 def use_schedule(engine: Engine, name: str) -> Iterator[None]:
-    """Schedule `name` plans the engine's requests, without earlier measurements: on these models a
-    schedule soon finds that drafts do not pay."""
+    """In the block, a new schedule `name` plans the engine's requests. It is new, since on
+    these models a schedule soon finds that drafts do not pay."""
     engine._schedules.pop(name, None)
     engine.schedule = name
     try:

@@ -171,10 +171,10 @@ def _ssm_names(llm: str) -> tuple[str, ...]:
 def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
-    """All offers, and the memory that is free without unloading anything. An offer has its models'
-    memory on `device` as `dtype`; the loaded models have the memory that they use now. Only
-    visitors who may load models get the models in the cache and the names from which the loaded
-    models were loaded, because these names may be paths."""
+    """All offers, and the memory that is free without unloading anything. The models' sizes
+    in memory are for `dtype` on `device`; the loaded models have their present sizes. Only visitors
+    who may load models get the models in the cache and the names from which the loaded models were
+    loaded, because these names may be paths."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)

@@ -1,4 +1,7 @@
-"""Values of the charts of lengths and of the timeline, as plain JSON (ui/run/values.py)."""
+"""Values of the charts of lengths and of the timeline, as plain JSON.
+
+ui/run/values.py says why dicts stand for lists.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ def choice_value(frame: Frame) -> Value:
 
     `policy`: the length policy's name, empty without drafters; `predicts`, `always`,
     `no_estimates`: see LengthPolicyRecord. `why`: why the round had its length. `next`: the length
-    chosen after the round (-1: none); `reason`: why it was chosen, empty if `why` says so.
+    chosen after the round (-1: none); `reason`: why it was chosen, empty if `why` contains it.
     `estimates`: the policy's estimates, by length. `lately`: see `_lately`. `granted`: what the
     scheduler allowed, in words. `offers`: presets whose length adapts, if this policy's length
     never changes."""
@@ -268,7 +271,8 @@ def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> st
     tell. Empty for stages that made no draft ahead.
 
     A span `ahead` drafts for the next round, `later`. An entry of `round_.ahead` with
-    `is_certain` is about a draft after a known text: the drafter's early stages are hits."""
+    `is_certain` is about a draft after a known text: the drafter's `draft` stages, and its stages
+    before the round, are hits."""
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
         guesses = [

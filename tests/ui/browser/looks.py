@@ -9,7 +9,7 @@ from bench.page.browser import at_rest, frames
 
 SCRIPT = Path(__file__).with_name("looks.js")
 CHANGED = "() => !document.getAnimations().some((one) => one instanceof CSSTransition)"
-PRESSES = 20  # clicks of at most PRESS_MS each: a minute in all
+PRESSES = 20  # tries of one or two clicks: at most two minutes in all
 PRESS_MS = 3000.0  # timeout of one click; a busy machine takes a second to draw a tab
 
 
