@@ -13,8 +13,8 @@ def create_index(db: Database, columns: tuple[str, ...]) -> None:
         db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
     db.execute("DROP TABLE IF EXISTS runs_fts")
     names = ", ".join(columns)
-    # The index does not copy the texts of `runs`: to remove a row's words, FTS5 needs the old
-    # texts.
+    # The index does not copy the texts of `runs`, so FTS5 needs the old texts to remove a row's
+    # words.
     db.execute(f'CREATE VIRTUAL TABLE runs_fts USING FTS5 ({names}, content="runs")')
     insert = _insert_sql(names, "new", columns)
     delete = _insert_sql(f"runs_fts, {names}", "old", columns, "'delete', ")

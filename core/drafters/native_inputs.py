@@ -74,7 +74,7 @@ class DraftSlot:
 
     @property
     def calibration_temperature(self) -> float:
-        """Divides the utilities before the softmax that gives scores."""
+        """A score is softmax(utilities / this temperature); see `core.drafters.calibration`."""
         return self.state.calibration.temperature
 
 

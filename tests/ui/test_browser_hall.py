@@ -218,8 +218,9 @@ def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
 
 
 def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
-    """Check that keys reach every control. Check the contrast of drawn texts, of boxes and, in the
-    dark theme, of other texts. Returns the number of checked elements by kind."""
+    """Check that keys reach every control. Check the contrast of texts in drawings, of checkboxes
+    and radio buttons and, in the dark theme, of other texts. Returns the number of
+    checked elements by kind."""
     assert page.evaluate(MOUSE_ONLY) == [], (name, look)
     if name == "Live":
         check_run_and_stop(page, axe, look)

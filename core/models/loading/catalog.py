@@ -45,8 +45,8 @@ __all__ = [
     "hub_failures",
 ]
 
-# Time limit of the request that shows whether the hub has a model. Without a network, the hub's
-# client would retry for each file of a model.
+# Time limit of the request that shows whether the hub has a model. The request precedes loading,
+# since without a network the hub's client would retry for each file of a model.
 HUB_TIMEOUT_S = 10.0
 GGUF_SUFFIX = ".gguf"
 BUNDLED = "bundled"
@@ -232,9 +232,9 @@ def _check_folder(folder: Path, name: str) -> None:
 
 
 def _must_use_cache(hub_id: str) -> bool:
-    """Whether a hub id is read from the local cache: the hub gives no answer or does not show the
-    model. Raises ModelLoadError if the cache does not have the model either, or if the id is not
-    valid."""
+    """Whether a hub id is read from the local cache because the hub gives no answer or does not
+    show the model. Raises ModelLoadError if the cache does not have the model either, or if the id
+    is not valid."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:

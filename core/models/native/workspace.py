@@ -57,7 +57,7 @@ class BufferCache:
         if tokens > CACHED_TOKENS:
             return allocate_buffers(shape, parts, sizes, arena)
         if self._buffers is None or extent > self._sizes[1] or workers != self._sizes[2]:
-            # Always for CACHED_TOKENS tokens: buffers grow with the extent alone.
+            # Allocates for CACHED_TOKENS tokens, so that buffers grow with the extent alone.
             capacity = CACHED_TOKENS, round_up(extent, STEP), workers
             self._buffers = allocate_buffers(shape, parts, capacity, arena)[1:]
             self._sizes = capacity  # after the allocation, which may fail

@@ -87,8 +87,8 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     """Times passes at one or two contexts, in sweeps over the node counts: a noisy moment then
     affects all counts alike."""
-    # Torch's threads are limited as in decoding: a policy may need the table before any run is
-    # admitted.
+    # Limits torch's threads here as in decoding, since a policy may need the table before any run
+    # is admitted.
     alone = TorchAlone((llm,))
     alone.take()
     try:
