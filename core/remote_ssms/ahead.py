@@ -93,16 +93,16 @@ class AheadExchange:
         in_round: bool,
     ) -> list[AheadReply]:
         """Stores the drafts of an answer; returns the replies about live runs. `wire_s`: the last
-        measured time in transit, here an upper bound: the answer may have waited to be read.
-        `in_round`: whether a round is pending."""
+        measured time in transit. It bounds this answer's time in transit, since the answer may have
+        waited to be read. `in_round`: whether a round is pending."""
         pending = self._pending.get(node)
-        # Forgotten, or replaced by a later ahead message.
+        # The message to the node was forgotten, or replaced by a later ahead message.
         if pending is None or pending.number != message.number:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The round ended without this node's answer, whose likelihoods of tokens are lost. The
-            # likelihoods here would then count for later tokens.
+            # The round ended without this node's answer; the likelihoods in that answer are lost.
+            # The likelihoods in `message` would be taken for those of later tokens.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))

@@ -39,7 +39,7 @@ class PlainGuard:
         # `_base_wait_rounds`: the wait after the present trial, unless its reading of prompts
         # requires a longer wait. `_wait_rounds`: the last wait.
         self._base_wait_rounds = self._wait_rounds = FIRST_WAIT
-        # How many plain rounds the SSMs' reading of prompts in this trial takes.
+        # The time of the SSMs' reading of prompts in this trial, in plain rounds.
         self._opening_rounds = 0.0
         self._begin_trial()
 

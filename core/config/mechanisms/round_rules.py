@@ -25,8 +25,8 @@ class RoutingRule:
     empty: no router. `reads_likelihoods`: the rule reads the drafters' probabilities of committed
     tokens. `judges_drafts`: the rule scores drafts. `explores`: when SSMs draft only to be
     measured; empty: never. `score`: the meaning of an SSM's score. `unless`: the exceptions to "the
-    SSMs with the highest scores draft". `fields`: settings that this rule reads and others may
-    not.
+    SSMs with the highest scores draft". `fields`: settings that this rule reads, and some other
+    rules do not.
     """
 
     name: str
