@@ -1,6 +1,7 @@
 """Traps: small changes of the engine's rules that make them lossy.
 
-Law 3 must notice every trap in TRAPS. `unlikely_node_accepted` is for laws 1 and 2.
+The tests of law 3 (`mss` and `traversal` keep the LLM's distribution) must notice every trap in
+TRAPS. `unlikely_node_accepted` is for laws 1 and 2 (`greedy` and `match` keep the text).
 """
 
 from collections import Counter

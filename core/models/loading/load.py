@@ -183,7 +183,7 @@ def _load_sources(
         # Only names of user-defined drafters have a colon.
         name = _unique_name(model.info.name.replace(":", "-"), {*by_name, *RESERVED_NAMES})
         by_name[name] = model.rename(name)
-    # Stacked now: models with open rows cannot be stacked.
+    # Stacked before any request: a model with open rows in its KV cache cannot be stacked.
     stack_alike(list(by_name.values()))
     return by_name
 
@@ -256,9 +256,9 @@ def _device_need(
     device: torch.device,
     ranks: RankSplit | None,
 ) -> Need:
-    """The memory that an LLM takes on the device. If streamed: embedding, head, two buffers and the
-    layers that stay there. Over ranks: on a GPU one rank's part with an embedding; on a CPU the
-    parts of all ranks."""
+    """The memory that an LLM takes on the device. A streamed LLM takes the embedding, the head, two
+    layer buffers and the layers that stay on the device. With `ranks`, a GPU holds one rank's part
+    and an embedding; a CPU holds both for every rank."""
     if (offload is None and ranks is None) or need.bytes == 0:
         return need
     config = read_config(source)

@@ -108,7 +108,7 @@ class RankedModel(HfModel):
         """The followers' reports of the last pass that have arrived."""
         of_pass: dict[int, PassDone] = {}
         until = time.monotonic() + TRAFFIC_WAIT_S
-        # If a rank has ended, the next call raises: this pass's logits are valid.
+        # Suppressed: this pass's logits are valid, and the next call raises if a rank has ended.
         with suppress(RankError):
             while len(of_pass) + 1 < self.ranks.count and (wait_s := until - time.monotonic()) > 0:
                 reports = self._running.followers.collect(PassDone, wait_s)

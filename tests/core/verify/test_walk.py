@@ -17,6 +17,7 @@ def greedy_case(tree: TokenTree, *rows: list[float], eos: tuple[int, ...] = ()) 
     return VerifyInput(tree, target, 9, WalkNoise(), frozenset(eos))
 
 
+# The index and the token of each node:
 #  0:"1" ── 2:"0"       1:"2"
 FORK = tree_of((1, ROOT, [certain()]), (2, ROOT, [certain(1)]), (0, 0, [certain()]))
 ONE, TWO, ZERO = [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]

@@ -1,4 +1,4 @@
-"""Variants of the gallery's SYNTHETIC values: the values of all pictures, changed for one case."""
+"""SYNTHETIC values of all pictures, changed for a scene of `tests.ui.components.gallery`."""
 
 from __future__ import annotations
 
