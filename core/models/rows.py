@@ -117,7 +117,7 @@ def batch_of(
     feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int], window: int
 ) -> Batch:
     """The batch of these feeds, whose nodes are already in `rows`. `places`: the rows' numbers in
-    the arena; `window` in tokens, 0 for none."""
+    the KVArena; `window` in tokens, 0 for none."""
     plan = _plan(feeds, rows, places)
     shape = (len(feeds), plan.width)
     tokens, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)

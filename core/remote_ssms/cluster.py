@@ -32,8 +32,8 @@ NO_RAY = "Could not find any running Ray"
 
 
 class NodeActor:
-    """A node within a Ray actor. `port` is given: an actor that Ray restarts has the same address.
-    `keys`: the keys, or the name of their file on the actor's machine."""
+    """A node within a Ray actor. `port` is fixed, so that an actor that Ray restarts keeps its
+    address. `keys`: the keys, or the name of their file on the actor's machine."""
 
     def __init__(self, ssms: Sequence[str], host: str, port: int, keys: CurveKeys | str) -> None:
         from core.models.machine import use_threads
@@ -115,8 +115,8 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
     try:
         for number, machine in enumerate(machines):
             host = machine["NodeManagerAddress"]
-            # The actor is bound to the machine: a restarted actor keeps its address. The address
-            # names the machine: Ray gives a returning machine another id.
+            # The actor is bound to its machine, so that it has the same address after a restart.
+            # `node:` names a machine by address, because its Ray id changes when it returns.
             on_machine = {f"node:{host}": 0.001}
             find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)

@@ -85,7 +85,7 @@ def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
     drafts = _draft_requests(link, run.requests, run.weights)
     if not drafts or is_too_long(run.sequence):
         return None
-    # Drafts of this round that were made ahead: no round message has requested them yet.
+    # The drafts being verified were made ahead, so no round message has requested them.
     verified = _draft_requests(link, run.verified, run.weights)
     text = _text_request(link, run.sequence, verified, run.top_k)
     return AheadRequest(text, [*run.tree.token_ids], [*run.tree.parents], drafts, run.room)

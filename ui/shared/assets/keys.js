@@ -12,7 +12,7 @@
   // A radio alone in its group cannot be moved by arrows: there the arrows change the round.
   const alone = ({ type, name }) => type === "radio"
     && document.querySelectorAll(`input[type=radio][name="${CSS.escape(name)}"]`).length === 1;
-  // Stop replaces Run once the server has answered: if pressed earlier, the key of Stop is meant for the new run.
+  // Stop replaces Run once the server has answered; until then the key of Stop clicks the hidden Stop.
   const ANSWERED_MS = 5000;
   let ran = -Infinity;
   document.addEventListener("click", (event) => {
