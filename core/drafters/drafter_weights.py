@@ -25,7 +25,7 @@ SLOWEST_MEAN = 64
 FORGETTING = 0.95
 # The least probability counted: one bad token cannot ruin a weight.
 FLOOR = 1e-3
-# Late reports of tokens older than this many are ignored: 0.95^64 is less than 4 %.
+# Late reports count only for the last CORRECTED tokens: 0.95^64 is less than 4 %.
 CORRECTED = 64
 
 

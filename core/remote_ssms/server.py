@@ -104,7 +104,7 @@ class NodeServer:
             return encode(RefusedMessage(0, str(error)[:MOST_TEXT]))
         if isinstance(message, HelloMessage):
             return encode(self._welcome(client, message))
-        # Perhaps the node was restarted: the engine then sends a hello, and the texts anew.
+        # Perhaps the node was restarted. After this refusal the engine sends a hello and the texts.
         if client not in self._clients:
             number = 0 if isinstance(message, FreeMessage) else message.number
             return encode(RefusedMessage(number, "no hello came before it"))
@@ -260,8 +260,8 @@ class NodeServer:
         keep_drafts: bool = False,
     ) -> tuple[list[ServedRun], list[RunReply]]:
         """A message's runs, their texts brought up to date; and replies to the runs with a missing
-        text or an invalid request. `keep_drafts`: whether drafts are kept if the text has no new
-        tokens: they are being verified."""
+        text or an invalid request. `keep_drafts`: whether to keep the drafts of a text without
+        new tokens, since the LLM is still verifying them."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
         runs: list[ServedRun] = []

@@ -131,7 +131,7 @@ def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanR
     # the run's own passes.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
-    # Plain decoding takes `ratio` times as long for a token as the run.
+    # Per token, plain decoding takes `ratio` times the run's time.
     return MeanRound(
         ms=decode_ms / rounds,
         draft=(stats.draft_ms - hidden) / rounds,

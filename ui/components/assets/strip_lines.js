@@ -3,7 +3,7 @@ const PADDING = 2;  // above the first line
 const [LEAST, MOST] = [2, 16];  // pixels free between two lines
 const OUTLINE = 3;  // of a selected round
 
-// `under`: pixels for stripes that stick out of their line.
+// `under`: pixels for the drafters' stripes (strip_token.js) that stick out of their line.
 function linesOf(scroll) {
   const { lineHeight, fontSize } = getComputedStyle(scroll.firstElementChild);
   const line = parseFloat(lineHeight) || 1;

@@ -16,7 +16,8 @@ const FORMS = [
 ];
 const COMPACT = 2;
 const WIDEST_GAP = 90;  // pixels; with levels farther apart a child no longer looks joined to its parent
-// The factors by which closer levels (CLOSER) or two bands (BANDS) must enlarge a drawing, and the scales tried for two bands.
+// The factors by which closer levels (CLOSER) or two bands (BANDS, see `foldTree`) must enlarge a drawing, and the scales tried
+// for two bands.
 const [CLOSER, BANDS] = [1.15, 1.3];
 const BAND_SCALES = [1.7, 1.5, 1.35, 1.2, 1.05];
 const LARGE = 1.25;  // a drawing of this scale is large enough in one band
