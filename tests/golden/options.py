@@ -53,7 +53,7 @@ def command_arguments() -> dict[str, Arguments]:
 
 
 def parser_in(run: Callable[[], Any], prog: str = "") -> argparse.ArgumentParser:
-    """The parser that `run` makes and calls. `prog`: the name of a parser without one."""
+    """The parser that `run` makes and calls. `prog`: its name, if `run` sets none."""
     called = mock.patch.object(
         argparse.ArgumentParser, "parse_args", autospec=True, side_effect=StopIteration
     )

@@ -438,7 +438,6 @@ def test_what_it_needs_is_reported_while_something_is_loaded(store: RunStore, fo
     wrong = need_value(context, True, "./nowhere", "", "auto", "auto")
     assert "no such folder" in notice_of([wrong], 0)
     context.model_host.begin(OTHER)
-    # The answer has its own notice.
     needed = notice_of([need_value(context, True, *form)], 0)
     assert needed.startswith("It fits: ") and "Loading" not in needed
     loader.go.set()

@@ -16,7 +16,7 @@ export function sharedChoice(panel, event, onChange) {
   };
 }
 
-// The point that the maps, the lines and the table of a grid mark: its best until another is chosen.
+// The point that is marked in a grid's maps, lines and table: the grid's best until another is chosen.
 export function sharedPoint(panel, onChange) {
   const { of, choose } = sharedChoice(panel, "specscope-point", onChange);
   return { of: (value) => of(value) ?? value.best, choose };

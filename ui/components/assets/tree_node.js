@@ -9,7 +9,7 @@ const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
 // Sizes in pixels. Unless `compact`, nodes have a second line with their drafters and the token's probability. `legible`: the
-// scale at which the type of tokens is about 12 pixels (10 with `least`), in large type (`scale` above 1.1) at least 18 (14).
+// scale at which the type of tokens is about 12 pixels (10 with `least`); if `scale` is above 1.1, at least 18 (14 with `least`).
 // `tight`: no least width of columns and little room between them; `flat`: leaves side by side; `least`: the smallest
 // paddings; `merged`: one badge for all drafters where they agree.
 export function sizes(scale, compact, tight = false, flat = false, least = false, merged = false) {
