@@ -245,7 +245,7 @@ class RunStore:
         """A connection for writing, separate from the writing thread's. Raises StoreError."""
         try:
             with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
-                # Overwritten, not only unlinked: a deleted text should not stay in the file.
+                # SQLite then overwrites deleted text, which could otherwise stay in the file.
                 connection.execute("PRAGMA secure_delete = ON")
                 yield connection
         except sqlite3.Error as error:

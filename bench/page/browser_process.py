@@ -38,7 +38,8 @@ class BrowserClient:
 
 @contextmanager
 def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
-    """The client's first call raises ConfigError if Chromium does not start."""
+    """A client of a new browser process; its first call raises ConfigError if Chromium does not
+    start."""
     spawn = multiprocessing.get_context("spawn")
     client_end, server_end = spawn.Pipe()
     process = spawn.Process(target=_serve_calls, args=(server_end, suite, url), daemon=True)

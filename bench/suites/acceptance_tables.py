@@ -243,8 +243,8 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
     """Whether a row is a candidate for the best small tree: a row of `kind` with SSMs only, and at
-    most MOST_NODES nodes. If `kind` is greedy or coupled, rows with its temperature and
-    verification and best-first drafts are candidates too."""
+    most MOST_NODES nodes. If `kind` is greedy or coupled, rows whose kind differs only by
+    best-first drafts are candidates too."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))

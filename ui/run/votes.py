@@ -41,8 +41,8 @@ def proposals_value(frame: Frame) -> Value:
     `rows`: each drafter's proposals in the round. `nodeless`: why drafters' rows are empty.
     `weights` and `after`: the drafters' weights before and after this round; `history`: their
     weights over the rounds. `winner`: the vote's winner; `kept`: see `_kept_counts`. `sentence`:
-    the vote or pool in words; `helped`: which drafter helped most. Of the combine rule: `words`,
-    `chains`, and `dial`, whether it has the field `vote_nodes`."""
+    the vote or pool in words; `helped`: which drafter helped most. `words`, `chains`: of
+    the combine rule; `dial`: whether the rule has the field `vote_nodes`."""
     view, detail = frame.view, frame.detail
     rule = combine_rule(_rule(view))
     index = {name: str(i) for i, name in enumerate(view.drafters)}
@@ -63,7 +63,7 @@ def proposals_value(frame: Frame) -> Value:
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
-        # If a row is empty for several reasons, the last of these counts.
+        # If a row is empty for several reasons, the last one is shown.
         "nodeless": _without_draft(view, detail, index)
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),

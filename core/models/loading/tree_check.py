@@ -47,9 +47,9 @@ def checked_model(
 ) -> HfModel:
     """The module's HfModel with the first mask kind whose tree passes agree with plain passes.
 
-    `faster`: makes a model with a faster pass from this model and its module; by default the pass
-    over concatenated weights, if it agrees too. Raises UnsupportedModelError with the architecture
-    and the reasons; ModelLoadError if logits are not finite.
+    `faster`: takes that model and its module, returns a model with a faster pass; by default
+    `_lean_model`. Raises UnsupportedModelError with the architecture and the reasons;
+    ModelLoadError if logits are not finite.
     """
     # Chunked or local layers would pass the check, whose prefix is short, but fail on longer texts.
     unsupported = sorted(layer_kinds(module.config) - SUPPORTED_LAYERS)
