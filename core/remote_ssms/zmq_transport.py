@@ -77,7 +77,7 @@ class ZmqTransport:
         # Rounded up: `poll` takes an integer, and 0 would spin until the deadline.
         ready = dict(self._poller.poll(int(wait_ms) + (wait_ms % 1 > 0)))
         arrivals: list[Arrival] = []
-        # Changes first: a connection counts as up when its frames are handled.
+        # Changes first, so that a connection is known to be up before its frames are handled.
         for node, monitor in enumerate(self._monitors):
             if monitor in ready:
                 arrivals += self._changes(node, monitor)

@@ -1,4 +1,4 @@
-"""A chat LLM's answers are written as corpora: questions, documents, existing files."""
+"""Corpora of a chat LLM's answers: the questions, the documents, existing files."""
 
 from __future__ import annotations
 

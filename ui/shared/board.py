@@ -171,7 +171,7 @@ def build_board(
 
     def add(*kinds: Picture) -> None:
         for kind in kinds:
-            # On Live, Figures can start a race and Lengths a run with another preset.
+            # On Live, Figures offers a race against plain decoding; Lengths offers other presets.
             asks = kind.asks or (kind in (Figures, Lengths) and page == "live")
             part_name = kind.part if page == "live" else ""
             pictures[kind.name] = replace(kind, asks=asks)(

@@ -1,4 +1,4 @@
-"""An SSM whose LM head covers only the first token ids: logits, feeds, refusals, texts."""
+"""An SSM whose LM head covers only the first token ids: logits, stacking, refusals, texts."""
 
 from __future__ import annotations
 
