@@ -72,9 +72,10 @@ class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread;
     compiled passes have threads of their own.
 
-    `on_device`: whether whole rounds may run on the device (DeviceRound). None: on a GPU, unless
-    the LLM has ranks or `nodes` are given. `drafters`: import paths of user-defined drafters.
-    `costs`: the times that another engine measured with these models; None: this engine measures.
+    `on_device`: whether whole rounds may run on the device (DeviceRound). None: they may if the LLM
+    is on a GPU and has no ranks, and no `nodes` are given. `drafters`: import paths of user-defined
+    drafters. `costs`: the times that another engine measured with these models; None: this engine
+    measures.
     """
 
     def __init__(
@@ -396,7 +397,8 @@ class Engine:
     def _time_of_round(self, ssms: Sequence[str], name: str) -> RoundTime:
         """The predicted time of a round in which the SSM `name` drafts a chain. The drafting time
         is the mean over the SSMs of the same shape that have drafted. If no SSM of this shape has
-        drafted, the mean is over all SSMs that have, scaled by the ratio of audition times."""
+        drafted, the mean is over all SSMs that have, scaled by the ratio of audition times (see
+        `audition_step`)."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]

@@ -1,6 +1,7 @@
 """Rows of settings in which every allowed pair of values of two fields occurs at least once.
 
-Of the values that cover the most missing pairs, the first is taken: list the cheapest value first.
+A row gets the value that covers the most missing pairs. If there are several, it gets the first:
+list the cheapest value first.
 """
 
 import itertools
@@ -42,7 +43,7 @@ Row = dict[str, Any]
 FUSED = tuple(name for name in DRAFTS if draft_kind(name).fused)
 ONE_SSM = (("ngram",), ("suffix",), ("table",), ("first",), ("ssm-code", "ngram"))
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
-# Separate rows: without drafts other fields have no effect.
+# Rows that never draft. They are separate, since without drafts other fields have no effect.
 NEVER: tuple[Row, ...] = (
     {"drafters": (), "mode": "batched", "pipeline": "across", "combine": "union"},
     {"drafters": (), "mode": "mixed", "length": "goodput", "combine": "vote_tree"},

@@ -9,7 +9,7 @@ __all__ = ["refusal_words"]
 NO_PROMPT = re.compile(
     r"prompt is .*: it must be a text with at least one visible character", re.DOTALL
 )
-# Some numbers of the form arrive as text, for example the seed.
+# The page sends some numbers as text, for example the seed.
 QUOTED_NUMBER = re.compile(r"^(\w+) is '(-?[\d.]+)': ")
 LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")
 

@@ -166,9 +166,9 @@ def select_operand(typing, w, x, x_bf16):
 
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
-    """y[t] += sum over i of x[t, i] w[i]; = instead of += if `at.first`. For `tokens` rows, 1 to
-    `most`, and the outputs of one block; with more than `broad` rows, of half a block. `at`: a
-    ProductArgs."""
+    """y[t] += sum over i of x[t, i] w[i]; = instead of += if `at.first`. `tokens`: the
+    number of rows of x, 1 to `most`. Computes the outputs of one block, or of half a block if there
+    are more than `broad` rows. `at`: a ProductArgs."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = kind_of(signature.args[2].dtype)
@@ -199,7 +199,8 @@ def multiply(typing, tokens, x, w, y, at):
 
 
 def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
-    """An LLVM function with the loop over inputs: `count` tokens times vectors of outputs."""
+    """An LLVM function that sums over inputs, for `count` tokens and a block or half a block of
+    outputs."""
     lanes = registers()[0]
     num_vectors = (BLOCK if count <= kind.broad else HALF_BLOCK) // lanes
     name = f"sums_{count}_{num_vectors}_{kind.name}"

@@ -72,4 +72,4 @@ def main(folder: Path) -> int:
 
 if __name__ == "__main__":
     code = main(Path(sys.argv[1]))
-    os._exit(code)  # like core/models/ranks/__main__.py
+    os._exit(code)  # threads of a broken process group may not end
