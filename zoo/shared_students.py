@@ -45,7 +45,8 @@ CHUNK = 16_384
 
 @dataclass(frozen=True, slots=True)
 class StudentShape:
-    """The shape of each student. `head`: only ids below it have logits (`narrow_head`)."""
+    """The shape of each student. `head`: only ids below it have logits (see
+    `core.models.loading.narrow_head`)."""
 
     layers: int = 4
     hidden: int = 256
@@ -127,7 +128,7 @@ def hidden_states(w: LeanWeights, ids: Tensor) -> Tensor:
     for layer in w.layers:
         qkv = torch.bmm(_rms_norm(x, layer.input_norm, w.eps), layer.qkv)
         # Attention stays within a window: the windows of all students are one dimension, (students
-        # x windows, heads, length, size).
+        # x windows, length, heads, size).
         qkv = qkv.view(students * windows, length, -1, w.head_size)
         both = rotate(qkv[:, :, : 2 * w.heads], (cos_sin[0], cos_sin[1]))
         parts = both[:, :, : w.heads], both[:, :, w.heads :], qkv[:, :, 2 * w.heads :]

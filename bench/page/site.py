@@ -1,4 +1,4 @@
-"""Serves the page on a free port, with a given worker and a log of its own."""
+"""Serves the page on a free port, with a given worker and a temporary run store."""
 
 from __future__ import annotations
 

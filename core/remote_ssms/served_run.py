@@ -1,5 +1,5 @@
-"""ServedRun: a node's state of one run, its text and its uncommitted drafts; conversions from
-and to messages."""
+"""ServedRun: a drafter node's state of one run, its text and its uncommitted drafts; conversions
+from and to messages."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def sequence_from(
         # Never called: a node writes no text.
         detokenizer=Detokenizer(tokenizer, ()),
         eos_ids=frozenset(settings.eos_ids),
-        # Never read on a node: the engine computes the text's room.
+        # Never read on a node: the engine computes `TokenSequence.room`.
         context_length=len(ids),
     )
 
@@ -128,11 +128,11 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
         if not can_begin_ahead(draft.kind, run.sequence.speculation.combine):
             raise ConfigError.of("draft", draft.kind, "a kind that can be begun ahead")
     draft_requests = [draft_request(draft, run.sequence) for draft in request.drafts]
-    # A dict for each number of committed tokens, from 1. Drafts are cut to the text's room.
     return AheadPlan(
         run.sequence,
         tree,
         {draft.ssm: draft.weight for draft in request.drafts if draft.ssm in run.open_ssms},
+        # For each number of committed tokens, from 1: the requests by SSM, cut to the `room` left.
         tuple(
             {
                 one.name: replace(one, shape=one.shape[: request.room - tokens], beyond=tokens)

@@ -45,7 +45,7 @@ def _end_words(history: LengthHistory, draft: DraftRecord) -> str:
     rate = estimates[1].tokens - 1
     chance = rate * min(1.0, _chance(draft, depth))
     worth, cost = chance * float(token_ms[1]), estimates[depth + 1].ms - estimates[depth].ms
-    # The recorded plan would have gone on: an audition may have replaced it.
+    # The recorded plan would have drafted deeper: an audition may have replaced it.
     if worth >= cost:
         return ""
     return (
@@ -79,7 +79,6 @@ def _limit_words(history: LengthHistory) -> str:
     before, after = history.rounds[index - 1].length, history.rounds[index].length
     if after > before:
         return _rise_words(history, index)
-    # Each plan lowers the depth of the deepest recent tree by one level.
     if recorded and before - after == 1:
         return (
             f": {DEEPER} more than the deepest recent tree, whose depth counts one less with each "

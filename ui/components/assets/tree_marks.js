@@ -10,7 +10,7 @@ export function drawHeadings(view, list, places, size) {
       const place = places.get(item.key);
       setText(text, `${item.heading.letter}  ${item.heading.name}`);
       set(text, "x", place.x);
-      set(text, "y", place.y - size.height / 2 - 0.55 * (size.small + 1));  // its middle
+      set(text, "y", place.y - size.height / 2 - 0.55 * (size.small + 1));  // the heading's middle
       set(text, "font-size", size.small + 1);
     },
   });
