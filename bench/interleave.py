@@ -46,9 +46,9 @@ class Blocks:
         keep_row: Callable[[dict[str, Any]], Any] = dict,
         warm: Block | None = None,
     ) -> None:
-        """One sample per missing block. `more`: returns more fields of a sample. `keep_row`
-        converts the contestants' figures before they are stored. `warm`: a block that every
-        contestant runs first; its figures are not stored."""
+        """Measures each missing block and stores its sample. `more`: returns more fields of a
+        sample. `keep_row` converts the contestants' figures before they are stored. `warm`: a block
+        that every contestant runs first; its figures are not stored."""
         todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():

@@ -36,7 +36,7 @@ MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
 # Random bits of a uniform number, as many as float64 holds exactly.
 BITS = 53
-# The most positions whose noise, (V,) float64 each, is cached.
+# The largest number of positions with cached noise, float64 (V,) each.
 CACHED_POSITIONS = 64
 POSITIONS_PER_CALL = 4
 """Positions whose noise is computed in one call: four take less than three times as long as one."""
@@ -83,7 +83,7 @@ class SeededNoise:
         return min(index, int(weights.nonzero()[-1]))
 
     def gumbel(self, position: int) -> torch.Tensor:
-        # A single `get`: with drafting ahead another thread may change the cache between two
+        # A single `get`: while SSMs draft ahead, another thread may change the cache between two
         # look-ups.
         noise = self._gumbels.get(position)
         if noise is None:

@@ -73,7 +73,7 @@ def field_controls(
 
 
 def _control(name: str, values: Mapping[str, Any], drafters: Sequence[str], idle: str) -> Component:
-    """`values`: of all fields; `idle`: why the field has no effect at first, else empty."""
+    """`values`: of all fields. `idle`: why the field has no effect with them; empty if it has."""
     value, combine, draft = values[name], str(values["combine"]), str(values["draft"])
     integer_box = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {

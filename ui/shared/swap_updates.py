@@ -1,7 +1,7 @@
 """After a swap of models, updates the header and Live's form.
 
-`LoadedKey`: the host's `version` and the SSMs for which a browser tab's controls were updated
-last."""
+`LoadedKey`: the model host's `version` and the loaded SSMs when a browser tab's controls were last
+updated."""
 
 from __future__ import annotations
 

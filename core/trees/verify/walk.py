@@ -35,8 +35,8 @@ def greedy(inputs: VerifyInput) -> Verdict:
 
 
 def match(inputs: VerifyInput) -> Verdict:
-    """Accepts at each node the child whose token is y = argmax(log p + G(its position)). If no
-    child has this token, y is the LLM's own token.
+    """Accepts at each node the child whose token is y = argmax(log p + G), with G the Gumbel noise
+    at the position of y. If no child has this token, y is the LLM's own token.
 
     y depends on p and G alone: any tree is lossless.
     """
