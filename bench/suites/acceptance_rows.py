@@ -16,7 +16,7 @@ PAPER = (1, 1, 3, 1, 1, 1, 1, 1)  # SpecInfer's expansion: three branches at its
 CHAIN = (1,) * 8
 WIDTHS = (1, 2, 3, 4, 5)
 LENGTHS = (2, 4, 8, 12)
-MOST_NODES = 64  # the report calls no larger tree the best
+MOST_NODES = 64  # the report names the best row among trees of at most this size
 EQUAL_NODES = 60
 # UNMERGED_NODES nodes of the bundled SSMs merge to about MERGED_NODES.
 MERGED_NODES, UNMERGED_NODES = 45, 80

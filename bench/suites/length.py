@@ -64,8 +64,8 @@ class Length(Suite):
         return Report(tables(context))
 
     def _measure_hopeless(self, context: Context, dtype: str, repeat: int) -> None:
-        """Measures the prompts with one engine, which stops drafting with the hopeless SSM. A
-        repeat is stored as one sample."""
+        """Measures the prompts with one engine, which remembers from run to run that drafting does
+        not pay. A repeat is stored as one sample."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):
             return

@@ -242,7 +242,7 @@ class TreeLayout:
             ancestors[node + 1] = ancestors[parent + 1]
             lineage[node + 1] = lineage[parent + 1]
             ancestors[node + 1, node + 1] = True
-            # Also past the node's depth: every row of `lineage` is full.
+            # The slice reaches past the node's depth, so that every row of `lineage` is full.
             lineage[node + 1, self.depths[node] - 1 :] = node
         return LayoutTensors(
             torch.tensor(self.parents, dtype=torch.long).add(1).to(device),

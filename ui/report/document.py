@@ -1,4 +1,4 @@
-"""The HTML file of a report. `_text` escapes texts of models and visitors; the data is encoded."""
+"""The HTML file of a report. `_text` escapes texts of models and visitors; `seal` encodes data."""
 
 from __future__ import annotations
 

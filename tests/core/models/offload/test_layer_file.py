@@ -112,7 +112,7 @@ def test_a_record_that_cannot_be_written_is_refused(
 def test_a_record_is_written_after_its_layer_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With this order of syncs, a record that survives a power cut has all its data."""
+    """With this order of syncs, a record that survives a power cut has a complete layer file."""
     file = tmp_path / "key.layers"
     record_file = file.with_suffix(".safetensors")
     record_file.write_bytes(b"of a layer file that is gone")
