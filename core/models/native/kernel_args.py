@@ -208,10 +208,10 @@ class DraftOutputs(NamedTuple):
 
     State between passes: `places`, `scores`, `path_scores` (n, most) by node; `frontier` (n, most)
     and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of unread
-    tokens. `ids`, `values`: the largest utilities of one choice. `utilities`, flat: (rows of
-    logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows of logits,
-    3): the utilities' mean and variance under the scores, and the utilities' sum, NaN if one
-    utility is NaN."""
+    tokens. `ids`, `values`: the best tokens after one node, and their utilities. `utilities`, flat:
+    (rows of logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows of
+    logits, 3): the utilities' mean and variance under the scores, and the utilities' sum, NaN if
+    one utility is NaN."""
 
     # Tokens, indices and counts are int64; scores, utilities and moments float64.
     nodes: Any
