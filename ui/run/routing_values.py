@@ -42,10 +42,10 @@ class _History:
 
 def routing_value(frame: Frame) -> Value:
     """`run`: the run's id; `drafters`: see `drafters_value`. `rule`: the routing rule, empty if all
-    SSMs draft; `score`, `unless`, `explores`: fields of its record; `ssms`: the SSMs. `rounds`:
-    see `_cells`. `switches`: the rounds in which the set of drafting SSMs changed; `reasons`: see
-    `_reasons`; `cost`: see `_cost`. `parts`: for a complete run, which drafter served which part of
-    the text.
+    SSMs draft; `score`, `unless`, `explores`: fields of its RoutingRule; `ssms`: the SSMs.
+    `rounds`: see `_cells`. `switches`: the rounds in which the set of drafting SSMs changed;
+    `reasons`: see `_reasons`; `cost`: see `_cost`. `parts`: for a complete run, which drafter
+    served which part of the text.
 
     `ask`: whether regret can be asked for; `regret`: see `regret_value`, empty if unknown. `sel`,
     `sentence`, `scored`: the selected round, a sentence about it, and when its scores were
@@ -129,9 +129,9 @@ def _ssms(view: View) -> list[str]:
 
 
 def _history(view: View, rule: RoutingRule | None) -> _History:
-    """The routing of the rounds so far. A rule that judges drafts records its scores after a round:
-    the next round's SSMs are chosen by them. Other rules record scores that were measured before
-    the round."""
+    """The routing of the rounds so far. If the rule judges drafts, the scores recorded after a
+    round choose the next round's SSMs. Other rules record scores that were measured before the
+    round."""
     scores: dict[int, dict[str, float]] = {}
     before = dict.fromkeys(_ssms(view), START)
     drafting: frozenset[str] | None = None

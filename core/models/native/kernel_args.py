@@ -204,12 +204,12 @@ class DraftOutputs(NamedTuple):
     + 1): the row of logits of the root and of each fed node. `counts` (n, 3): nodes, fed nodes,
     passes.
 
-    State between passes: `places` (in `fed`), `scores`, `path_scores` (n, most) by node; `frontier`
-    (n, most) and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of
-    unread tokens. `ids`, `values`: token ids and utilities of one node's candidate children.
-    `utilities`, flat: (rows of logits, outputs) if a draft is coupled, else of the last row only.
-    `moments` (rows of logits, 3): the utilities' mean and variance under the scores, and the
-    utilities' sum, NaN if one utility is NaN."""
+    State between passes: `places`, `scores`, `path_scores` (n, most) by node; `frontier` (n, most)
+    and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of unread
+    tokens. `ids`, `values`: the best tokens after one node, and their utilities. `utilities`, flat:
+    (rows of logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows of
+    logits, 3): the utilities' mean and variance under the scores, and the utilities' sum, NaN if
+    one utility is NaN."""
 
     # Tokens, indices and counts are int64; scores, utilities and moments float64.
     nodes: Any

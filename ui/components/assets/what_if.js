@@ -174,7 +174,7 @@ function render(view) {
   set(svg, "aria-label", `${capital(SPEED_UP.label)} over the depth of the drafts. ${said.textContent}`);
 }
 
-// The range over the repeats, which may show no difference.
+// The range over the repeats, with a remark if it contains 1.
 function spreadOf({ blocks, low, high }) {
   if (blocks < 2) return "";
   return ` (${numberText(low, 2)} to ${numberText(high, 2)})${low <= 1 && high >= 1 ? ", so no difference is shown" : ""}`;
