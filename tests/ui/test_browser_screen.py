@@ -302,7 +302,7 @@ WIDE = """() => {
 
 def a_rounds_tree_is_drawn_alike_whatever_was_seen_before(page: Any) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
-    for number in (3, 6):  # round 7 has no draft
+    for number in (3, 6):  # round 6 is seen after round 7, which has no draft
         drawn = []
         for before in (number - 1, number + 1):
             page.locator(f"#live-scrubber [data-r='{before - 1}']").click()

@@ -1,4 +1,4 @@
-"""The nodes of remote SSMs in a run's events, trace and pictures."""
+"""Nodes (the machines of remote SSMs) in a run's events, trace and pictures."""
 
 import json
 from collections.abc import Callable

@@ -263,7 +263,7 @@ def absorb_logits(batch, g, level, logits, outputs):
         # `num_fed` nodes.
         before, num_fed = g.counts[i, NODES], g.counts[i, FED]
         if level == 0:
-            # As an int64: for a constant numba would compile `add_children` again.
+            # As an int64: numba would compile `add_children` again for a constant.
             add_children(batch, i, g, level, np.int64(ROOT), logits, g.rows[i, 0], outputs)
         else:
             for place in range(num_fed - g.width[i], num_fed):

@@ -1,4 +1,4 @@
-"""Updates of the pictures in a real Chromium, clicks and keys, and modules of their scripts."""
+"""The pictures in a real Chromium: updates, clicks, keys, and the modules of their scripts."""
 
 from __future__ import annotations
 
