@@ -223,7 +223,7 @@ def is_valid(values: Values) -> bool:
 
 
 def _draft_rows() -> Iterator[LawRow]:
-    """Product 4. Shapes vary slowest: a short run already covers every rule."""
+    """Product 4. Shapes vary slowest: the first shape's rows already cover every rule."""
     product = itertools.product(SHAPES, DRAFTERS, CONCURRENCIES, TEMPERATURES, DRAFTS)
     for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):

@@ -1,6 +1,7 @@
 """Where a node's token comes from, in a sentence: the SSM of a fused draft, or what a lookup found.
 
-In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the trunk."""
+In a fused draft (core/drafters/fused_drafting.py) the SSMs draft one chain, the trunk, whose tokens
+every SSM is fed."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
     )
     with reading_model(source):
         module = read_module(source, config, dtype, sizes).eval()
-    # Removed, since the fingerprint would depend on the number of ranks.
+    # With this field the model's fingerprint would depend on the number of ranks.
     vars(module.config).pop("distributed_config", None)
     return module
 

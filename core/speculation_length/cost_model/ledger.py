@@ -23,8 +23,8 @@ __all__ = ["Costs", "DraftCosts"]
 @dataclass
 class DraftCosts:
     """A drafter's costs in milliseconds. `start`: catching up, which gives depth 1; `step`: each
-    further depth; `late`: catching up after a long time without drafting; `audition`:
-    scoring a text's last tokens."""
+    further depth; `late`: catching up after many rounds without a draft; `audition`: scoring a
+    text's last tokens."""
 
     start: Meter = field(default_factory=Meter)
     step: Meter = field(default_factory=Meter)
@@ -45,7 +45,7 @@ class DraftCosts:
 
     def add(self, start_ms: float, rest_ms: float, steps: int, *, late: bool) -> None:
         """Adds a draft: its catch-up took `start_ms`, its `steps` further model passes took
-        `rest_ms`. `late`: after a long time without drafting."""
+        `rest_ms`. `late`: the drafter had not drafted for many rounds."""
         # A draft of one pass has no step: the time after the catch-up belongs to the start.
         (self.late if late else self.start).add(start_ms if steps else start_ms + rest_ms)
         if steps:
