@@ -301,8 +301,8 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
         return f"a token id is not from 0 to {vocab_size - 1}"
     if not all(0 <= score <= 1 for score in (*draft.scores, *draft.shares)):
         return "a score or share is not from 0 to 1"
-    # Proposals count as not drawn: with another q, the verification rules `mss` and `traversal`
-    # would not be lossless.
+    # Proposals count as deterministic: with another q, the verification rules `mss` and
+    # `traversal` would not be lossless.
     if draft.q is not None or set(draft.qs) - {1.0}:
         return "a q is not 1: its proposals are not drawn"
     if len({*zip(draft.parents, draft.token_ids, strict=True)}) < count:

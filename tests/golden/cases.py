@@ -1,6 +1,6 @@
 """The runs whose events are in `runs/`.
 
-A new rule needs no new recording: this file lists the names itself.
+This file lists the rules by name, so that a new rule needs no new recording.
 
 `tables`: small tables in place of models, with a clock that only model passes advance. Policies
 that depend on time decide the same on every machine. `bundled`: the bundled models. Settings that
@@ -194,7 +194,7 @@ def _seldom(temperature: float) -> list[GoldenCase]:
         case("failed", base, WORDS[:2], 16, fails=("llm", (6, 7))),
         case("failed-prefill", base, WORDS[:2], 16, fails=("llm", (2,))),
         case("lost", routed, WORDS[:1], 24, fails=("ssm-1", (4,))),
-        # `table` drafts from the texts of prompts with another hash.
+        # `table` drafts from the texts of prompts in other folds (`core.drafters.table.fold_of`).
         case("lookups", lookups, ("w1 w2 w3", "w3", "w1"), 16, one_by_one=True),
         case("context", base, (long,), 60),
         GoldenCase(

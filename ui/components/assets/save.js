@@ -19,8 +19,8 @@ function captionOf(panel) {
   return panel.value ? (panel.picture.caption?.(panel.value) ?? panel.words.textContent) : "";
 }
 
-// A file has the light colours and the unscrolled picture, even if its table is shown. The page is changed and restored within
-// one task, so that no frame shows the change.
+// A file has the light colours and the unscrolled picture, even if the panel shows its table. The page is changed and restored
+// within one task, so that no frame shows the change.
 function onPaper(panel, read) {
   const { section, body, table } = panel;
   const dark = [document.documentElement, document.body].filter((node) => node.classList.contains("dark"));

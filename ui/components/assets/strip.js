@@ -99,7 +99,7 @@ const nearEnd = (scroll) => scroll.scrollHeight - scroll.scrollTop - scroll.clie
 function settle(scroll, state) {
   if (state.toReveal && (state.value?.done || !state.atEnd)) {
     reveal(scroll, state.toReveal);
-    // A round that was in sight already scrolls nothing, so that no scroll event updates `atEnd`.
+    // If the round was in sight before, nothing scrolls, and no scroll event updates `atEnd`.
     state.atEnd = nearEnd(scroll);
   } else if (state.atEnd && (state.grown || !state.value?.done)) scroll.scrollTop = scroll.scrollHeight;
   state.toReveal = null;
