@@ -99,7 +99,7 @@ class TableModel:
         for node, parent in zip(nodes, [ROOT, *nodes], strict=False):
             assert state.pending[node][1] == parent, "commit keeps one path from the root down"
         state.tokens.extend(state.pending[node][0] for node in nodes)
-        # The kept nodes are renumbered; children of the last committed node become roots.
+        # The kept nodes are renumbered; children of the last committed node get parent ROOT.
         number = {nodes[-1] if nodes else ROOT: ROOT} | {node: i for i, node in enumerate(keep)}
         assert list(keep) == sorted(keep), "what is kept keeps its order"
         state.pending = [(state.pending[node][0], number[state.pending[node][1]]) for node in keep]

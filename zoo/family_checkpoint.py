@@ -19,7 +19,8 @@ __all__ = ["FamilyCheckpoint"]
 
 
 class FamilyCheckpoint:
-    """Files of one `identity`, in a folder under `out`. Tensors are loaded on `device`."""
+    """Files in a folder under `out`. `identity`: what a run and the interrupted run that it resumes
+    must have in common. Tensors are loaded on `device`."""
 
     def __init__(self, out: Path, identity: Mapping[str, Any], device: torch.device) -> None:
         description = json.dumps(identity, sort_keys=True)

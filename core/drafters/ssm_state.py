@@ -31,7 +31,7 @@ class PendingTrie:
 
     @property
     def root(self) -> torch.Tensor | None:
-        """The logits (V,) after the last committed token; None while the row lacks text."""
+        """The logits (V,) after the last committed token; None while that token is not fed."""
         return self.logits.get(CACHED)
 
     def __len__(self) -> int:
@@ -288,8 +288,7 @@ class Feeder:
         path, pending = state.pending.walk(token_ids), state.pending
         state.ready, state.drafts_by_outcome = state.drafts_by_outcome.get(token_ids), {}
         if state.ready is None:
-            # The last token is the next root: the next catch-up feeds it, even if it was fed
-            # before.
+            # The last token is the next root: the next draft feeds it, even if it was fed before.
             state.pending = PendingTrie()
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return

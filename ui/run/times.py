@@ -33,8 +33,8 @@ def time_of(event: RoundCompleted) -> RoundTime:
     own = [span for span in event.spans if span.name not in NOT_OF_THE_ROUND]
     if not own:
         return RoundTime()
-    # Drafts with `is_certain` were made during the LLM's passes for other requests: this round did
-    # not wait for them.
+    # A draft with `is_certain` ran for `saved_ms` during the LLM's passes for other requests, and
+    # this round did not wait for that part of it.
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.is_certain)
     return RoundTime(
         ms=max(0.0, sum(span.ms for span in own) - hidden + event.between_ms),

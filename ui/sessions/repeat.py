@@ -70,7 +70,8 @@ def repeat_run(
     for values in board.stream(session, frames()):
         yield [*values, *board.place(session), gr.skip()]
     if session.player is not None and session.player.source.is_done:
-        # Not `gr.skip()`: Gradio overwrites the last frame's values in place.
+        # Not `gr.skip()`: Gradio overwrites the last frame's values in place, perhaps before they
+        # are drawn.
         run_id = session.player.source.run_id
         yield [*board.values(session), *board.place(session), run_id]
 
