@@ -77,8 +77,9 @@ def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
 
 
 def coupled_top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Top-k of log q + G(position), where G is the LLM's own noise. Under `match` the LLM takes the
-    arg max of log p + G: the closer q is to p, the likelier a child is the LLM's choice."""
+    """Top-k of log q + G(position), where G is the LLM's own noise. Under the verification rule
+    `match` the LLM takes the arg max of log p + G: the closer q is to p, the likelier a child is
+    the LLM's choice."""
     log_q = _log_processed(frontiers)
     sizes = [len(one.logits) for one in frontiers]
     noise = [
@@ -172,7 +173,8 @@ def _top_children(
     )
     rows = zip(ids.tolist(), values.tolist(), strict=True)
     return [
-        # A token of score 0 is left out: for example, top-k excludes it or the SSM lacks it.
+        # A token of score 0 is left out: for example, `sampling.top_k` excludes it or the SSM
+        # lacks it.
         [
             [Child(t, v) for t, v in zip(tokens[:width], scores[:width], strict=True) if v > 0.0]
             for tokens, scores in islice(rows, size)

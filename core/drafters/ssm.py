@@ -48,7 +48,8 @@ NO_TOKEN = -1
 
 
 class SsmDrafter:
-    """See Drafter. `vocab_size` is the LLM's. The attribute `feeder` feeds the model."""
+    """See `core.drafters.base.Drafter`. `vocab_size` is the LLM's. The attribute `feeder` feeds the
+    model."""
 
     def __init__(self, name: str, model: LanguageModel, vocab_size: int) -> None:
         self._name = name
@@ -223,8 +224,9 @@ class SsmDrafter:
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
-        """Begins a draft after each outcome: the tokens that would be committed, and the draft
-        request after them. One pass feeds the outcomes' tokens that were not fed yet, if any."""
+        """Begins a draft after each outcome. An outcome is the tokens that would be committed, with
+        the draft request after them. One pass feeds the outcomes' tokens that were not fed yet, if
+        any."""
         to_begin, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]
@@ -300,7 +302,7 @@ class SsmDrafter:
         self.feeder.drop_pending(self.state(request))
 
     def calibration(self, sequence: TokenSequence) -> Calibration:
-        """The calibration of its scores for this sequence."""
+        """The calibration of the SSM's scores for this sequence."""
         return self._states[sequence.run_id].calibration
 
     def _growth_ahead(self, request: DraftRequest) -> Growth | None:

@@ -130,7 +130,8 @@ ONE_ROUND: Cases = {
         case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
-# Proposals below a proposal that may be rejected: here `traversal` differs from `mss`.
+# Proposals below a proposal that may be rejected: here the verification rules `traversal` and `mss`
+# differ.
 DEEP: Cases = {
     "two draws below a draw": partial(case, 1, "sampled_iid", (1, 2), 1),
     "three draws below a draw": partial(case, 1, "sampled_iid", (1, 3), 2),

@@ -272,7 +272,7 @@ COMPONENT = """(id) =>
 def test_steps_answers_that_were_overtaken_and_slow_motion(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
-    # Enough rounds for a busy machine.
+    # So many rounds that, even on a busy machine, Step comes before the replay's end.
     url, context = site(recorded(40))
     page = sites.wait_ready(browser_page(url))
     sites.speed(page, "step")

@@ -155,4 +155,4 @@ TOKEN_KINDS: Mapping[str, TokenKind] = MappingProxyType(
         "plain": TokenKind("no draft", "The LLM's own token where no draft was verified"),
     }
 )
-"""By `TokenView.kind`."""
+"""By `kind` of `ui.run.view.TokenView`."""

@@ -211,7 +211,7 @@ class TimeOfLongestText:
 
 
 def test_no_request_waits_for_ever() -> None:
-    """A pass without the long text takes the least time per request: the long text is verified
+    """A pass without the long text takes the least time per request. The long text is verified only
     because it has waited."""
     engine = Engine(loaded_tables(*tables(1, context=128)), schedule="cosine")
     scheduler = engine._schedule._scheduler
@@ -230,8 +230,8 @@ def test_no_request_waits_for_ever() -> None:
         group_sizes.add(len(verified))
         waited = {run: 0 if run in verified else 1 + rounds for run, rounds in waited.items()}
         assert [one.rounds_waited for one in live] == [*waited.values()]
-        # A group includes the request that waited longest: each other request precedes it at most
-        # once.
+        # A group includes the request that waited longest, so every other request precedes that
+        # request at most once.
         assert max(waited.values()) < len(live)
     assert group_sizes == {2, 3}, "the two short texts, or all three"
     engine.close()

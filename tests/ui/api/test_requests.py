@@ -1,4 +1,4 @@
-"""/requests and /schedule of a server for other machines."""
+"""/requests and /schedule of a server that other machines can reach."""
 
 import pytest
 from gradio_client.exceptions import AppError
