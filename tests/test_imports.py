@@ -1,8 +1,8 @@
 """Importing a file has no side effect, no file keeps mutable state, and core and storage have no
 broad `except`.
 
-Only the syntax is read: at module level a file calls only functions that make a value, and binds no
-list, dict or set that it changes later.
+The tests read only the syntax. At module level a file calls only functions that make a value, and
+binds no list, dict or set that it changes later.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_guard(test: ast.expr) -> bool:
 
 
 def side_effects(tree: ast.Module) -> Iterator[str]:
-    # These functions may build constants.
+    # A file's own functions may build its constants.
     local = frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
     for node in statements(tree.body):
         if isinstance(node, (*DEFINITIONS, ast.Pass, ast.Assert)):

@@ -67,7 +67,7 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
         reply.token_ids,
         reply.parents,
         reply.scores,
-        # q: kinds that draw tokens are not drafted on nodes.
+        # q is 1: nodes refuse the kinds of drafts whose tokens are drawn.
         [1.0] * len(reply.token_ids),
         reply.ranks,
         timings=(outward, *stages, return_),

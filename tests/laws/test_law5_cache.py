@@ -17,7 +17,7 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.usefixtures("bundled")
 CLOSE = 1e-4
-# No node budget is `auto`: it would depend on the machine's load.
+# `max_tree_nodes` is never `auto`: that budget depends on the machine's load.
 CONFIGS = {
     "topk": SpeculationConfig(expansion=(2, 2, 1), speculation_length=4, max_tree_nodes="uncut"),
     "coupled": SpeculationConfig(draft="coupled", expansion=(3, 1), max_tree_nodes=24),

@@ -216,7 +216,8 @@ def run_row_value(
 
 
 def _schedule_words(summary: Any) -> list[str]:
-    """A run's schedules, and the most other requests at the same time; empty without a schedule."""
+    """A run's schedules, with the largest number of other requests at the same time; empty without
+    a schedule."""
     if not summary.schedules:
         return []
     others = summary.num_others

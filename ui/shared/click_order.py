@@ -24,7 +24,8 @@ NUM_KEPT = 16
 
 @dataclass(slots=True)
 class Clicks:
-    """The clicks in one tab on one page. Handlers hold `drawing` while they change that page.
+    """The clicks in one `page` of a browser tab (see `session.TabSession`). Handlers
+    hold `drawing` while they change that page.
 
     The event data of a click comes from the browser; its `press` is the time of the click by the
     browser's clock. A click without `press`, for example an API client's, counts as the newest."""
