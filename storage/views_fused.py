@@ -1,6 +1,7 @@
 """SQL for the view of drafters; it takes fused drafts into account.
 
-In a fused draft every SSM is fed the entire chain; only proposals of rank 0 count as an SSM's own.
+In a round with fused drafts, each SSM's draft has the entire fused chain. Rank 0 marks the tokens
+that the SSM itself proposed; only these count as its own.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ __all__ = ["NodeListener", "check_bindable"]
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
-"""Interval in milliseconds at which `serve` checks whether to end while no message comes."""
+"""While no message comes, `serve` calls `is_over` at this interval in milliseconds."""
 
 
 def check_bindable(address: str) -> None:

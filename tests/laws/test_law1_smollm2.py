@@ -247,7 +247,8 @@ def test_bfloat16_equals_its_own_plain_decoding(random_ssm: Path) -> None:
 def test_control_an_accepted_node_of_another_token_is_noticed(
     engine: Engine, reference_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The LLM accepts no node of the random model."""
+    """The trap acts only in rounds without an accepted node. The LLM accepts no node of the random
+    model."""
     unlikely_node_accepted(monkeypatch)
     greedy = replace(config_of("specinfer"), drafters=("random",))
     with pytest.raises(AssertionError, match=r"token \d+: .*, margin "):

@@ -65,7 +65,8 @@ class WatchedApp:
         thread `engine` must have done neither."""
         assert any("WATCHED MainThread compiles" in line for line in self.before), self.before
         assert sum("WATCHED MainThread times" in line for line in self.before) == 1, self.before
-        # The opening run may begin before the page is open, but compiles and times nothing.
+        # The opening run (see `ui.run.opening`) may begin before the page is open, but compiles and
+        # times nothing.
         assert not any("WATCHED engine" in line for line in self.before), self.before
 
     def ask(self, llm: str) -> None:
