@@ -64,20 +64,23 @@ def test_control_every_trap_below_a_draw_is_noticed(name: str, monkeypatch: pyte
     assert trapped > NOTICED
 
 
+# The letters a, M, q, R and S: see the docstring of `core.trees.verify.traversal`.
+
+
 def not_updated_without_mass(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
-    """If the remaining mass is 0, neither M (`left`) nor pa (`chance`) is updated."""
+    """If the remaining mass S is 0, neither `left` (a M) nor `chance` (a) is updated."""
     updated = rest(chance, left, offer)
     return updated if updated[0] > 0.0 else (chance, left)
 
 
 def chance_kept(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
-    """M is updated, but pa is not."""
+    """M is updated, but `chance` (a) is not."""
     new_chance, weights = rest(chance, left, offer)
     return chance, weights * (chance / new_chance) if new_chance > 0.0 else left
 
 
 def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
-    """pa becomes S, the remaining mass, without conditioning on the branch's rejection."""
+    """`chance` becomes S, the remaining mass, without conditioning on the branch's rejection."""
     if chance == 1.0:
         return rest(chance, left, offer)
     new_chance, weights = rest(chance, left, offer)
@@ -86,7 +89,7 @@ def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) ->
 
 
 def without_weight(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
-    """R = max(0, M - q) as in `mss`, not max(0, pa M - q)."""
+    """R = max(0, M - q) as in `mss`, not max(0, a M - q)."""
     new_chance, _ = rest(chance, left, offer)
     normalized = left / chance if chance > 0.0 else left
     after = (

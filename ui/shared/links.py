@@ -121,8 +121,8 @@ def fill_linked(
     lines = refused.get("lines", {}).values()
     if lines:
         return filled, " ".join(line["text"] for line in lines)
-    # The form's values follow the switch and the preset's name, which `filled` has twice. With both
-    # requests equal, `form_differs` is False.
+    # In `filled`, "Run on change" and the preset's name (twice) precede the form's values. Equal
+    # requests make `session.form_differs` False.
     session.asked = session.form = request_of(filled[3:])
     return filled, ""
 
