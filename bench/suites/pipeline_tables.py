@@ -25,9 +25,9 @@ TEMPERATURES = (0.0, 0.8)
 USEFUL_MODES: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
 )
+CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
 # Little drafting in a round, much drafting, and preset `best`. Node budgets are fixed:
 # measured budgets might differ between engines.
-CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
 WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "one SSM, chain of 4": {"drafters": ("first",), "expansion": (1,), **CHAIN},

@@ -21,8 +21,8 @@ def follow_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> Iterator[list[Any]]:
     """Yields the values of the board and of its Stop button while the run is under way, then the
-    facts about the run. Changes nothing if the board already shows the run's end, or if it shows
-    another run."""
+    facts about the run. Changes nothing if the board shows another run or if its player is
+    paused."""
     board, about_outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     no_change = [gr.skip() for _ in (*board.outputs, *board.places, *about_outputs)]

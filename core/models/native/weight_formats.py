@@ -156,6 +156,7 @@ def _multiply_add(builder: Any, sums: Any, x: Any, w: Any) -> Any:
 
 
 def _dot_pairs(builder: Any, sums: Any, x: Any, w: Any) -> Any:
-    """Adds the second input's product first. Subnormal float32 count as 0."""
+    """Adds a pair's two products to the sums, the second input's product first. Subnormal float32
+    count as 0."""
     name, arg_types = "llvm.x86.avx512bf16.dpbf16ps.512", [sums.type, x.type, w.type]
     return builder.call(llvm_intrinsic(builder.module, name, sums.type, arg_types), [sums, x, w])

@@ -45,8 +45,8 @@ export function create(panel) {
     caches: { rails: new Map(), edges: new Map(), headings: new Map(), ors: new Map(), nodes: new Map() }, scene: null, least: 0, sized: 0,
     scrollHints, numbers, places: new Map(),
   };
-  // At full speed (not `value.rest`) the sentence may change its height with every round, so a
-  // change of height alone is ignored.
+  // At full speed (not `value.rest`) each round's words (`panel.say`) may change the viewport's height, so a change of height
+  // alone is ignored.
   const onResize = ({ wider }) => {
     if (!view.value || !(wider || view.value.rest)) return;
     view.sized += 1;
