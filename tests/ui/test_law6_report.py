@@ -125,7 +125,7 @@ def test_a_replay_shows_what_the_live_run_showed(
         assert live_frame.view == replayed.view == view
         if isinstance(event, RoundCompleted):
             assert live_frame.detail == view.last
-        # A live frame does not know the run's end.
+        # The replayed frame itself differs from a live frame: it knows the run's end.
         number = live_frame.selected_round
         detail = replaying._round(number) if number >= 0 else None
         assert picture_values(
@@ -256,7 +256,7 @@ def test_the_baseline_of_a_run_is_replayed_and_reported(name: str, store: RunSto
     assert desk.baseline == baseline
     figures = values_of(sessions.board, desk)["figures"]
     drafted = bool(watching.frame().view.drafters)  # plain decoding has no speed-up over itself
-    # The speed of a part of a run is no sample.
+    # Without blocks, an incomplete run's speed is not compared with plain decoding's.
     is_sample = watching.frame().view.state == "completed" or bool(baseline.blocks)
     assert (figures["speedup"] is not None) == (bool(rounds) and drafted and is_sample)
     report = Report(write_export(sessions.board.context, ALL, events[0].run_id, "html")["text"])

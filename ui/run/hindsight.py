@@ -82,8 +82,8 @@ def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     if not names:
         raise ConfigError(NOT_ROUTED)
     # In a thinned run the statistics count all verified nodes, but the recorded trees have no
-    # rejected nodes. The first condition alone is not enough: a failed run may count nodes of a
-    # round that was not recorded.
+    # rejected nodes (`struck`). The first condition alone is not enough: a failed run may count
+    # nodes of a round that was not recorded.
     num_nodes = sum(round_.nodes for round_ in view.rounds)
     if num_nodes < view.stats.num_verified_nodes and not any(
         round_.struck for round_ in view.rounds

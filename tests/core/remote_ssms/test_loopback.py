@@ -258,7 +258,7 @@ def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_nod
 
     server.handle = handle_late  # type: ignore[method-assign]
     with node_at_address(server, None) as address, closing(pool_to([address], None)) as pool:
-        # Raw bytes are sent: chance decides which frames of a real engine are read together.
+        # Raw bytes, since with a real engine chance decides which frames are read together.
         host, _, port = address.partition(":")
         with create_connection((host, int(port))) as raw:
             raw.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
@@ -286,7 +286,8 @@ def test_a_node_that_refuses_an_engine_repeatedly_blocks_nothing(
     monkeypatch.setattr(zmq_transport, "RECONNECT_MS", 1)
     monkeypatch.setattr(zmq_transport, "LONGEST_RECONNECT_MS", 1)
     context = zmq.Context()
-    context.rcvhwm = 1  # fewer events fill the monitor's queue
+    # If ZmqTransport did not lift this limit, few events would fill the monitor's queue.
+    context.rcvhwm = 1
     monkeypatch.setattr(zmq_transport.zmq, "Context", lambda: context)
     with create_server(("127.0.0.1", 0), backlog=128) as other:
         other.settimeout(5)
