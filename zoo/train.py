@@ -65,8 +65,8 @@ class TrainingRun:
         return self.minutes * 60.0 * recipe.budget_share / shares
 
     def workers(self, recipe: ModelRecipe) -> int:
-        """Threads for a step: on a CPU torch's number of threads if the windows divide evenly among
-        them, else 1."""
+        """Threads for a step: torch's number of threads if the device is a CPU and the windows
+        divide evenly among them, else 1."""
         windows = max(1, recipe.tokens_per_step // self.preset.schedule.late_context)
         threads = torch.get_num_threads()
         return threads if self.device.type == "cpu" and windows % threads == 0 else 1

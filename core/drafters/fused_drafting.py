@@ -84,7 +84,7 @@ class _FusedRequest:
         if best != ROOT:
             tree.trunk.append(best)
             tree.trunk_scores.append(best_score)
-            # Rounding may make two SSMs' values equal; then the tree has kept the first's index.
+            # If two SSMs' path values round to the same number, the tree has the first SSM's index.
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:

@@ -175,9 +175,10 @@ class RoundMessage(_Message, tag="round"):
 
 
 class AheadRequest(_Message):
-    """Drafting ahead for one run. `text`: the tokens that the node may lack; `text.drafts` were
-    made ahead and are being verified. `token_ids`, `parents`: the tree that the LLM verifies.
-    `drafts`: the drafts to make after the tree; `room`: see `TokenSequence.room`."""
+    """Drafting ahead for one run. `text`: the tokens that the node may lack; `text.drafts`:
+    requests whose drafts were made ahead and are being verified. `token_ids`, `parents`: the tree
+    that the LLM verifies. `drafts`: the drafts to make after the tree; `room`: see
+    `TokenSequence.room`."""
 
     text: RunRequest
     token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]

@@ -80,7 +80,7 @@ def api_answers() -> dict[str, Any]:
                 # `/metrics` is scraped first: it must not count the other runs.
                 http = _http_answers(url)
                 answers = _answers(client)
-                # After the list of runs: OpenAI's requests are runs too.
+                # OpenAI's requests are runs: made earlier, they would be in the list of runs.
                 http |= _openai_answers(url)
                 return {"endpoints": endpoints, "answers": answers, "http": http}
             finally:
