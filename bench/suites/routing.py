@@ -331,7 +331,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _best_fixed_claim(group: Group) -> list[str]:
-    """The number of texts in which the best single SSM is routed within the limit."""
+    """A claim about the number of texts in which the best fixed SSM is routed within the limit."""
     limit, firsts = FOUND_WITHIN["own"], [row["best_fixed_after"] for row in group.rows]
     found = sum(first is not None and first <= limit for first in firsts)
     claim = f"own: `{group['contestant']}`: the best fixed SSM drafts by token {limit}"

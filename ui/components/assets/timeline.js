@@ -116,7 +116,7 @@ function figure(value, look, view) {
   const all = barsOf(value);
   if (view.span !== null) view.range = rangeOf(value, view, all);
   const bars = view.span === null ? all : inSight(all, view.range);
-  // With hundreds of rounds bars are thinner than a border or a pattern.
+  // With hundreds of rounds, bars are thinner than a border or a pattern.
   const many = view.span === Infinity && bars.length > MANY;
   const ahead = (bar) => bar.name === "ahead" && !many;
   const trace = {
