@@ -43,7 +43,7 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One complete round; at the run's end the round may be incomplete."""
+    """The events of one round, which is complete unless the run ended in it."""
 
     events: tuple[RoundEvent, ...]
 

@@ -57,9 +57,9 @@ class DraftTensors:
 def draft_input_shapes(rows: int, width: int, depth: int) -> dict[str, tuple[int, ...]]:
     """Shapes of the inputs of a DraftPass by name. `tokens`: the tokens that the model has not
     read; `count`: their number; `first`: the number of tokens that it has read; `depth`: how deep a
-    row's draft may be; `ends`: end-of-text tokens; `temperature`: the calibration temperature
-    (real); `bases`: noise hashes of successive positions, beginning with the position of the root's
-    children; read only if `coupled`."""
+    row's draft may be; `ends`: end-of-text tokens; `temperature`: the calibration temperature,
+    as the bits of a float64; `bases`: noise hashes of successive positions, beginning with the
+    position of the root's children; read only if `coupled`."""
     return {
         "tokens": (rows, width),
         "first": (rows,),
@@ -96,7 +96,7 @@ class DraftPass:
         # Which parents of a level may have children; the root always may.
         expands = torch.ones_like(start, dtype=torch.bool)[:, None]
         levels: list[tuple[torch.Tensor, ...]] = []
-        # Unrolled while capturing: every level is a fixed part of the graph.
+        # A CUDA graph's capture unrolls this loop: every level is a fixed part of the graph.
         for depth, level in enumerate(layout.levels, start=1):
             ids, scores, utilities = self._children(logits, depth)
             # (rows, parents) to (rows, parents, children).
