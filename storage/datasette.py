@@ -32,7 +32,7 @@ def datasette_command(path: Path) -> str:
 
 def _renamed_metadata(path: Path) -> Path | None:
     text = METADATA.read_text(encoding="utf-8")
-    # A JSON string is a valid key in YAML, except that YAML has no pairs of surrogates.
+    # YAML accepts a JSON string as a key, but no escaped surrogates; `ensure_ascii` writes them.
     key = json.dumps(path.stem, ensure_ascii=False)
     renamed = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {key}:\n", 1)
     names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{DEFAULT_NAME}.metadata.yaml")

@@ -76,7 +76,7 @@ def timed_llms(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 @pytest.fixture
 def grown_contestants(make_context: Any, timed_llms: list[object]) -> LoadedContestants:
-    """A fixture: the test's time does not include enlarging the models."""
+    """A fixture, so that enlarging the models does not count as the test's time."""
     return SLIGHTLY_GROWN.load_contestants(make_context(), "float32")
 
 
