@@ -131,7 +131,7 @@ class RoundEventBuilder:
         entries = self._top_k_of("llm", list(nodes), state.target.display_probabilities, k)
         for index, draft in state.drafts.items():
             name = state.request.drafters[index].name
-            # Matched by the tokens from the root: a combine rule may drop and renumber nodes.
+            # The tokens from the root identify a node: a combine rule may drop and renumber nodes.
             draft_nodes = [
                 (node, d)
                 for node in nodes

@@ -32,7 +32,7 @@ from ui.run.view import reduce_all
 
 OLDER = Path(__file__).parent / "older"
 VERSIONS = sorted(path.name.removesuffix(".db.gz") for path in OLDER.glob("*.db.gz"))
-# The events of m026 have all of today's fields. Once they lack one, this list is VERSIONS.
+# The events of m026 have all of today's fields. When a field is added, use VERSIONS instead.
 WITH_FEWER_FIELDS = [version for version in VERSIONS if version != "m026"]
 
 

@@ -160,7 +160,7 @@ function endLabels(series, room, x, y) {
 
 // -- up and down --
 
-// Two paths in all, for any number of rounds: one of the columns above the middle line, one of those below.
+// All columns above the middle line are one path, all columns below it another: two paths for any number of rounds.
 function drawUpDown({ bars, sel, format, title }, place) {
   const [first, last] = [bars[0][0], bars[bars.length - 1][0]];
   const top = niceCeiling(Math.max(...bars.flatMap(([, above, below]) => [above, below]), 1e-9));
