@@ -33,7 +33,8 @@ class Measured:
     two drafters proposed counts for both. `rejected_at[d]`: the number of rounds that wrote d
     accepted tokens and then a recovered token. `accepted_per_round`: in order of the rounds;
     `drafted_per_round`: the depth of each round's tree. `auto_nodes`: the number that
-    `max_tree_nodes=auto` resolved to; None if it was not used or does not depend on measured times.
+    `max_tree_nodes=auto` resolved to (filled in by lab.conductor); None if `auto` was not used or
+    does not depend on measured times.
     `idle`: why the run's drafters drafted nothing, else empty. `schedule`: the rules that scheduled
     the run's rounds, joined by `and`; empty if no round was scheduled. `num_others`: the largest
     number of other requests in a scheduled round.

@@ -152,7 +152,8 @@ _CPU = Preset(
     minutes=120.0,
 )  # fmt: skip
 
-# The family under bundled/. Its LLM is meant to start from an LLM of eight layers.
+# The family under bundled/. Its LLM's training is meant to start from the weights of an LLM of
+# eight layers (`--start`).
 _DEEP = Preset(
     name="deep",
     models=(

@@ -74,7 +74,7 @@ def test_a_fused_text_is_that_of_plain_decoding(fields: dict[str, str], seed: in
 def test_control_another_noise_for_the_llm_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The LLM's token is drawn with another position's noise."""
+    """Positions 2k and 2k + 1 share one noise: their tokens are not drawn independently."""
     llm, *ssms = tables(2)
     plain, _ = joint(EnumeratedCase(llm, [], SpeculationConfig.preset("autoregressive"), SAMPLING))
     gumbel = FewGumbels.gumbel

@@ -21,7 +21,8 @@ from zoo.tokenizer import first_differing_id, open_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
 PARAMETERS = {"llm": 13_902_080} | dict.fromkeys(SSMS, 926_336)
-# Limits in bytes: all files but SmolLM2's; one file; SmolLM2's SSMs; their shared embedding.
+# Limits in bytes: all files outside smollm2/; one file, except the embedding; all files in
+# smollm2/; the embedding that its SSMs share.
 LARGEST_FAMILY, LARGEST_FILE, SMOLLM2, EMBEDDING = 48_000_000, 12_000_000, 100_000_000, 26_000_000
 
 

@@ -34,8 +34,8 @@ TOGGLE_TOOLS = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The list's filters, order and page. `inputs`: inputs of the handlers that `list_handler`
-    makes; the last five are the fields of `history.RunFilters`."""
+    """The list's filters, order and page. `inputs`: inputs of the handlers that
+    `handlers.list_handler` makes; the last five are the fields of `history.RunFilters`."""
 
     text: gr.Textbox
     status: gr.Dropdown
@@ -123,7 +123,7 @@ class Sessions:
 
     @property
     def opened_outputs(self) -> list[Component]:
-        """The outputs of `opened_run`."""
+        """The outputs of `tab.opened_run`."""
         return [*self.board.outputs, *self.board.places, self.opened_id]
 
 

@@ -32,7 +32,8 @@ LIMITS = {f"model-{i}": step_limits(0.9, (0.36, 0.36), 3) for i in range(4)}
 
 
 class DropsImprobable(StopRule):
-    """The negative control, which drops drawn tokens by their scores before they are verified."""
+    """The negative control, which drops drawn tokens by their scores before they are verified. The
+    engine calls `keeps` only under verify rules without `reads_q`."""
 
     def keeps(self, score: float) -> bool:
         return score > 0.4
