@@ -35,14 +35,14 @@ COLUMNS = """runs.*, (SELECT name FROM models WHERE models.id = runs.llm) AS llm
         SELECT name FROM run_models JOIN models ON models.id = run_models.model
         WHERE run_models.run = runs.id AND role = 'ssm' ORDER BY ordinal)) AS ssms_json"""
 
-# Selects columns of the index `rounds_scheduled`.
+# Selects the expressions of the index `rounds_scheduled` (migration m020_schedules).
 SCHEDULES = """SELECT {rule}, max({live}) FROM rounds
     WHERE run = ? AND scheduled_json IS NOT NULL GROUP BY {rule}""".format(
     rule=SCHEDULED_PARTS[0], live=SCHEDULED_PARTS[1]
 )
 
 # Table `found` is filled once, and used for the count and for the page. `+` keeps SQLite from using
-# the index on id: SQLite scans in the order of the list.
+# the index on id, so it scans the runs in the order of the list.
 CREATE_FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
 IN_FOUND = "+id IN (SELECT id FROM found)"
 IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"

@@ -85,7 +85,7 @@ class Frame:
     `view`: the run as far as it is shown. `detail`: the displayed round; `node`: the selected node
     of its tree; `pinned`: whether a visitor has selected the round. `known`, `known_rounds`: the
     numbers of events and of complete rounds so far. `ended`: whether no more events will come;
-    `at_end`: whether all known events are shown. `mode`: the mode of the Pace. `place`: the run's
+    `at_end`: whether all known events are shown. `mode`: see `player.Pace`. `place`: the run's
     place in the queue, 0 if it does not wait. `answer`: whether plain decoding writes the same
     text, None if unknown. `plain_so_far`: the number of tokens that plain decoding has written, -1
     if it is not running. `measuring`: whether the speed-up is still being measured."""

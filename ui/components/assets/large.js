@@ -3,7 +3,7 @@
 const KEPT = "specscope-large";
 const html = document.documentElement;
 
-// Without `on` large type is toggled. Returns whether large type is on now. With `keep` false the browser stores nothing.
+// Without `on`, large type is toggled. Returns whether large type is on now. With `keep` false the browser stores nothing.
 function largeType(on = !html.classList.contains("ss-large"), { keep = true } = {}) {
   html.classList.toggle("ss-large", on);
   for (const button of document.querySelectorAll(".sp-large")) button.setAttribute("aria-pressed", String(on));
