@@ -82,7 +82,7 @@ def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
     stack = models[0].stack if models and isinstance(models[0], HfModel) else None
     if not isinstance(stack, Stack) or len(models) != len(stack.members):
         return None
-    # A pass of a stack multiplies the weights of all members: a subset runs one by one.
+    # A stack's pass computes all members, so the models of a subset run one by one.
     return stack if {id(model) for model in models} == {id(m) for m in stack.members} else None
 
 
@@ -97,8 +97,8 @@ def _single_pass(model: LanguageModel, feeds: Sequence[Feed]) -> PassResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchedModels:
-    """Models that share one native pass, in the order of their weights. `runner`: their stack, or
-    the only member."""
+    """Models that share one native pass, in their stack's order. `runner`: their stack, or the only
+    member."""
 
     members: tuple[HfModel, ...]
     runner: HfModel | Stack

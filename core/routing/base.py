@@ -32,7 +32,7 @@ class RoundTime:
 
 
 AUDITION_WINDOW = 48
-"""How many of the text's last tokens an audition for a router usually reads."""
+"""How many of the text's last tokens an audition (see `Router.needs_audition`) usually reads."""
 
 CHAIN_DEPTH = 4
 """SSMs are compared as if each drafted a chain of this depth, whatever the length policy."""

@@ -30,8 +30,8 @@ from lab.texts import first_difference
 
 
 def draft_rows(*drafts: str) -> tuple[LawRow, ...]:
-    """For each draft kind, the first row of several requests with the drafters `all` and
-    `ngram`."""
+    """For each draft kind, the first row with several concurrent requests and the drafters `all`
+    and `ngram`."""
     candidates = [row for row in law_rows() if row.name == "rules" and row.together > 1]
     first = {
         row.speculation.draft: row

@@ -88,7 +88,7 @@ class ServedModels:
                     tap(event)
                 failed = False
             finally:
-                # A tap that fails is not called again: the run's last event would not be seen.
+                # A tap that raises is not called again, so it would miss the run's last event.
                 if ends(event) or failed:
                     self.leave()
 

@@ -92,8 +92,8 @@ def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]
 
 
 def refresh_notice(board: Board, session: TabSession) -> Any:
-    """Answers a poll of the notice with its present value; skipped while a run plays: the next
-    frame contains the notice."""
+    """Answers a poll of the notice with its present value. While a run plays, changes nothing,
+    since the next frame contains the notice."""
     player = session.player
     if player is not None and not player.is_paused and player.pace.mode != "step":
         return gr.skip()

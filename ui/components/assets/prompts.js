@@ -1,4 +1,4 @@
-// Acceptance prompt by prompt: a row for each pair of prompt and settings; filtered, grouped and sorted here.
+// A table of acceptance, with a row for each pair of prompt and settings; filtered, grouped and sorted here.
 
 import { h, entries, set } from "./dom.js";
 import { COLUMNS, groupLine, lineOf } from "./prompt_row.js";

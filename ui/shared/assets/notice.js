@@ -26,8 +26,8 @@ function draw() {
   });
   if (lines.length !== before) reach();
 }
-// A notice that scrolls, or that an ellipsis cuts, can be reached by keys. Measured seldom: measuring makes the browser
-// lay out.
+// A notice that scrolls, or that an ellipsis cuts, can be reached by keys. `reach` is called seldom, since measuring
+// makes the browser lay out.
 const STILL_MS = 300;
 let still = 0;
 function reach() {

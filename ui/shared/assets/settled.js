@@ -1,5 +1,5 @@
 () => {
-  // A control was changed. One action may change several controls, whose events come one by one. Once no event comes
+  // Runs when a control has changed. One action may change several controls, whose events come one by one. Once no event comes
   // any more, the server checks the whole form: what these settings allow, and which preset they are. One check runs at
   // a time: an older answer must not overwrite a newer one. A check without an answer is repeated. If fields are still
   // on their way (ui/shared/pending_fields.py), the check is repeated a little later.
