@@ -146,8 +146,8 @@ def _schedule(completed: RoundCompleted) -> dict[str, Any]:
 
 
 def fused_drafters(one: FinishedRound) -> list[str] | None:
-    """The drafter of each accepted token of a fused draft; None for a round without fused
-    drafts."""
+    """The drafter of each accepted token of a fused draft (see `DraftKind` of
+    core.config.mechanisms); None for a round without fused drafts."""
     tree, verdict = one.combined, one.verified
     if tree is None or verdict is None or not tree.origins:
         return None

@@ -1,4 +1,4 @@
-"""`python -m zoo prepare`: corpora to a tokenizer, token files and a manifest."""
+"""`python -m zoo prepare`: makes a tokenizer, token files and a manifest from corpora."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Compares a grown model (see bench.grown) with its small model; manifest and model card."""
+"""Compares a grown model (see bench.grown) with its small model; writes the manifest and
+the text of the model card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The part that Compare, Tune and Prompts share: a study's state, Stop and Go on, past studies.
+"""The part that Compare, Tune and Prompts share: a study's state, the buttons Stop and Go on,
+and past studies.
 
 A tab uses the board like this:
 

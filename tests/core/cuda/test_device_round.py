@@ -172,7 +172,7 @@ def test_rounds_after_an_audition_run_on_the_device(device_rounds: list[bool]) -
 def test_these_settings_run_step_by_step(
     config: SpeculationConfig, device_rounds: list[bool]
 ) -> None:
-    """Only a round in which no request drafts may run on the device."""
+    """Only a round without drafts may run on the device."""
     check_both_ways(WARM, config)
     assert sum(device_rounds) <= 1 and len(device_rounds) > 8
 
