@@ -343,6 +343,8 @@ def test_a_higher_share_of_fewer_tokens_is_named_after_the_most_accepted() -> No
         "stories a higher share was accepted: 49 of 65, 75 % against 59 %."
     )
     assert words(code=(95, 161), stories=(20, 65)).endswith("accepted in this run.")
+    none = "No token that code and stories drafted was accepted in this run."
+    assert words(code=(0, 161), stories=(0, 65)) == none
 
 
 def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:

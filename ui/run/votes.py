@@ -188,6 +188,8 @@ def helped_words(view: View) -> str:
     if not others:
         return f"{name} drafted alone: {counts}."
     equal = [other for other, (count, _) in others if count == accepted]
+    if equal and not accepted:
+        return f"No token that {join_names([name, *equal])} drafted was accepted in this run."
     if equal:
         each = f"{number_of(accepted, 'token')} each {_was(accepted)}"
         return f"{join_names([name, *equal])} helped most: {each} accepted."

@@ -22,8 +22,8 @@ _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
 # A stored weight: 4 times a weight of at most 2^24, plus its context's length, 0 to 3.
 _LARGEST_WEIGHT = (1 << 24) * 4 + 3
-# Bytes of 2^22 rows.
-_LARGEST = 1 << 28
+# Bytes of 2^22 rows and of the file's header.
+_LARGEST = (1 << 28) + 4096
 
 
 def read_counts(folder: Path, vocab_size: int) -> np.ndarray | None:

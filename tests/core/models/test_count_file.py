@@ -23,6 +23,7 @@ from core.models.loading.catalog import bundled_folder
 from core.models.loading.count_file import FILE, read_counts, rows_as_bytes
 from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.source import ROOT
+from zoo.count_tables import WORKING_ROWS
 
 SERVING = """
 import sys
@@ -102,6 +103,8 @@ def test_the_heaviest_counts_that_are_read_do_not_overflow(tmp_path: Path) -> No
 
 def test_a_file_too_large_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / FILE).write_bytes(rows_as_bytes(some_rows()))
+    header = len(rows_as_bytes(some_rows())) - some_rows().nbytes
+    assert WORKING_ROWS * some_rows()[0].nbytes + header <= count_file._LARGEST
     monkeypatch.setattr(count_file, "_LARGEST", 64)
     with pytest.raises(ModelLoadError, match=r"it has more than 64 bytes"):
         read_counts(tmp_path, 64)
