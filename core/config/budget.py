@@ -63,7 +63,7 @@ def max_draft_depth(config: SpeculationConfig, names: Sequence[str], length: int
     if not isinstance(config.max_tree_nodes, int):
         return length
     share = max(node_shares(config.combine, config.max_tree_nodes, names, config.draft))
-    # The deepest tree of best first is a chain.
+    # The deepest `best_first` tree is a chain.
     if draft_kind(config.draft).by_score:
         return min(length, share)
     return len(cut_shape(config.shape(length), share))

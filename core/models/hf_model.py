@@ -213,7 +213,6 @@ class HfModel:
         """Records what a pass outside `forward` wrote to the row's slots: `committed` more tokens,
         then pending nodes with these parents. Raises EngineError if nodes are pending already."""
         state = self._row(row)
-        # Indices in `parents` count from the first pending node.
         if state.pending:
             raise EngineError(f"pending nodes are {state.pending}: none may be left behind")
         state.length += committed

@@ -129,7 +129,7 @@ class NodeLink:
     def mark_lost(self, reason: str = "") -> None:
         """Excludes the node from rounds until its next welcome. `reason`: a new reason why the node
         is refused, or empty."""
-        # Otherwise an answer that never comes would keep `free` False for ever.
+        # Else a `pending_number` that is never answered would keep `free` False for ever.
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
 
@@ -149,8 +149,9 @@ class NodeLink:
         round. `busy_s`: the time that the node spent on the answer.
 
         `awaited`: the answer was read when it came. `late`: the answer was read after its round;
-        the median tolerates its long trip. Any other answer may have waited to be read: its trip
-        counts as at most `busy_s` plus the last time in transit.
+        the median tolerates its long trip. Any other answer may have waited while local SSMs
+        drafted: its trip counts as at most
+        # `busy_s` plus the last time in transit.
         """
         # An answer to a round that was given up, or from an earlier process of the node.
         if not number or number != self.pending_number:

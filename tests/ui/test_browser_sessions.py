@@ -299,7 +299,7 @@ def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: Ope
     url, context = site(endless, slowdown=20.0)
     source = context.hub.start(REQUEST, "")
     one = sites.wait_ready(browser_page(url))
-    sites.until(one, lambda: run_ids(context) == [source.run_id])  # the page reads the list once
+    sites.until(one, lambda: run_ids(context) == [source.run_id])  # opening the tab reads the list
     sites.sessions(one)
     one.locator(".sp-open").first.click()
     sites.wait_notice(one, re.compile(r"Writing: \d+ tokens"), "sessions")

@@ -233,7 +233,7 @@ def test_a_speed_up_is_shown_only_when_measured_and_figures_are_not_rounded() ->
     assert (measuring["speedup"], measuring["slower"], measuring["speed"]) == (None, False, "")
     running = replace(frame, view=replace(view, state="running"))
     assert picture_values(running, baseline)["figures"]["speedup"] is None
-    blocks = replace(baseline, blocks=((2.0, 4.0),))  # as in a replay
+    blocks = replace(baseline, blocks=((2.0, 4.0),))
     assert picture_values(running, blocks)["figures"]["speedup"] == 2.0
     two_blocks = replace(blocks, blocks=((2.0, 4.0),) * 2)
     for measured, words in ((baseline, "one sample"), (two_blocks, "")):

@@ -160,7 +160,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         fill_event = button.click(fill, None, form.prompt, **quick)
         fill_event.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
-    # A built-in preset may have other values at another temperature. The check waits for them.
+    # A built-in preset may have other values at another temperature. The form's check waits for
+    # them.
     temperature_event = temperature.change(
         _temperature_handler(live),
         [live.chosen, temperature, *fields],

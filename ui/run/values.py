@@ -140,7 +140,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
 
 
 def _selected_token(frame: Frame) -> int | None:
-    """The key in `node_of_token` of the token whose node is selected; None if there is none."""
+    """The selected node's token, a key of `node_of_token`; None if there is none."""
     nodes = frame.detail.node_of_token if frame.detail else {}
     return next((token for token, node in nodes.items() if node == frame.node), None)
 

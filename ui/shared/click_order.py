@@ -24,8 +24,7 @@ NUM_KEPT = 16
 
 @dataclass(slots=True)
 class Clicks:
-    """The clicks in one `page` of a browser tab (see `session.TabSession`). Handlers
-    hold `drawing` while they change that page.
+    """The clicks of one TabSession. Handlers hold `drawing` while they change it.
 
     The event data of a click comes from the browser; its `press` is the time of the click by the
     browser's clock. A click without `press`, for example an API client's, counts as the newest."""
@@ -46,9 +45,9 @@ class Clicks:
             return work() if pressed >= self._newest[kind] else gr.skip()
 
     def in_order(self, event_data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The clicks to answer now: a click in a board's picture, and later clicks that were
-        answered before it, in the order of their times. A click on a stage depends on the clicks
-        before it. The caller holds `drawing`."""
+        """The clicks to answer now: this click in a board's picture, and later clicks that were
+        answered before it, in the order of their times, since a click on a stage depends on earlier
+        ones. The caller holds `drawing`."""
         pressed = _time_of(event_data)
         if pressed == math.inf:
             return [event_data]

@@ -36,7 +36,8 @@ export function create(panel) {
   // Do not snap while the pointer is down: pointerup would hit another line, and no click fires.
   scroll.addEventListener("scrollend", () => scroll.matches(":active") || scrollTo(scroll, scroll.scrollTop));
   const fit = () => wholeLines(scroll, panel.body, legend.node);
-  // A change of type size or window moves the lines: the selected round stays in sight, a followed text stays at its end.
+  // A change of type size or window moves the lines: the selected round of a complete run stays in sight, a followed text
+  // stays at its end.
   const refit = () => {
     const { atEnd } = state;
     fit();
