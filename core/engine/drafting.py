@@ -224,7 +224,7 @@ class Drafting:
     def _draft_by_drafter(
         self, by_drafter: Mapping[str, Sequence[tuple[RoundState, DraftRequest]]]
     ) -> None:
-        """Runs the drafters and fills in `drafts`. A drafter that fails is dropped from the
+        """Runs the drafters and fills in `state.drafts`. A drafter that fails is dropped from the
         requests that use it."""
         requests = {name: [one for _, one in pairs] for name, pairs in by_drafter.items()}
         for name, drafts in self._draft_all(requests).items():

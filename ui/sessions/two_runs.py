@@ -163,7 +163,7 @@ def compare_runs(
             player = Player(source, Pace("full"))
             # At full speed one `advance` moves to the run's last event.
             player.advance(0.0)
-            player.follow()  # shows the last round, as the bar does
+            player.follow()  # shows the last round, where the bar's slider stands
             session.look_at(player)
             session.baseline = baseline_of(context.store, run)
             session.regret = stored_regret(run)

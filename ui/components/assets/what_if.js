@@ -87,7 +87,7 @@ function reset(view) {
 
 const factors = (inputs) => Object.fromEntries(inputs.map((one) => [one.key, one.get()]));
 
-// `sample`: the factors of the run's values in one resample of its rounds and repeats; `a` is added to the acceptance.
+// `sample`: what one resample of the run's rounds and repeats multiplies its values by; `a` is added to the acceptance.
 function curveOf({ state: { value }, inputs }, size = factors(inputs).size, sample = { a: 0, d: 1, p: 1, o: 1, l: 1 }) {
   const { acceptance, ratio, trip_ms } = factors(inputs);
   const accepted = Math.min(1, Math.max(0, acceptance + sample.a));
