@@ -107,7 +107,7 @@ class LookupDrafter(ABC, Generic[State]):
         return drafts
 
     def temperature(self, sequence: TokenSequence) -> float:
-        # Scores are meant to be acceptance rates.
+        # Not calibrated: scores are meant to be acceptance rates already.
         return 1.0
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:

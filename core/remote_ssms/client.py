@@ -123,7 +123,7 @@ class RemotePool:
         names = {*other_names}
         for link in self.links:
             for one in link.served_ssms:
-                # As `load_models` names SSMs of this process.
+                # SSMs of this process are named in the same way (core.models.loading.load).
                 base = one.name.replace(":", "-")
                 name, number = base, 2
                 while name in names:

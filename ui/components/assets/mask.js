@@ -58,7 +58,8 @@ const targetKey = ({ held, value }) => held ?? (value.node == null ? null : Stri
 
 const isOneScreen = (panel) => Boolean(panel.section.closest(".sp-board")) && matchMedia("(min-width: 1000px) and (min-height: 560px)").matches;
 
-// A token's name is right of the cell in which its row and its column meet: it attends to no later token.
+// A token's name is right of the cell in which its row and its column meet. Cells there are never on, since a token attends
+// to no later token.
 function drawCells(view) {
   const { rows, svg, cells, panel, room } = view;
   if (!rows.length) return;
