@@ -148,7 +148,6 @@ def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
     for_index = [word for word in words if _is_indexed(word)]
     # Quoted: no word is an operator of FTS5. `*` makes a word a prefix.
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in for_index)
-    # The index first: it leaves few texts to search for the substring.
     for_substring = [_strip_punctuation(word) for word in words]
     contains: list[Condition] = [
         (CONTAINS, (word,) * 3) for word in for_substring if not _is_plain(word)
@@ -156,6 +155,7 @@ def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
     if not contains:
         select, values = IN_INDEX, tuple[Any, ...]((phrases,))
     else:
+        # The index first: it leaves few texts to search for the substring.
         conditions = [(f"+id IN ({IN_INDEX})", (phrases,)), *contains] if for_index else contains
         where, values = _all_of(conditions)
         select = f"SELECT id FROM runs WHERE {where}"

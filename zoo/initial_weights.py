@@ -40,7 +40,7 @@ class InitialWeights:
     field: str = "start"
 
     def identity(self) -> dict[str, str]:
-        """The values that must equal a checkpoint's identity, so that it can be resumed."""
+        """Fields of a checkpoint's identity; only a checkpoint with equal fields is resumed."""
         if self.folder is not None:
             return {"start": weights_id(self.folder)}
         return {} if self.embeddings is None else {"embeddings": weights_id(self.embeddings)}

@@ -170,7 +170,7 @@ def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
     page = wait_ready(browser_page(url, width=390, height=844))
     page.evaluate(WATCH_HAND)
     page.locator("#prompt textarea").fill("A prompt")
-    choose_preset(page, "sequence")  # the prompt, which has the focus, does not cover the menu
+    choose_preset(page, "sequence")  # the click fails if the focused prompt covers the menu
     still(page, 1)
     assert not requests(context)  # nothing was run yet
     becomes(page, PRESET_LABEL, "Preset (then Run)")

@@ -180,7 +180,7 @@ def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
     short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, context = short
-    # The page may be left with open streams.
+    # `page.goto` leaves the page, perhaps with open streams.
     page = sites.wait_ready(browser_page(url, forgiven=sites.LEAVING))
     open_fields(page)
     sites.text_box(page, "field-expansion").fill("2,2")

@@ -53,11 +53,11 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
     """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are divided
     among threads: `part` is (thread, threads). `w_at` counts weights. `x_bf16`: buffer for x as
     bfloat16, see `select_operand`."""
-    # Counts are in elements of w from here on; an element holds `each` weights.
     parts, each, begin, x_step = parts_of(w), inputs_of(w), x_at, inputs
     if parts:
         begin, x_step = np.int64(0), parts * inputs // each
         split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, x_bf16)
+    # From here on, counts are in elements of w; an element holds `each` weights.
     rows, inputs, w_at = select_operand(w, x, x_bf16), inputs // each, w_at // each
     blocks, tile = step // BLOCK, configure_tiles(w, next_token_count(n, w))
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):

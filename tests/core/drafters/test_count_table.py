@@ -65,12 +65,13 @@ def test_own_counts_are_those_of_a_dictionary(text: list[int]) -> None:
     for row in rows.tolist():
         for token, entry in zip(row[:CANDIDATES], row[CANDIDATES : 2 * CANDIDATES], strict=True):
             if entry and entry & 3 == row[-1]:
-                # Above length 1, an entry may also have weight inherited from a shorter context.
                 ours[row[-1], token, (entry >> 2) // ONCE] += 1
     theirs = Counter[tuple[int, int, int]]()
     for context, tokens in counted.items():
         for token, count in tokens.items():
             theirs[len(context), token, count] += 1
+    # Counts are compared after contexts of one token only: an entry of a longer context may also
+    # have weight inherited from a shorter one.
     of_last = {key for key in theirs if key[0] == 1}
     assert {key: theirs[key] for key in of_last} == {k: ours[k] for k in ours if k[0] == 1}
     assert sum(ours.values()) == sum(theirs.values())
