@@ -60,7 +60,8 @@ def settled_script() -> str:
 
 
 def after_settled_script() -> str:
-    """JavaScript for a button: waits for a check, which would overwrite the button's answer."""
+    """JavaScript for a button: waits for a pending check, whose result would overwrite the button's
+    answer."""
     return _script("after_settled")
 
 

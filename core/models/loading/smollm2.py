@@ -53,7 +53,7 @@ PATTERNS_OF_THE_HUB = ("*.json", "*.txt", "*.jinja", "model.safetensors")
 PIP_TIMEOUT_S = 15.0
 # Seconds between two reports of the progress.
 REPORT_S = 0.5
-# Runs a command until it ends or stdin is closed, which also happens if this process is killed.
+# Runs a command until it ends or stdin is closed, which also happens if the parent is killed.
 WHILE_STDIN_IS_OPEN = """
 import os, subprocess, sys, threading
 

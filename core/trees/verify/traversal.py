@@ -89,7 +89,7 @@ class _Walk:
         LLM's distribution."""
         inputs = self._inputs
         if node != ROOT:
-            # As in `mss`: the draws down to the parent, then this proposal's attempt.
+            # Key as in `walk.mss`: the draws down to the parent, then this proposal's attempt.
             key = ("accept", inputs.root_position, draws[:-1], draws[-1][1])
             if acceptance == 0.0 or not inputs.noise.coin(acceptance, key):
                 return None
