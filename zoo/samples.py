@@ -104,7 +104,8 @@ def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
     """Whether prompt and continuation together are Python: one of VERDICTS.
 
     If the token limit `cut` the text, its last line is removed, then more lines while the text is
-    merely incomplete. At least half of the continuation's other lines, rounded down, are kept.
+    merely incomplete. Of the continuation's lines before the last, at least half, rounded down, are
+    kept, and at least one.
     """
     num_prompt_lines = prompt.count("\n")
     lines = (prompt + continuation).split("\n")

@@ -54,8 +54,8 @@ class SsmPool:
         return drafts | {name: _drafts_or_error(work) for name, work in run_all(steps).items()}
 
     def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
-        """Several SSMs draft one tree per request. Each result has one draft per SSM, of nodes of
-        this tree, or is an error: a DrafterError if an SSM failed."""
+        """Several SSMs draft one tree per request. A result is one draft per SSM, with nodes of the
+        request's tree, or an error: a DrafterError if an SSM failed."""
         # Fused requests share passes.
         results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
         return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]

@@ -62,8 +62,8 @@ class TableDrafter(LookupDrafter[_TableState]):
     counts begin.
 
     A run reads the table of its prompt's fold, and a text is counted in the tables of all other
-    folds. Otherwise a repeated run would draft from its own result. Subtracting a text's counts
-    would not be exact: rows inherit from shorter contexts and overwrite one another.
+    folds. Otherwise a repeated run would draft from its own result. Subtracting the result's counts
+    instead would not be exact: rows inherit from shorter contexts and overwrite one another.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:

@@ -1,7 +1,7 @@
 """Invented times for a SYNTHETIC run: the spans of its stages and of drafting ahead.
 
-A pass of a `TableModel` takes hardly any time, and a real clock would give different events in each
-run.
+A pass of a TableModel (bench/table_model.py) takes hardly any time, and a real clock would give
+different events in each run.
 """
 
 import random

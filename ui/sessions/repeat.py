@@ -70,8 +70,8 @@ def repeat_run(
     for values in board.stream(session, frames()):
         yield [*values, *board.place(session), gr.skip()]
     if session.player is not None and session.player.source.is_done:
-        # Not `gr.skip()`: Gradio overwrites the last frame's values in place, perhaps before they
-        # are drawn.
+        # Not `gr.skip()`: Gradio would write it over the last frame's values in place, perhaps
+        # before they are drawn.
         run_id = session.player.source.run_id
         yield [*board.values(session), *board.place(session), run_id]
 
@@ -91,7 +91,7 @@ def _with_recorded_tokens(
 
 
 def stop_again(sessions: Sessions, session: TabSession) -> Values:
-    """Stop the run on the board; at full speed show its end, otherwise pause it."""
+    """Stop the run on the board; at full speed show its end, otherwise pause the player."""
 
     def work() -> None:
         player = session.player

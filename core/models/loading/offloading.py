@@ -235,8 +235,8 @@ class _LayerPacker:
         if self._native:
             from core.models.native.packing import storage_type_of
 
-            # The argument is always True: `half` in `_element` follows from dtype and files, which
-            # are in the key.
+            # True stands for both values of `half`: `_element` derives it from dtype and files,
+            # which are in the key.
             layout = np.dtype(storage_type_of(self._lean, True)).str
         else:
             layout = f"lean {stored_wide(self._lean.embedding)}"
