@@ -83,7 +83,7 @@ class Group:
     def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
         """The median ratio of a row's value to the value of the base row: the row of the same block
         whose fields have the values `base`. Rows without a base row are left out."""
-        # A machine's speed drifts over minutes, more than contestants differ.
+        # Within a block: a machine's speed drifts over minutes by more than contestants differ.
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
         by_block = {self._block(row): x for row, x in bases._row_values(value)}
         return estimate(

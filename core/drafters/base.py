@@ -25,9 +25,9 @@ class DraftRequest:
     """A request to the drafter `index` (in the run's fixed order) for one draft of one sequence.
 
     `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), unless the draft
-    is fused or by score (see `DraftKind`). The number of steps bounds the depth. The shape is
-    already cut to `budget` nodes, unless the draft is by score. `kind`: a draft kind other than
-    `auto`. `stop`: the length policy's rule, which may end the draft earlier. `beyond`: the
+    is fused or by score (see `mechanisms.DraftKind`). The number of steps bounds the depth. The
+    shape is already cut to `budget` nodes, unless the draft is by score. `kind`: a draft kind other
+    than `auto`. `stop`: the length policy's rule, which may end the draft earlier. `beyond`: the
     distance from the text's last token to the draft's root, in tokens; above 0 if the draft is made
     ahead."""
 

@@ -35,7 +35,8 @@ def main() -> None:
                     add_generation_prompt=True,
                     **request["special_tokens"],
                 )
-            text = result[0][0]  # of the only conversation, without the positions of answers
+            # `result`: the texts of all conversations, and the positions of their answers.
+            text = result[0][0]
             fits = len(text) <= request["longest"]
             _answer({"text": text} if fits else {"length": len(text)})
         except TEMPLATE_FAULTS as error:

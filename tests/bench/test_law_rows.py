@@ -89,7 +89,7 @@ def test_every_valid_pair_of_values_has_a_row(name: str, temperature: float) -> 
         if (row.name, row.temperature) == (name, temperature)
     ]
     assert missing_pairs(rows, fields, has_a_row) == set()
-    # At least one row is needed: without it a pair is missing.
+    # Control: there is a row without which a pair is missing.
     assert any(missing_pairs([r for r in rows if r is not row], fields, has_a_row) for row in rows)
 
 
@@ -106,7 +106,7 @@ def test_every_valid_pair_of_values_has_a_row_under_routing(temperature: float) 
         if (row.name, row.temperature) == ("routed", temperature) and row.is_compared
     ]
     assert missing_pairs(rows, fields, has_a_row) == set()
-    # At least one row is needed: without it a pair is missing.
+    # Control: there is a row without which a pair is missing.
     assert any(missing_pairs([r for r in rows if r is not row], fields, has_a_row) for row in rows)
 
 

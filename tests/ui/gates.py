@@ -13,8 +13,7 @@ import pytest
 
 PASS_S = 0.04  # a value for `PassGate.pass_s`
 MAX_STEPS = 25  # limit of the passes in `step_until` and `step_until_drawn`
-# The first and the longest timeout for the page to draw the result of a pass. The timeout doubles
-# with each pass.
+# The first and the longest timeout for the result of a pass. The timeout doubles with each pass.
 FIRST_STEP_MS, STEP_MS = 250, 2000
 POLL_S, POLL_MS = 0.04, 50
 

@@ -256,7 +256,7 @@ def test_the_baseline_of_a_run_is_replayed_and_reported(name: str, store: RunSto
     assert desk.baseline == baseline
     figures = values_of(sessions.board, desk)["figures"]
     drafted = bool(watching.frame().view.drafters)  # plain decoding has no speed-up over itself
-    # Without blocks, an incomplete run's speed is not compared with plain decoding's.
+    # Without `Baseline.blocks`, an incomplete run's speed is not compared with plain decoding's.
     is_sample = watching.frame().view.state == "completed" or bool(baseline.blocks)
     assert (figures["speedup"] is not None) == (bool(rounds) and drafted and is_sample)
     report = Report(write_export(sessions.board.context, ALL, events[0].run_id, "html")["text"])

@@ -94,7 +94,7 @@ def norm_rows(shape, w, norm_at, count, x, h):
 
 @inline
 def add_residual_rows(shape, w, bias_at, at, span, s, x):
-    """x += the last product + bias: the residual connection."""
+    """x += s.back + bias: the residual connection."""
     first, count = span
     bias = stretch(w.vectors, bias_at, shape.hidden)
     for t in range(count):
