@@ -150,7 +150,8 @@ def take_routed(browser: Any, address: str) -> None:
     page.mouse.move(0, 0)
     page.wait_for_timeout(2500)
     page.locator("#live-tree").screenshot(path=IMAGES / "fused-tree.png")
-    # No click: on a board a panel's buttons are folded into one until the pointer is over it.
+    # Enter, not a click: on a board, a panel's buttons are folded into one while the pointer is not
+    # over the panel.
     page.locator("#live-routing").get_by_role("button", name="Count afterwards").press("Enter")
     page.locator("#live-routing .ss-regret-said").wait_for()
     page.evaluate("document.activeElement.blur()")

@@ -1,5 +1,5 @@
-"""What each drafter proposed, and how a vote or pool weighed it: the picture's value, and
-sentences."""
+"""What each drafter proposed, and how a vote or pool weighed it: as the value of a picture on the
+page (`ui.run.values`), and in sentences."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def vote_in_short(detail: Detail | None) -> str:
     dropped = sum(drafter != tree.winner for drafter, _ in tree.dropped)
     lost = f"{number_of(dropped, 'token')} of the others {_was(dropped)}"
     split = deciding_split(tree, drafts)
-    # The first split: a later split weighs fewer drafters.
+    # Only the first split is named: later splits weigh fewer drafters.
     won = f"at {split}" if split else "no draft disagrees"
     words = f"{tree.winner}'s draft won the vote ({won}); {lost} dropped."
     return " ".join(filter(None, (words, dropped_choice(tree, drafts, detail.verified))))

@@ -34,7 +34,7 @@ class VerifyRule:
         return self.temperatures in ("all", "above" if temperature > 0 else "zero")
 
 
-# `lossless_rules` keeps this order, but puts rules that read q first.
+# `core.config.mechanisms.lossless_rules` keeps this order, but puts rules that read q first.
 VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
     [
         # Replaced by `SpeculationConfig.resolve`.
