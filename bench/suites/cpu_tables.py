@@ -40,7 +40,7 @@ class Variant:
         return " ".join(filter(None, (self.family, self.ssm, self.schedule, str(self.count))))
 
     def options(self, transformers: TransformersLlm, modules: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of transformers' `generate`. Each call copies the assistant model."""
+        """Arguments of transformers' `generate`, with a new copy of the assistant model, if any."""
         if self.family == LOOKUP:
             return {"prompt_lookup_num_tokens": self.count}
         return {

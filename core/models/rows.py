@@ -79,8 +79,8 @@ class Row:
         return self.length + max(depths)
 
     def fill_mask(self, mask: BoolArray) -> None:
-        """Marks in `mask` (count, extent), all False, the slots to which the last `count` nodes
-        attend."""
+        """Marks in `mask` (count, extent) the slots to which the last `count` nodes attend. Before
+        the call `mask` must be all False."""
         first = self.pending - len(mask)
         mask[:, : self.length] = True
         end = self.length + self.pending

@@ -75,7 +75,7 @@ def test_evaluate_reports_models_of_one_name_by_path(family: Path) -> None:
 
 
 def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path: Path) -> None:
-    """Training imports neither `ui` nor `storage`."""
+    """Also checks that training imports neither `ui` nor `storage`."""
     out = tmp_path / "killed"
     out.mkdir()
     for name in ("manifest.json", "tokens", "tokenizer"):

@@ -138,8 +138,8 @@ class _Follower:
         dtype = DTYPES[message.dtype]
         local = int(os.environ.get("LOCAL_RANK", 0))
         device = device_of_rank(torch.device(message.device), local)
-        # From here on the order of calls is rank 0's (`leader._RankStart`): all ranks make the same
-        # collectives.
+        # The calls below have the order of rank 0 (see `leader._RankStart`), since all ranks
+        # must join the same collectives.
         self.group = RankGroup(self.rendezvous, device, message.timeout_s)
         config = read_config(source)
         module = read_shard(source, config, dtype, split)

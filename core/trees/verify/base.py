@@ -156,7 +156,7 @@ def _order_proposals(inputs: VerifyInput, children: Sequence[int]) -> list[tuple
     """Sorts proposals by drafter, row and draw. An order by tokens or probabilities would bias the
     result."""
     pairs = [(proposal, child) for child in children for proposal in inputs.tree.proposals[child]]
-    # A token drawn twice is one node with two rows of children; ranks count within a row.
+    # The children of a token drawn twice come from two rows of q; ranks count within a row.
     return sorted(pairs, key=lambda pair: (pair[0].drafter, pair[0].row or 0, pair[0].rank))
 
 
