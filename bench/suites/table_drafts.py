@@ -84,8 +84,8 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`. It drafts for `_probe`, whose prompt is in another fold
-    (see `fold_of`): a fold's table leaves out its own texts."""
+    """A drafter that has counted `texts`. It drafts for `_probe`, whose prompt has another
+    `fold_of` than the texts' prompt: a fold's table leaves out texts of that fold."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)

@@ -144,7 +144,7 @@ def test_lessons_name_pictures_and_columns_that_exist() -> None:
 
 
 def test_lessons_call_things_as_the_page_does() -> None:
-    """No name that a lesson quotes is the title of a picture."""
+    """A board shows the names of its tabs, not the titles of pictures."""
     titles = {picture.label for picture in drawn_pictures}
     for lesson in LESSONS:
         named = re.findall("“([^”]*)”", f"{lesson.look} {lesson.question.where}")
