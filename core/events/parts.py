@@ -287,9 +287,10 @@ class Scheduled:
     `num_live`: live requests; `num_batch`: requests in this LLM pass; `num_waiting`: requests in
     the queue. `length_limit`, `drafter_limit`: the limits for this request's draft; None: no limit.
     `num_drafted`: nodes after the combine rule; `num_granted`: verified nodes; `batch_*`: the same
-    for all requests in the pass. `tokens_per_ms`: the rate of later passes, from which the node
-    budget follows; 0: not used. `decision`: `more`, `fewer`, `plain` or `drafts` if the limits have
-    changed since this request's last round, else empty. `reason`: a sentence for the reader.
+    for all requests in the pass. `tokens_per_ms`: tokens that all requests together commit per
+    millisecond, from which the node budget follows; 0: not used. `decision`: `more`, `fewer`,
+    `plain` or `drafts` if the limits have changed since this request's last round, else empty.
+    `reason`: a sentence for the reader.
     """
 
     schedule: str

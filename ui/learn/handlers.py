@@ -168,7 +168,8 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
-    """The view of all requests in a round of the ended run; None without such a run or view."""
+    """The view of all requests in a round of the board's ended run (which round: see
+    `Lecture.requests_at`); None without such a run or view."""
     player = session.player
     if player is None or not player.source.is_done:
         return None

@@ -153,7 +153,7 @@ class Player:
     def _jump(self, num_events: int) -> None:
         """Show the first `num_events` events, and select no round."""
         self._pinned = self._node = None
-        # If all of these events were shown before, the selection alone changes `frame`.
+        # `_move_to` keeps the version if the position stays, but the selection may have changed.
         self._version += 1
         self._move_to(num_events)
         self._skip_run_events()
@@ -219,8 +219,8 @@ class Player:
     def select_next(self, by: int) -> None:
         """Select the round `by` rounds after the displayed round.
 
-        If that round is not shown yet, the player moves to the round's end. At full speed, or if
-        all events so far are shown, the last round shown is selected."""
+        If that round is not shown yet, the last round shown is selected at full speed, or if all
+        events so far are shown; else the player moves to the end of that round."""
         with self._lock:
             last = self._num_shown_rounds() - 1
             target = (self.place - 1) // EVENTS_A_ROUND + by
@@ -264,9 +264,9 @@ class Player:
     def _final_detail(self) -> Detail | None:
         """The round to show at the end of a run; None if no round has a tree.
 
-        In a completed run it is the round with the highest `RoundView.story`. Ties go to the most
-        accepted tokens, then to the smallest tree, then to the latest round. In any other run it is
-        the last round with a tree."""
+        In a completed run it is the round with the highest `story` (see `ui.run.view.RoundView`).
+        Ties go to the most accepted tokens, then to the smallest tree, then to the latest round. In
+        any other run it is the last round with a tree."""
         drafting = [round_ for round_ in self._view.rounds if round_.nodes]
         if not drafting:
             return None

@@ -23,7 +23,8 @@ const BAND_SCALES = [1.7, 1.5, 1.35, 1.2, 1.05];
 const LARGE = 1.25;  // a drawing of this scale is large enough in one band
 
 // A form in which the whole tree is legible, else the tightest. Within a scene (tree.js) the form only gets tighter, so that a
-// live tree does not change it back and forth. A tree at rest that fits in no form is folded, if it fits then.
+// live tree does not change it back and forth. A tree at rest (not at full speed, or at the run's end) that fits in no form is
+// folded, if it fits then.
 export function laidOut(value, view, scene) {
   const { list, zoom } = view;
   const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
