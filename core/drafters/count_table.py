@@ -316,7 +316,7 @@ def _rank(candidates: _Candidates, count: int, node: int) -> int:
 
 @jit
 def _exclude_siblings(candidates: _Candidates, count: int, node: int, place: int) -> None:
-    """Marks the siblings of `node` as never to be added: `place` is outside the draft."""
+    """Keeps the siblings of `node` out of the draft: they get a `place` that no node has."""
     for other in range(count):
         if other != node and candidates.parents[other] == candidates.parents[node]:
             candidates.places[other] = place

@@ -64,7 +64,7 @@ def test_drafts_read_a_table_with_all_counted_contexts(family: LoadedModels) -> 
 
 
 def test_drafts_use_the_counts_of_the_family(family: LoadedModels) -> None:
-    """With a single text, the drafter itself has counted nothing."""
+    """With a single text, the drafter itself has no other text to count."""
     table = new_table(64)
     add_text(table, np.array(TEXT, np.int64), 1)
     without, with_counts = (

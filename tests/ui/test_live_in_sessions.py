@@ -166,7 +166,7 @@ def test_a_run_is_neither_compared_nor_repeated_before_its_end(ctx: Context) -> 
 
 def test_a_long_run_is_followed_from_its_beginning(ctx: Context) -> None:
     source = start_run(ctx, 20.0)
-    source._buffer.clear()  # as in a run of thousands of rounds
+    source._buffer.clear()  # a long run's buffer no longer has the first events
     read, reads = ctx.store.events, []
     ctx.store.events = lambda run_id: reads.append(run_id) or read(run_id)
     sessions, desk = sessions_of(ctx), TabSession()

@@ -24,8 +24,8 @@ SHOWN_EVERY = 25
 @dataclass(frozen=True, slots=True)
 class PastSearch:
     """A search for runs. `owner`: the owner of the runs, None for all owners; `search`: words of
-    prompt, text or note; `drafter`: a drafter that the runs have, empty for any; `taken`: how many
-    of the latest matches are searched."""
+    prompt, output or note; `drafter`: a drafter that the runs have, empty for any; `taken`: how
+    many of the latest matches are searched."""
 
     owner: str | None
     search: str = ""

@@ -73,8 +73,8 @@ def look_at_study(
 ) -> list[Any]:
     """The present values of board and pictures; the list and the pictures are skipped if nothing
     has changed. `opening`: whether the tab is being opened. Then it shows the study that another
-    tab chose for it, else the study of its kind that is being measured, else what it showed before,
-    else the newest study."""
+    tab of the page chose for it, else the study of its kind that is being measured, else what it
+    showed before, else the newest study."""
 
     def work() -> None:
         if opening:
