@@ -106,7 +106,7 @@ class RoundCosts:
         step_ms = self._exposed_share.get(1.0) * sum(map(_step_ms, costs))
         fixed_ms = self.plain_ms + self.overhead_ms + start_ms - self.verify_ms(0)
         tokens = reach = 1.0
-        # `fixed_ms` includes the first step: the catch-up pass gives its logits.
+        # No step for the first level: its logits come from `start`, the pass over new text.
         for length in range(1, most + 1):
             reach *= rate
             tokens += reach

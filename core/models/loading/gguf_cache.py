@@ -142,7 +142,7 @@ def sweep_parts(folder: Path) -> None:
 
 
 def recorded_warnings(name: str) -> tuple[str, ...]:
-    """Warnings about the GGUF file dequantized into folder `name`; none for any other name."""
+    """Warnings about the GGUF file dequantized into folder `name`; none if it is no such folder."""
     return tuple(map(str, _record_of(Path(name)).get("warnings", ())))
 
 

@@ -181,11 +181,11 @@ def _matrices_of_layer(layer: LeanLayer, shape: ModelSizes) -> Iterator[torch.Te
 
 
 def _vectors(weights: LeanWeights, shape: ModelSizes) -> list[Array]:
-    """Norms and biases, in order; zeros in place of vectors that the model does not have."""
+    """Norms and biases in the order that ModelSizes describes; zeros in place of vectors that the
+    model does not have."""
     # One layout for all models; the kernel skips head norms if the model has none.
     zeros = torch.zeros(shape.size)
     vectors = []
-    # The order of `layers.layout`.
     for layer in weights.layers:
         vectors += [_as_float32(layer.input_norm), _as_float32(layer.post_norm)]
         vectors += [_as_float32(zeros if n is None else n) for n in (layer.q_norm, layer.k_norm)]
@@ -214,7 +214,8 @@ def _bias(bias: torch.Tensor | None, size: int) -> Array:
 
 def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
     """Alternates half blocks of gate and up outputs."""
-    # Then the thread that multiplies a block has both factors of its MLP units, see `apply_gate`.
+    # Then the thread that multiplies a block has both factors of its MLP units, see
+    # `elementwise.apply_gate`.
     pad = (0, inner - gate_up.shape[-1] // 2)
     parts = [torch.nn.functional.pad(part, pad) for part in gate_up.chunk(2, -1)]
     halves = [part.reshape(*part.shape[:-1], -1, HALF_BLOCK) for part in parts]
@@ -223,8 +224,8 @@ def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     """A matrix (inputs, outputs) as (blocks, inputs, BLOCK), interleaved if int16. With pairs
-    or tiles: pairs in the order (blocks, inputs / 2, BLOCK), the first of two inputs in the lower
-    half."""
+    or tiles: pairs of inputs in the order (blocks, inputs / 2, BLOCK), a pair's first input in the
+    lower 16 bits."""
     half = storage_type is not np.float32
     # As 16 bits: numpy has no bfloat16.
     entries = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())

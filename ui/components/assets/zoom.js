@@ -124,7 +124,7 @@ export function zoomable(panel, viewport, svg, { onResize, onView }) {
   };
 }
 
-// A place to scroll to, as far as a drawing of this size can be scrolled.
+// A scroll position, limited to what a drawing of this size allows.
 function within([left, top], { width, height }, room, scale) {
   const most = [Math.ceil(width * scale) - room.width, Math.ceil(height * scale) - room.height];
   return [Math.max(0, Math.min(left, most[0])), Math.max(0, Math.min(top, most[1]))];
