@@ -66,8 +66,8 @@ def test_an_ssm_that_is_nearly_the_best_is_good() -> None:
 
 
 def test_the_base_rate_is_that_of_sets_that_never_change() -> None:
-    """Of ten pairs, three (of b, c, d) have the good SSM after two changes, six after one change,
-    and ae after none."""
+    """Of ten pairs, three (of b, c, d) contain the good SSM of two of the three changes, six that
+    of one, and ae that of none."""
     counts = count_searches(searches_of("ae"), 24, SSMS, 2)
     assert (counts.fixed, counts.fixed_parts) == (("b", "c"), 2)
     assert counts.mean_parts == pytest.approx((3 * 2 + 6 * 1) / 10)

@@ -111,7 +111,7 @@ function sortRows(rows, { by, down }) {
   });
 }
 
-// A point that cannot run has the reason in place of its figures.
+// A row without values; one wide cell, for the reason, replaces the figures of a point that cannot run.
 function emptyRow(row, columns) {
   const refused = row.mark === "refused";
   const name = refused ? meaning(row) : "plain";
