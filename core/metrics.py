@@ -69,7 +69,7 @@ class StatsFold:
         rest = [s for s in spans if s.name != "prefill"]
         if prefill:
             self._prefill_ms += spans_union_ms(prefill)
-            if self._rounds == 1:  # a drafter that starts later prefills during decoding
+            if self._rounds == 1:  # in later rounds a new drafter prefills during decoding
                 self._prefill_end = max(s.end_ms for s in prefill)
         drafters = [s for s in rest if s.lane not in NOT_DRAFTING]
         drafting = [(s.start_ms, s.end_ms) for s in drafters]

@@ -215,7 +215,6 @@ def limited_reads(mbps: float) -> Iterator[None]:
         nonlocal free_at
         start = time.perf_counter()
         weight: torch.Tensor = read(*file)
-        # The time counts from the planned end of the last read: the sleep may have been too long.
         free_at = max(free_at, start) + weight.nbytes / 1e6 / mbps
         time.sleep(max(0.0, free_at - time.perf_counter()))
         return weight

@@ -84,7 +84,7 @@ class _FusedRequest:
         if best != ROOT:
             tree.trunk.append(best)
             tree.trunk_scores.append(best_score)
-            # If two SSMs' path values round to the same number, the tree has the first SSM's index.
+            # `FusedTree.add` keeps the first SSM if two path values round to the same number.
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:
@@ -126,7 +126,7 @@ def draft_fused(
 
 def _fused_request(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> _FusedRequest:
     fitting = fitting_requests(pool, ssms)
-    # Weights are divided by the highest: products of scores and weights do not rise along a path.
+    # Weights are divided by the highest, so that products with scores never rise along a path.
     highest = max((weight for _, weight in fitting), default=0.0) or 1.0
     tree = FusedTree()
     members = [

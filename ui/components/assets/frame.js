@@ -37,8 +37,8 @@ function flush() {
   flushedAt = performance.now();
 }
 
-// Returns a function that requests a drawing. `pace`: milliseconds between two drawings; a second while the picture is scrolled
-// away.
+// Returns a function that requests a drawing. `pace`: milliseconds between two drawings, or UNSEEN_PACE while the picture is
+// scrolled away.
 // In a closed tab nothing is drawn until the tab is opened.
 export function scheduler(shell, { pace = 0, settle }, draw) {
   const state = { waiting: false, last: -Infinity, near: true, width: null };
