@@ -150,7 +150,8 @@ class _Fold:
         if any(self._drafted) or not self._requested or not started.drafters:
             return ""
         drafting_rounds = sum(length > 0 for length in self._requested)
-        # The majority of rounds decides: a policy that chose 0 may draft a few times to measure.
+        # The majority of rounds decides: a policy that mostly chooses 0 may ask for a few drafts,
+        # to measure.
         if 2 * drafting_rounds >= len(self._requested):
             rounds = f"{drafting_rounds} of {len(self._requested)} rounds"
             return f"drafts were asked for in {rounds}, and no drafter had a token to offer"

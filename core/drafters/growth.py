@@ -101,8 +101,8 @@ class Growth(ABC):
         """The proposer's input for the frontier's logits (n, V) after `penalize`. All nodes of the
         frontier have the same depth."""
         sequence, root = self.request.sequence, self.request.root_position
-        # The keys of random draws include the drafter: `mss` and `traversal` need drafters to draw
-        # independently.
+        # The keys of random draws include the drafter: the verification rules `mss` and `traversal`
+        # need drafters to draw independently.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)

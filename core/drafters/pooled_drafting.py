@@ -49,8 +49,8 @@ class _PooledSsm:
     timings: list[Timed] = field(default_factory=list)
 
     def next_logits(self, growth: Growth) -> Steps[torch.Tensor]:
-        """Logits (n, V) after the growth's frontier. The first frontier is the root: the SSM
-        catches up."""
+        """Logits (n, V) after the growth's frontier. For the first frontier, the root, the SSM
+        reads the committed tokens that it lacks."""
         if not growth.passes:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:

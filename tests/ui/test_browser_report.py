@@ -236,7 +236,7 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
     page.click("#report-rewind")
     for number in (1, 2):
         page.click("#report-round-next")
-        bar_says(page, f"Round {number} of 8")  # a round that was not shown before
+        bar_says(page, f"Round {number} of 8")  # the rewind had hidden this round
         selects_round(page, number - 1)
     page.click("#report-round-previous")
     selects_round(page, 0)

@@ -46,7 +46,8 @@ def move(board: Board, session: TabSession, name: str) -> Values:
 
 
 def select_node(board: Board, session: TabSession, data: Any) -> Values:
-    """Answers a click in one of the board's pictures; see `select_in_run` and `Clicks.in_order`."""
+    """Answers the click `data` in one of the board's pictures, then repeats later clicks that were
+    answered before it."""
 
     def work() -> None:
         for event_data in session.clicks.in_order(data):
