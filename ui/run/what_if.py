@@ -88,8 +88,8 @@ def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict
     means, mean = table[picks].mean(axis=1), table.mean(axis=0)
     parts, own = _parts(means), _parts(mean)
     parts = np.column_stack([parts[:, 0] - own[0], parts[:, 1:] / np.maximum(own[1:], 1e-9)])
-    # A plain pass lasts speed-up x the run's time for a token: its factor is a block's speed-up
-    # divided by the median speed-up.
+    # A plain pass lasts the run's time for a token times the speed-up. So its factor is a block's
+    # speed-up divided by the median speed-up.
     median = float(np.median(speedups)) if speedups else 1.0
     plain = random.choice(np.array(speedups or (1.0,)), size=RESAMPLES) / median
     names = ("a", "d", "p", "o")

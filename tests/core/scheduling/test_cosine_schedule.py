@@ -318,7 +318,7 @@ def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
 @pytest.mark.parametrize("short", [0, 1])
 @pytest.mark.parametrize("place", range(PATIENCE))
 def test_a_round_with_a_short_draft_ends_drafting_no_sooner(short: int, place: int) -> None:
-    """With `goodput`, the draft length changes from round to round."""
+    """The length policy `goodput` changes the draft length from round to round."""
     requested_limits = [
         SpeculationLimit(short, 2) if i % PATIENCE == place else REQUESTED for i in range(40)
     ]
@@ -425,7 +425,7 @@ def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
     """The length policy of the last request found that drafts do not pay. All requests are
     pipelined (`overlapped`)."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
-    # The first pass may leave this request out, since all requests compete for the pass.
+    # The first pass may leave request 4 out: no draft is ready yet, so all requests compete.
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])
 
 

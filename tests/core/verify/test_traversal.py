@@ -138,8 +138,8 @@ def test_a_repeated_proposal_is_rejected_and_its_q_is_subtracted() -> None:
 
 
 def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
-    """With q = p, only rounding can cause a rejection. The residual is then p: a second proposal of
-    the same token can still be accepted."""
+    """With q = p, only rounding can cause a rejection. The residual is then p, so a second walk of
+    the branch could accept it."""
     tree = tree_of(
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(0, 0, 0)]),
