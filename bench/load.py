@@ -60,7 +60,7 @@ class _Clients:
                 one.token_times += [time.perf_counter()] * len(event.token_ids)
                 one.token_ids += event.token_ids
                 self._failures += lost_drafter_notes(event)
-            # A failed run has ended, too: else a client would wait forever.
+            # A failure ends a run, too: its client must not wait forever.
             elif isinstance(event, (RunCompleted, RunFailed)):
                 if isinstance(event, RunFailed):
                     self._failures.append(f"{event.error}: {event.message}")

@@ -3,8 +3,8 @@ text.
 
 An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens. An SSM's
 score is the expected number of committed tokens per second if it drafts alone. Credits come from
-auditions, in which the SSMs read the same tokens in the same context. Log-probabilities
-from rounds only show a change of the text, since the SSMs' tokens and contexts differ there.
+auditions, in which the SSMs read the same tokens in the same context. In rounds their tokens and
+contexts differ, so log-probabilities from rounds serve only to notice a change of the text.
 """
 
 from __future__ import annotations

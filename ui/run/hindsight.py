@@ -34,7 +34,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     the opening run. Raises ConfigError.
 
     If another run is opened in the session meanwhile, nothing is stored. `owner` is unused: the
-    API calls this function with the same arguments as `race_plain`."""
+    API calls this function with the same arguments as `ui.run.plain_run.race_plain`."""
     player, view = session.player, finished_view(hub, session)
     names = _ssms_to_read(view, hub.model_host.infos)
     assert view.started is not None

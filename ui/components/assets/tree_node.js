@@ -9,7 +9,8 @@ const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
 // Sizes in pixels. Unless `compact`, nodes have a second line with their drafters and the token's probability. `legible`: the
-// scale at which the type of tokens is about 12 pixels (10 with `least`); if `scale` is above 1.1, at least 18 (14 with `least`).
+// zoom at which the tokens' font size is about 12 pixels (10 with `least`); if `scale` is above 1.1, at least 18 (14 with
+// `least`).
 // `tight`: no least width of columns and little room between them; `flat`: leaves side by side; `least`: the smallest
 // paddings; `merged`: one badge for all drafters where they agree.
 export function sizes(scale, compact, tight = false, flat = false, least = false, merged = false) {
@@ -105,8 +106,8 @@ export function updateNode(node, item, place, size) {
   set(strike, "d", item.kind === "rejected" ? strikeOf(item.text, left, line1, size.font) : null);
 }
 
-// Letters and digits stay legible under a horizontal line, but it would make a dash of a full stop and hide a dash: a text
-// without letters or digits is struck diagonally.
+// Letters and digits stay legible under a horizontal line. A text without them is struck diagonally, since a horizontal line
+// would hide a dash, and make a full stop look like a dash.
 function strikeOf(text, left, middle, font) {
   const width = textWidth(plain(text, LETTERS_SHOWN), `600 ${font}px ${families.mono}`);
   if (/[\p{L}\p{N}]/u.test(text)) return `M${left - 4} ${middle + 0.08 * font}h${width + 8}`;
