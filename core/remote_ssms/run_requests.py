@@ -30,8 +30,9 @@ Part = TypeVar("Part", RunRequest, AheadRequest)
 @dataclass(frozen=True, slots=True)
 class RemoteRun:
     """One run's requests to the nodes in a round. `weights`: the drafters' weights, by index.
-    `to_score`: SSMs for an audition on the last `window` tokens. `top_k`: the number of likeliest
-    tokens to report after each tree node."""
+    `to_score`: SSMs that report the probabilities of the text's last `window` tokens (see
+    `SsmDrafter.audition`). `top_k`: the number of likeliest tokens to report after each tree
+    node."""
 
     sequence: TokenSequence
     requests: tuple[DraftRequest, ...]

@@ -23,7 +23,8 @@ from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_l
 
 @pytest.fixture(scope="module")
 def _prepared() -> None:
-    """Loads the bundled models and compiles `suffix` and `table` before the tests that run them."""
+    """Loads the bundled models, and compiles the drafters `suffix` and `table`, before the tests
+    that run them."""
     bundled_models()
     recorded_lines(CASES["lookups-T0"])
 

@@ -38,7 +38,7 @@ def match(inputs: VerifyInput) -> Verdict:
     """Accepts at each node the child whose token is y = argmax(log p + G), with G the Gumbel noise
     at the position of y. If no child has this token, y is the LLM's own token.
 
-    y depends on p and G alone: any tree is lossless.
+    y depends on p and G alone, so that `match` is lossless for any tree.
     """
 
     def own(node: int, depth: int) -> int:

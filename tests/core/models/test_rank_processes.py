@@ -134,7 +134,7 @@ def test_ssms_on_nodes_draft_while_the_ranks_verify(
         events += engine.generate_many(requests[1:])
     assert texts_of(events) == plain_token_ids(requests)[schedule != "each" :]
     rounds = rounds_of(events)
-    # On a busy machine, a rank's report of a pass may come too late for its round.
+    # A round may lack a rank's traffic: on a busy machine the rank's report may come too late.
     assert {one.rank for each in rounds for one in each.traffic} == {0, 1}
     assert {trip.state for each in rounds for trip in each.nodes} <= {"in_time", "ahead"}
     accepted = tokens_by_drafter(events)[1]

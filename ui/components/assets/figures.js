@@ -100,7 +100,7 @@ function draw(value, view) {
   drawOffer(view.offer, value.offer);
   view.scores?.draw(value);
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
-  // If the repeat's speed-up is not the median, its times would contradict the sentence beside the lanes.
+  // The clock first counts passes if the repeat is not the median: its times would contradict the sentence beside the lanes.
   const first = value.repeat?.number && !value.repeat.median ? "passes" : "ms";
   view.clock.draw({ timed, shown: Boolean(value.run), first });
   view.again.hidden = !value.verdict;
