@@ -251,8 +251,8 @@ class _LayerReader:
 
     def take(self) -> HostBuffer | CudaBuffer:
         """Waits for the next layer's buffer. On a GPU the copy may still run: `CudaBuffer.use`
-        waits for it. If none will come, raises the error of the read, or RuntimeError after
-        `end`."""
+        waits for it. If no further buffer will come, raises the error of the read, or RuntimeError
+        after `end`."""
         with self._changed:
             while self._read == self._taken and self._error is None and not self._ended:
                 self._changed.wait()

@@ -20,7 +20,7 @@ class StudyPlace:
     # count of measured runs causes no redraw.
     drawn_state: tuple[object, ...] = ()
     no_redraw_before: float = 0.0
-    # Whether another tab of the page chose `study_id`; opening the study's own tab then keeps it.
+    # Whether another tab of the page chose `study_id`. If so, this tab keeps it when it is opened.
     chosen_elsewhere: bool = False
     # The study that the notice (`TabSession.trouble`) is about, and the study's progress when the
     # notice appeared. The notice disappears when the progress changes. `trouble_study` is "" if an
