@@ -199,8 +199,8 @@ def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
     if sequence.speculation.verify != "match":
         return logits
     log_q = process_logits(logits, sequence.sampling).double().log_softmax(dim=-1)
-    # Row r of depth d predicts the token at position root + 1 + d; siblings share that position's
-    # noise.
+    # The row of a node of depth d predicts the token at position root + 1 + d. Nodes of one depth
+    # share that position's noise.
     first = sequence.root_position + 1
     depths = (0, *plan.tree.depths)
     noise = {depth: sequence.noise.gumbel(first + depth) for depth in set(depths)}

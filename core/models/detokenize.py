@@ -55,9 +55,9 @@ class Detokenizer:
                 self._ids.pop()  # a token without text
                 return ""
             return self._advance(text)
-        # Only the last character may be incomplete.
         if len(self._ids) - self._shown_tokens < CHARACTER_TOKENS:
             return ""
+        # Only the last character may be incomplete.
         return self._advance(text, len(REPLACEMENT))
 
     def flush(self) -> str:

@@ -124,7 +124,7 @@ def test_a_rounds_time_is_divided_by_its_requests(monkeypatch, engine, live):
 
 def test_work_of_an_earlier_round_is_not_counted_again(monkeypatch, engine, live):
     """The first request's draft was made during an earlier pass. Drafting for the second request
-    lengthens the round only after the end of the pass."""
+    lengthens the round only after this round's pass has ended."""
     drafted = state_of(live[0], draft_span(-0.5, -0.4), llm_span(0.0, 0.1))
     meanwhile = state_of(live[1], draft_span(0.01, 0.12), depth=6)
     groups = observations(monkeypatch, engine, RoundBatch((drafted,), (), (meanwhile,)), live[:2])

@@ -1,7 +1,7 @@
 """Law 1(b): the bundled models in float32 write what transformers' greedy `generate` writes.
 
-Every allowed pair of values of two fields is tested. One field says whether a request runs alone,
-in a batch, or in a batch of mixed settings.
+Every allowed pair of values of two fields is tested. The field `mode` says whether a request runs
+alone, in a batch, or in a batch of mixed settings.
 """
 
 import copy

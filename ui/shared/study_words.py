@@ -71,7 +71,7 @@ def _auto_words(results: Results) -> str:
     nodes = next(iter(by_contestant.values()))
     count = number_of(nodes, "node")
     drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
-    # Other configurations may set `max_tree_nodes`.
+    # If another configuration sets `max_tree_nodes`, those with `auto` are named.
     where = (
         "of this study"
         if drafting <= by_contestant.keys()

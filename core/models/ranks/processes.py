@@ -64,7 +64,8 @@ class Followers:
         self._socket.router_mandatory = True
         self._folder: Path | None = None  # private to this user; None with ranks elsewhere
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        # By rank, the latest message of each kind: reports of passes arrive at any time.
+        # By rank, the latest message of each kind. A report of a pass, which may arrive at any
+        # time, must not replace a message of another kind.
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
         self.local = True
         # If a process cannot be started, the processes started before it are ended.

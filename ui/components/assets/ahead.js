@@ -152,7 +152,7 @@ function outcomesText({ outcomes, p }) {
   return outcomes ? ` (${pluralEs(outcomes, "guess")}, together ${percent(p)})` : " (no guess was made in time)";
 }
 
-// One SSM predicts for all drafters: brackets that all share are shown once.
+// The text in brackets if all drafters share it, since one SSM predicts for all; else empty.
 function inCommon(value) {
   const all = Object.values(value.round ?? {});
   const brackets = new Set(all.filter((entry) => entry.outcomes).map(outcomesText));
