@@ -255,7 +255,7 @@ class SpeculationConfig:
         if greedy and draft == "coupled":
             draft = "topk"  # without noise, coupled drafts are top-k drafts
         if draft_kind(draft).by_score and combine_rule(self.combine).chains:
-            # A sequence has one token per step: best first has no branches to choose from.
+            # A sequence has one token per step: `best_first` has no branches to choose from.
             draft = "topk" if greedy else "coupled"
         if draft_kind(draft).by_credit and weights_stay_even(self.weights, self.combine):
             draft = "fused"

@@ -133,7 +133,7 @@ def _glibc(name: str) -> Any:
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
-# transformers loads the first of WEIGHT_FILES that exists, or the files of its index.
+# transformers loads the first of WEIGHT_FILES that exists, whole or as shards listed in an index.
 # WEIGHT_PATTERNS are for folders without these files.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin")

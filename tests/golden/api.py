@@ -1,4 +1,4 @@
-"""Answers of the page's endpoints, of `/v1/completions` and of `/metrics` over an engine of tables.
+"""Answers of the page's endpoints, of OpenAI's API and of `/metrics`, with tables as models.
 
 `python -m tests.golden.api` writes `api.json` anew.
 """
@@ -80,7 +80,7 @@ def api_answers() -> dict[str, Any]:
                 # `/metrics` is scraped first: it must not count the other runs.
                 http = _http_answers(url)
                 answers = _answers(client)
-                # OpenAI's requests are runs: made earlier, they would be in the list of runs.
+                # Last, so that these requests' runs are not in the answers of the endpoint `runs`.
                 http |= _openai_answers(url)
                 return {"endpoints": endpoints, "answers": answers, "http": http}
             finally:

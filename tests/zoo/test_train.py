@@ -100,7 +100,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(ticking_run: MakeRun, s
     train_model(SSM, ticking_run(ONE, 40))
     uninterrupted = saved_state(store)
     (store.folder / "runs" / SSM.name / "checkpoint.pt").unlink()
-    for after in (8, 15, 16):  # after the last kill, training windows have `late_context` tokens
+    for after in (8, 15, 16):  # after the last kill, training windows are longer (zoo.presets)
         with pytest.raises(Killed):
             train_model(SSM, replace(ticking_run(ONE, 40), clock=killing_clock(after)))
     assert 0.75 * 40 < saved_state(store)["spent"] < 40
