@@ -138,8 +138,8 @@ class RoundResult:
     forward: Timed
 
     def fill_verdicts(self) -> None:
-        """Fills in each state's `target_tokens` and verdict. Needs the states' `combined`, made on
-        the host.
+        """Fills in each state's `target_tokens` and verdict. The host must have set
+        `RoundState.combined` before.
 
         Raises EngineError if a path is not as long as the path that was committed on the device.
         """

@@ -98,7 +98,8 @@ def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
 def _warnings(sequence: TokenSequence, dtype: str) -> tuple[str, ...]:
     speculation = sequence.speculation
     warnings = [*sequence.warnings]
-    # The order in which a matrix product adds up may depend on its number of rows.
+    # The order in which a matrix product adds up may depend on its number of rows. In float32 the
+    # difference matters only in a tie.
     if dtype != "float32":
         warnings.append(
             f"{dtype}: a pass over a tree rounds differently from a pass over one token, so where "

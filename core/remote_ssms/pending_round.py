@@ -136,7 +136,7 @@ class NodeRound:
         num_scores = min(run.window, len(run.sequence.tokens)) - 1
         for audition in reply.auditions:
             name = link.ssms.get(audition.ssm, "")
-            # Scores of other tokens cannot be compared.
+            # Another number of scores belongs to other tokens: they cannot be compared.
             if name in run.to_score and len(audition.log_probs) == num_scores:
                 answer.auditions[name] = audition.log_probs
                 answer.audition_ms += audition.ms
@@ -144,7 +144,7 @@ class NodeRound:
 
 @dataclass(slots=True)
 class PendingRound:
-    """`parts`: one for each node, in order."""
+    """`parts`: one for each node, in the order of `RemotePool.links`."""
 
     number: int
     runs: tuple[RemoteRun, ...]

@@ -53,8 +53,8 @@ function addTableToggle(panel) {
   set(button, "aria-pressed", "false");
 }
 
-// One table or several, null for none: {caption, head: [...], rows: [[value or DOM node, ...]]}. Cells that did not
-// change are not touched.
+// `value`: a table, a list of tables, or null. A table: {caption, head: [...], rows: [[value or DOM node, ...]]}. Cells that
+// did not change are not touched.
 function fillTables(box, value) {
   const tables = [value].flat().filter(Boolean);
   while (box.children.length > tables.length) box.lastElementChild.remove();
