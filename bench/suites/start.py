@@ -129,7 +129,7 @@ class Visitors(Suite):
             return
         with application() as app:
             clients = [Client(app.url, verbose=False) for _ in range(max(self.counts))]
-            # Uncounted: in an engine's first run the policy `goodput` measures pass times.
+            # A warm-up: in an engine's first run the policy `goodput` measures pass times.
             for preset in self.presets:
                 _visit(clients[:1], context, Block(preset, 0))
             runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
@@ -169,8 +169,8 @@ def _visitor_texts(
 
 
 def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures by number of visitors; `differ` replaces `texts`: the prompts whose texts are not
-    a lone visitor's."""
+    """The figures by number of visitors. `differ`, the prompts whose texts are not a lone
+    visitor's, replaces `texts`."""
     alone = {prompt: text for prompt, text, _ in next(iter(by_count.values()))["texts"]}
     for one in by_count.values():
         differing = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}

@@ -92,7 +92,7 @@ def whole_characters(field: str, value: str) -> None:
 
 
 # The largest node budget, speculation length and width of a step. They bound the memory of a round
-# and the messages of drafter nodes.
+# and the messages to and from remote SSMs.
 MAX_TREE_NODES = 256
 MAX_SPECULATION_LENGTH = 64
 MAX_EXPANSION = 16

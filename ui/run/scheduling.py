@@ -62,8 +62,8 @@ def granted_words(detail: Detail | None) -> str:
 
 
 def schedule_words(rounds: Sequence[RoundView]) -> str:
-    """How a whole run shared the LLM: the schedules, the most other requests, the shared passes,
-    the verified nodes. Empty if no round had a scheduler."""
+    """How a whole run shared the LLM: the schedules, the largest number of other requests, the
+    shared passes, the verified nodes. Empty if no round had a scheduler."""
     parts = [round_.scheduled for round_ in rounds if round_.scheduled is not None]
     if not parts:
         return ""

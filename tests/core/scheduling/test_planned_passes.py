@@ -230,8 +230,8 @@ def test_no_request_waits_for_ever() -> None:
         group_sizes.add(len(verified))
         waited = {run: 0 if run in verified else 1 + rounds for run, rounds in waited.items()}
         assert [one.rounds_waited for one in live] == [*waited.values()]
-        # A group includes the request that waited longest, so every other request precedes that
-        # request at most once.
+        # Each group includes the request that has waited longest, so a request waits at most one
+        # round for each other request.
         assert max(waited.values()) < len(live)
     assert group_sizes == {2, 3}, "the two short texts, or all three"
     engine.close()

@@ -61,7 +61,7 @@
     return found;
   }
 
-  // A zoomable drawing fills its panel with and without large type: its texts only have to be legible.
+  // Large type does not enlarge a zoomable drawing, which always fills its panel: its texts only have to be legible.
   const ZOOMED = ".ss-viewport", LEGIBLE = 12.5;
   let kept = new Map();
   const keep = () => (kept = sizes(texts())).size;

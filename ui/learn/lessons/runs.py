@@ -58,7 +58,7 @@ def pass_of(tokens: int) -> SpeculationConfig:
 PASS_8, PASS_16 = pass_of(8), pass_of(16)
 DRAFT_4, DRAFT_5, DRAFT_8, DRAFT_12 = chain(4), chain(5), chain(8), chain(12)
 FORK_4, TREE_4 = chain(4, 2), chain(4, 3)
-# `vote_tree`, because with `union` each of the five bundled SSMs could draft only three nodes.
+# `vote_tree`, because with `union` each of the five bundled SSMs could draft at most four nodes.
 TREE_16 = SpeculationConfig(
     expansion=(2, 1, 1, 1, 1, 1), speculation_length=6, max_tree_nodes=16, combine="vote_tree"
 )

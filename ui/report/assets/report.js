@@ -21,7 +21,7 @@ export async function start(data) {
     if (act) actions[act](more);
     else player.select(round, token === undefined ? node : recording.nodeOf(round, token), stage ? STAGES.indexOf(stage) : null);
   });
-  let linkWarning = ""; // until the next drawing
+  let linkWarning = ""; // shown by the next drawing, which clears it
   const draw = (at) => {
     const values = { ...recording.values(at), scrubber: recording.scrubber(at) };
     const shown = at.stop < recording.last ? player.place() : at.stop;
