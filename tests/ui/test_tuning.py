@@ -321,8 +321,8 @@ def test_a_slower_grid_is_called_slower() -> None:
 
 def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, slope: float = 0) -> str:
     """The words about a grid. A point has plain decoding's speed times its factor in `factors`
-    (default: 1). The factor holds for prompt 1, counted from 0, and grows by `slope` with each
-    prompt."""
+    (default: 1). `factors` are those of the second prompt; from each prompt to the next they grow
+    by `slope`."""
     study = grid_study(axes, prompts=prompts)
 
     def speed(name: str, prompt: int, _: int) -> float:

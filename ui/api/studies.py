@@ -158,7 +158,7 @@ def _studies(context: Context) -> Callable[..., Any]:
 
 
 def _line_plain(row: Any) -> dict[str, Any]:
-    """A StudyRow as plain values, without the owner's key."""
+    """A `storage.StudyRow` as plain values, without `owner`, which is a visitor's key."""
     plain = dataclasses.asdict(row)
     plain.pop("owner", None)
     return plain

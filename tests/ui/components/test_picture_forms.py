@@ -145,7 +145,7 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
             assert name not in COLOURED or missing == [], (scene, name)
     pictures.show("dial", "proposals")
     the_same_in_both_themes(pictures, "dial", ["proposals"])
-    page = pictures.show("vote")  # its tree fits the width that is left while the table is shown
+    page = pictures.show("vote")  # a tree so narrow that the table does not change its layout
     before = colours_of(files_of(pictures, "SVG", ["tree"])["tree"])
     panel = page.locator("#picture-tree")
     panel.get_by_role("button", name="as a table").click()

@@ -11,7 +11,7 @@ function draw() {
   const before = root.children.length;
   while (root.children.length > lines.length) root.lastChild.remove();
   while (root.children.length < lines.length) root.append(line());
-  const first = Math.max(0, lines.findIndex(({ kind }) => kind === "error" || kind === "warn"));  // as live.css orders them
+  const first = Math.max(0, lines.findIndex(({ kind }) => kind === "error" || kind === "warn"));  // live.css puts it first
   lines.forEach((entry, i) => {
     root.children[i].toggleAttribute("data-later", i !== first);
     const kind = GLYPHS[entry.kind] ? entry.kind : "info";
