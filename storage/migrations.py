@@ -182,7 +182,7 @@ def m004_views(db: Database) -> None:
 def m005_minions(db: Database) -> None:
     """Votes, length policies and drafting ahead; NULL in the rounds of older runs."""
     texts = "combine_rule combine_weights_json masses_json dropped_masses_json winner"
-    # Columns added later allow NULL or have a default: rows of older runs are not rewritten.
+    # SQLite can add only columns that allow NULL or have a default: older rows have no values.
     for column in f"{texts} length_reason estimates_json ahead_json notes_json".split():
         db.execute(f"ALTER TABLE rounds ADD COLUMN {column} TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN predicted_ms REAL")

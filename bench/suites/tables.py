@@ -166,7 +166,7 @@ class Tables(Suite):
                 cases = [
                     DecodeCase(prompt, prompt.seed(), tokens, temperature) for prompt in prompts
                 ]
-                # Drafters learn from the texts of an engine's earlier runs.
+                # A new engine, since drafters learn from the texts of an engine's earlier runs.
                 with closing(Engine(models)) as engine:
                     context.results.add({**key, "runs": _runs(engine, cases, name)})
                 context.say(f"{family}, T = {temperature:g}, {name}")

@@ -163,8 +163,8 @@ def _endings(temperature: float) -> list[GoldenCase]:
 
 
 def _seldom(temperature: float) -> list[GoldenCase]:
-    """Schedules, runs that are cancelled, fail or fill the context, failing drafters, and other
-    settings that no case above changes."""
+    """Schedules; runs that are cancelled, that fail or that fill the context; failing drafters;
+    other settings that no case above changes."""
     at = f"T{temperature:g}"
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     routed = replace(base, routing="cosine", routed_drafters=1)

@@ -1,9 +1,9 @@
 """One rank's shard of an LLM. transformers reads and divides the weights.
 
-Tensor parallel: each rank has some heads and some MLP units of every layer, and runs this project's
-pass over them. Every rank has the whole residual stream and embedding; an all-reduce after each
-half of a layer adds up the products; the head's outputs are divided. Pipeline parallel: each rank
-has some layers, and runs transformers' pass.
+Tensor parallel: each rank has some attention heads and some MLP units of every layer, and runs this
+project's pass over them. Every rank has the whole residual stream and embedding; an all-reduce
+after each half of a layer adds up the products; the LM head's outputs are divided. Pipeline
+parallel: each rank has some layers, and runs transformers' pass.
 """
 
 from __future__ import annotations

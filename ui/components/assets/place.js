@@ -1,4 +1,4 @@
-// Addresses of the other files, which are next to this file.
+// Addresses of the stylesheets and of Plotly's script, which the server offers next to this file.
 
 import { h } from "./dom.js";
 
