@@ -105,7 +105,7 @@ class Combined:
     """The tree that the LLM verifies. `token_ids`, `texts`, `parents`, `depths` and `proposals`
     have one entry per node.
 
-    `dropped`: drafted tokens that are not in the tree, each with its drafter and its index in the
+    `dropped`: drafted tokens that are not in the tree, each as its drafter and its index in the
     DraftRecord. `rule`: the combine rule. `weights`: the drafters' weights, by name. `masses`: the
     weight of each node; `dropped_masses`: the weight of each dropped token. All three are empty
     under rules without weights. `winner`: the drafter whose sequence won a vote, else empty.

@@ -66,7 +66,7 @@ class Access:
 
     @property
     def anyone_may_load(self) -> bool:
-        """Whether any visitor could be allowed to swap the models."""
+        """Whether this server can have visitors who may swap the models."""
         return self.auth or is_loopback(self.host)
 
     def may_change(self, request: Any) -> bool:

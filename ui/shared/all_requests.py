@@ -207,7 +207,7 @@ def wire_all_requests(panel: AllRequests, visitor: gr.BrowserState) -> None:
         try:
             choose_schedule(context, name or "", context.access.may_change(request))
         except SpecScopeError:
-            name = None  # the menu shows the schedule in use again
+            name = None  # the menu goes back to the schedule in use
         return _values(context, request, key, name)
 
     outputs = [panel.view, panel.schedule]

@@ -130,8 +130,9 @@ class Workspace(NamedTuple):
     """One thread's buffers, for up to n tokens that attend to `extent` slots. `x`, `h` (n, hidden):
     residual stream and normed input; `x_bf16`: activations as bfloat16, aligned to cache lines;
     `head` (size,), `q` (t, size), `bases` (t,), `weights` (t, extent + lanes of a vector):
-    attention of one head for up to t = `layers.MAX_HEAD_TOKENS` tokens; `full`, `near`: (slots (n,
-    extent), counts (n,)) of `elementwise.list_slots`."""
+    attention of one head for up to t = `layers.MAX_HEAD_TOKENS` tokens (`bases`: see
+    `elementwise.attend`); `full`, `near`: (slots (n, extent), counts (n,)) of
+    `elementwise.list_slots`."""
 
     # float32, but `x_bf16` uint16, `bases` and counts int64, slots int32.
     x: Any
@@ -204,12 +205,12 @@ class DraftOutputs(NamedTuple):
     + 1): the row of logits of the root and of each fed node. `counts` (n, 3): nodes, fed nodes,
     passes.
 
-    State between passes: `places`, `scores`, `path_scores` (n, most) by node; `frontier` (n, most)
-    and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of unread
-    tokens. `ids`, `values`: the best tokens after one node, and their utilities. `utilities`, flat:
-    (rows of logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows of
-    logits, 3): the utilities' mean and variance under the scores, and the utilities' sum, NaN if
-    one utility is NaN."""
+    State between passes: `places` (each fed node's index in `fed`), `scores`, `path_scores` (n,
+    most) by node; `frontier` (n, most) and its size `width` (n,): nodes to feed next; before level
+    0 `width` is the number of unread tokens. `ids`, `values`: the best tokens after one node, and
+    their utilities. `utilities`, flat: (rows of logits, outputs) if a draft is coupled, else of the
+    last row only. `moments` (rows of logits, 3): the utilities' mean and variance under the scores,
+    and the utilities' sum, NaN if one utility is NaN."""
 
     # Tokens, indices and counts are int64; scores, utilities and moments float64.
     nodes: Any

@@ -202,7 +202,7 @@ def test_a_node_that_came_back_while_the_engine_was_idle_drafts_at_once(
     run_request = request(sampling=WARM, config=SETTINGS["specinfer"])
 
     def restart(event: Event) -> None:
-        if isinstance(event, RunCompleted):  # nothing reads the transport meanwhile
+        if isinstance(event, RunCompleted):  # nothing reads the transport during the restart
             transport.kill(0)
             transport.start(0, server_of(models, PARTS[0]))
 
