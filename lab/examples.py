@@ -11,7 +11,7 @@ from lab.prompts import StudyPrompt, prompts_from_file
 
 __all__ = ["domains_of", "example_prompts", "of_domains"]
 
-# The benchmarks' file: a visitor tunes on the benchmarks' prompts.
+# The benchmarks' file, so that the page measures on the same prompts as the benchmarks.
 PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts.jsonl"
 
 

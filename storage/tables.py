@@ -21,9 +21,9 @@ __all__ = [
     "merge_rows",
 ]
 
-# SQL for the first two values in `scheduled_json` of table `rounds`: the schedule and `num_live`.
-# Never edited: the migration m020_schedules indexes these expressions. NULL for JSON with NaN,
-# which is not valid for SQLite.
+# SQL for the first two values in `scheduled_json` of table `rounds`: the schedule and the number of
+# live requests. Never edited: the migration m020_schedules indexes these expressions. NULL for JSON
+# with NaN, which is not valid for SQLite.
 SCHEDULED_PARTS = tuple(
     f"CASE WHEN json_valid(scheduled_json) THEN json_extract(scheduled_json, '$[{index}]') END"
     for index in (0, 1)

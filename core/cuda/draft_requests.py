@@ -201,9 +201,9 @@ def host_draft(
         [float(scores[node]) for node in present],
         [1.0] * len(present),
         [layout.ranks[node] for node in present],
-        # Rows of DraftTensors.logits: the root's, then one for each fed node.
+        # Rows of `draft_pass.DraftTensors.logits`: the root's, then one for each fed node.
         {ROOT: 0} | {number[node]: node + 1 for node in parents},
-        # The catch-up pass, and one for each level whose nodes have children.
+        # The pass over the unread tokens, and one for each level whose nodes have children.
         passes=1 + len(levels),
     )
 

@@ -204,7 +204,7 @@ class NodeServer:
     def _ahead(
         self, client: bytes, message: AheadMessage, interrupted: CancelSignal
     ) -> AheadDraftsMessage | None:
-        """The drafts for likely outcomes; None if `interrupted`."""
+        """The drafts for likely outcomes of the LLM's verification; None if `interrupted`."""
         received_at = time.perf_counter()
         pool = self._pools[self._clients[client]]
         texts = [request.text for request in message.runs]

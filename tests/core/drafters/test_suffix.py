@@ -223,7 +223,7 @@ def test_memory_does_not_grow_with_the_runs() -> None:
         drafter.close(sequence)
         if number == 1000:
             bytes_then = held_bytes(drafter)
-    # Pickled, larger hashes and positions take a few more bytes.
+    # `held_bytes` pickles: larger hashes and positions take a few more bytes.
     assert held_bytes(drafter) < bytes_then + 256
     assert drafter._states == {} and len(drafter._earlier.tokens) == 64
     assert len(drafter._texts) <= 64 // 6 + 1
