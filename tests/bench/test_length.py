@@ -91,7 +91,7 @@ def test_a_domain_has_a_best_fixed_length_of_its_own() -> None:
     ]
     contest = LengthContest(samples, PROMPTS)
     best, own = (contest.against(PLAIN, rival, "code") for rival in (BEST, OWN))
-    # fixed 1, best overall, gains nothing in code.
+    # `fixed 1`, best overall, gains nothing in domain `code`.
     assert best is not None and best.value == 1.0
     assert own is not None and own.value == 0.25
 

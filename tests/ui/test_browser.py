@@ -54,7 +54,7 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     page = sites.wait_ready(browser_page(url))
     page.evaluate("() => document.fonts.ready.then(() => true)")
     tops = places(page)
-    page.locator("#live-figures .ss-tools").hover()  # a board's buttons fold into one
+    page.locator("#live-figures .ss-tools").hover()  # shows the buttons, which fold into one
     page.click("#live-race")
     sites.wait_notice(page, "there is no run yet")
     assert places(page) == tops, "an error moves nothing"
@@ -76,7 +76,7 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     replay_and_delete(page, context, board)
     turn_to(page, "Live")
     sites.ran_again(page, context)
-    page.locator("#live-figures .ss-tools").hover()  # a board's buttons fold into one
+    page.locator("#live-figures .ss-tools").hover()  # shows the buttons, which fold into one
     page.click("#live-race")
     page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()
     sites.wait_notice(page, "Identical: plain decoding with the same seed writes the same")

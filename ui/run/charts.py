@@ -92,11 +92,11 @@ def choice_value(frame: Frame) -> Value:
     """The choice of the selected round's length.
 
     `policy`: the length policy's name, empty without drafters; `predicts`, `always`,
-    `no_estimates`: see LengthPolicyRecord. `why`: why the round had its length. `next`: the length
-    chosen after the round (-1: none); `reason`: why it was chosen, empty if `why` contains it.
-    `estimates`: the policy's estimates, by length. `lately`: see `_lately`. `granted`: what the
-    scheduler allowed, in words. `offers`: presets whose length adapts, if this policy's length
-    never changes."""
+    `no_estimates`: see `core.config.mechanisms.LengthPolicyRecord`. `why`: why the round had its
+    length. `next`: the length chosen after the round (-1: none); `reason`: why it was chosen, empty
+    if `why` contains it. `estimates`: the policy's estimates, by length. `lately`: see `_lately`.
+    `granted`: what the scheduler allowed, in words. `offers`: presets whose length adapts, if this
+    policy's length never changes."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(frame.view.speculation.get("length", ""))
     why, reason = _length_words(frame), ""
@@ -218,7 +218,8 @@ def _times(round_: RoundView) -> Value:
 
 
 def _trials(view: View) -> Value:
-    """The results of the trials of `pipeline=auto`, by round: see `SwitchTrial`.
+    """The results of the trials of `pipeline=auto`, by round: see
+    `ui.run.pipeline_notes.SwitchTrial`.
 
     `asked`: the number of rounds so far with a draft after a guessed outcome; `used`: how many of
     these drafts were used."""

@@ -48,7 +48,7 @@ class Checkpoint:
                     # Always a copy: the mapping is closed below.
                     weights[key] = files[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:
-                    # Not an OSError: offloading.py would say that the layer file cannot be written.
+                    # An OSError would make offloading.py say that the layer file cannot be written.
                     raise ModelLoadError.of(
                         "weights file", str(file), f"it cannot be read ({error})"
                     ) from error

@@ -30,9 +30,8 @@ __all__ = ["TILE", "WeightFormat", "kind_of", "kind_of_array", "broadcast", "int
 
 Array = npt.NDArray[Any]
 
-# A tile's row has 64 bytes: 16 float32 or 32 bfloat16.
 TILE = 16
-"""Rows of a tile."""
+"""Rows of a tile. Each row has 64 bytes: 16 float32 or 32 bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
