@@ -81,8 +81,8 @@ class Board:
         if not frame.run_id:
             first = Line("info", session.no_run_words or self.welcome)
         if session.shows_opening_run:
-            # This line stays at the recording's end. Otherwise a visitor whose prompt is refused
-            # would take the recording for that prompt's run.
+            # Without `at_rest`, a visitor whose prompt is refused would take a recording that has
+            # ended for that prompt's run.
             at_rest = f"A recording, not a run of yours. {first.text}"
             first = Line("info", session.doing if session.is_playing else at_rest)
         # The box has a fixed height: short messages come before long explanations.

@@ -1,4 +1,4 @@
-"""Drafting ahead on nodes."""
+"""Drafting ahead on drafter nodes."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
