@@ -82,7 +82,8 @@ class ActiveRequest:
     routed_ssms: frozenset[str] = frozenset()
     had_audition: bool = False  # the first audition was held or is not needed
     # The scheduler's: the grant for this request; the load of the shared pass; rounds since the
-    # request was last verified; mean tree nodes per level; a decision since the last draft.
+    # request was last verified; mean tree nodes per level; the latest decision, if made
+    # since the last draft.
     grant: Grant = FREE
     load: BatchLoad | None = None
     rounds_waited: int = 0
@@ -133,7 +134,7 @@ class ActiveRequest:
         return replace(choice, length=most, reason=reason, predicted_ms=0.0)
 
     def drafters_for(self, choice: Choice) -> list[int]:
-        """Indices of the drafters that draft with a choice."""
+        """Indices of the drafters that draft under this `choice`."""
         route = self.route()
         indices = self._drafters_of(choice, route)
         # With a router, `route` has already applied the grant.
@@ -145,7 +146,7 @@ class ActiveRequest:
         return indices
 
     def num_ssms_for(self, choice: Choice) -> int:
-        """The number of SSMs that would draft with a choice if the scheduler set no limit."""
+        """The number of SSMs that would draft under this `choice` if the scheduler set no limit."""
         if not choice.length:
             return 0
         indices = self._drafters_of(choice, self.router.route() if self.router else None)
@@ -213,7 +214,7 @@ class RoundState:
     request: ActiveRequest
     choice: Choice
     root_position: int
-    # `length`: as reported; drafts may be shorter (`plan_draft_requests`).
+    # `length`: as reported; drafts may be shorter (see `drafting.plan_draft_requests`).
     length: int = field(init=False)
     route: Route | None = None
     grant: Grant = FREE

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
 
-# The tops of both halves, read at once, since the page may still be scrolling.
+# The tops of both halves, read together, since the page may still be scrolling.
 TOPS = """() => ["one", "two"].map((half) =>
   document.querySelector(`#pair-${half}-strip`).getBoundingClientRect().top)"""
 NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"

@@ -50,7 +50,8 @@ def test_selectors_that_restyle_much_are_recognised(selector: str, restyles: boo
 
 
 def restyles_much(selector: str) -> bool:
-    """Whether the element with `:has` may be around a picture, or the rule styles any element."""
+    """Whether the element with `:has` may be around a picture, or the rule does not name the
+    styled element."""
     if ":has(" not in selector or selector in ALLOWED:
         return False
     compounds = list(split(selector, " >+~"))

@@ -118,7 +118,7 @@ function intoSight() {
   const listeners = new AbortController();
   const leave = () => { watched.disconnect(); listeners.abort(); };
   for (const name of MOVES) window.addEventListener(name, leave, { signal: listeners.signal, passive: true });
-  watched.observe(document.body); // the parts above it are still being drawn
+  watched.observe(document.body); // the parts above the run are still being drawn
   setTimeout(leave, SETTLES_MS);
 }
 const link = (window.specscopeLink = {
