@@ -93,7 +93,8 @@ class FusedSsm:
 
     @property
     def node_feed(self) -> tuple[SsmState, list[int], list[int]]:
-        """The SSM's state, and the tokens and parents of its tips, for `Feeder.feed_nodes`."""
+        """The SSM's state, and the tokens and parents of its tips, for
+        `ssm_state.Feeder.feed_nodes`."""
         token_ids = [self.tree.token_ids[tip] for tip in self.tips]
         parents = [self.places[self.tree.parents[tip]] for tip in self.tips]
         return self.drafter.state(self.request), token_ids, parents

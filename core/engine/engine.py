@@ -284,7 +284,7 @@ class Engine:
         """The events of a device round; with `begin_next` the next round begins before the events
         are built."""
         record, steps = self._recorder, self._steps
-        # Merged only now: the device has verified the nodes of all drafts, including duplicates.
+        # Drafts are merged only now: the device has verified all their nodes, duplicates included.
         steps.make_trees(states)
         result.fill_verdicts()
         # As `RoundSteps.commit`, but the events come after the launch of the next round.
@@ -398,7 +398,7 @@ class Engine:
         """The predicted time of a round in which the SSM `name` drafts a chain. The drafting time
         is the mean over the SSMs of the same shape that have drafted. If no SSM of this shape has
         drafted, the mean is over all SSMs that have, scaled by the ratio of audition times (see
-        `audition_step`)."""
+        `core.engine.audition_step`)."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]

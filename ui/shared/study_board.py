@@ -10,7 +10,7 @@ A tab uses the board like this:
     wire_begin(board, visitor, button.click, make, inputs, drawn)
 
 `draw(opened)` gets an OpenedStudy, or None if no study is selected. `make(*inputs)` returns the
-Study to measure (see `new_study`) or raises ConfigError, which the board shows."""
+Study to measure (see `studies.new_study`) or raises ConfigError, which the board shows."""
 
 from __future__ import annotations
 

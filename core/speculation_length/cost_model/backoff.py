@@ -1,7 +1,8 @@
 """Exponential back-off: drafters that did not pay are probed after growing waits.
 
-A drafter that does not pay is at first switched off only for that run, since another text may need
-it. After several failed runs in a row it is switched off for all runs. Waits are counted in rounds.
+A drafter that does not pay in a run is at first switched off only for this run: another text may
+need it. After several failed runs in a row it is switched off for all runs. Waits are counted in
+rounds.
 """
 
 from __future__ import annotations
