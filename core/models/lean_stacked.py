@@ -1,5 +1,5 @@
-"""StackedForward: LeanForward for several models at once, whose weights have a leading dimension of
-members."""
+"""StackedForward: `core.models.lean.LeanForward` for several models (members) at once. The first
+dimension of each weight is the member."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def _norms(layer: LeanLayer, eps: float) -> _Norms:
 
 
 class StackedForward:
-    """See TensorForward. Row r of the batch belongs to member r modulo the number of members."""
+    """See `core.models.forward.TensorForward`. Row r of the batch belongs to member r
+    modulo the number of members."""
 
     def __init__(self, weights: LeanWeights) -> None:
         self._weights = weights

@@ -1,4 +1,4 @@
-"""What `Divergences` rejects. By its rule, the tests of laws 1(b) and 2 accept differing texts."""
+"""What `Divergences` rejects. With it, the tests of laws 1(b) and 2 judge texts that differ."""
 
 from typing import Any
 

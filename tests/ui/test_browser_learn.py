@@ -95,7 +95,7 @@ def learn_tab(page: Any, number: int = 1) -> Any:
     """Open Learn, then lesson `number` by its button; return the page."""
     turn_to(sites.wait_ready(page), "Learn")
     on_lesson(page, 1)
-    # Loading the page also opens lesson 1. A late answer would close the lesson opened meanwhile.
+    # Loading the page also opens lesson 1; if that came later, it would close lesson `number`.
     page.locator("#learn-previous:disabled").wait_for()
     return step_to(page, number)
 

@@ -47,7 +47,7 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dock_of(lesson: Lesson) -> str:
-    """The dock's tab that has the last of the lesson's pictures in the dock; empty if none is."""
+    """The dock's tab with the last lesson picture that the dock has; empty if it has none."""
     panes = {one.name: name for name, some in DOCK for one in some} | {"requests": "requests"}
     return next((panes[name] for name in reversed(lesson.pictures) if name in panes), "")
 
