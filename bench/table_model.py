@@ -20,7 +20,7 @@ from core.trees.tree import ROOT
 
 TABLE_ROWS = 64
 CONTEXT = 1 << 14
-LIKELY = 40.0  # far above the noise: ids above the LLM's vocabulary are never likely
+LIKELY = 40.0  # added to the logits of ids in the LLM's vocabulary; far above the noise
 AGREEMENT = 1.5  # how much an SSM's table differs from the LLM's
 MAX_NODES, TOP_K = 24, 5
 WARNING = "SYNTHETIC run: made by bench/table_model.py, no model ran."

@@ -106,7 +106,7 @@ def changed_state(tree: ast.Module) -> Iterator[str]:
 
 
 def mutable_constants(tree: ast.Module) -> Iterator[str]:
-    """Many callers share core: there constants must be immutable."""
+    """Constants in core must be immutable, since many callers share them."""
     yield from (f"{name} can be changed" for name in sorted(mutable_names(tree)))
 
 

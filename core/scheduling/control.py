@@ -37,9 +37,9 @@ class SpeculationControl:
     bound. QUIET rounds without a queue also raise the limit: a single request that keeps the LLM
     busy would otherwise keep the limit of a past queue.
 
-    The requested limit varies from round to round: a step uses the maximum of the last PATIENCE
-    rounds. A queue that does not shrink counts as growing: in most rounds no request
-    arrives.
+    The requested limit varies from round to round, so a step uses the maximum of the last PATIENCE
+    rounds. In most rounds no request arrives, so a queue that merely does not shrink counts as
+    growing.
     """
 
     def __init__(self) -> None:

@@ -97,7 +97,7 @@ def _answer(events: Sequence[Event], baseline: Baseline | None) -> Answer | None
 
 
 def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer | None) -> Value:
-    """Round number and notice that the page shows at a run's end."""
+    """The round number and the notice with which the report opens: those of the run's end."""
     player = Player(source)
     player.advance(0.0)
     frame = replace(player.frame(), answer=answer)
