@@ -56,8 +56,8 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
     """With `tp`, compares passes over similar numbers of tokens with a prediction for one process
     that has as many threads as one rank.
 
-    Work that every rank repeats is not measured separately. The prediction is a range: from the
-    work of the slowest rank to the sum of all ranks' work."""
+    Work that every rank repeats is not measured separately, so the prediction is a range: from
+    the work of the slowest rank to the sum of all ranks' work."""
     if info.split == "pp":
         return "They work one after the other, so a pass is no faster than in one process."
     timed = [

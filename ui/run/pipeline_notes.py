@@ -1,5 +1,5 @@
 """The engine's notes on pipelining, in words for visitors. Such a note reports the result of a
-trial of `pipeline=auto`, or that `across` had no other request to overlap with."""
+trial of `pipeline=auto`, or that `pipeline=across` had no other request to overlap with."""
 
 from __future__ import annotations
 

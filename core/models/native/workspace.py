@@ -68,7 +68,8 @@ def allocate_buffers(
     shape: ModelSizes, parts: int, sizes: tuple[int, int, int], arena: KVArena
 ) -> PassBuffers:
     """Buffers of a pass over `arena`. `sizes`: tokens, slots attended to, threads. `parts`: the
-    number of bfloat16 values into which an activation is split (see `WeightFormat`)."""
+    number of bfloat16 values into which an activation is split (see
+    `weight_formats.WeightFormat`)."""
     tokens, extent, workers = sizes
     workspaces = tuple(_workspace(shape, parts, tokens, extent) for _ in range(workers))
     return _kv_arrays(arena), _shared_buffers(shape, tokens), workspaces
@@ -101,7 +102,7 @@ def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Works
         x_bf16,
         np.empty(shape.size, np.float32), np.empty(head_tokens * shape.size, np.float32),
         np.empty(head_tokens, np.int64),
-        # `key_products` writes whole vectors, also past the last slot.
+        # `attention.key_products` writes whole vectors, also past the last slot.
         np.empty(head_tokens * (extent + registers()[0]), np.float32),
         full, near,
     )  # fmt: skip

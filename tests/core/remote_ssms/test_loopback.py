@@ -172,7 +172,8 @@ def test_a_node_still_serves_after_invalid_frames(models: LoadedModels) -> None:
 def test_a_node_still_serves_after_a_replaced_connection(
     models: LoadedModels,
 ) -> None:
-    """If the node sent heartbeats, libzmq would end the node's process."""
+    """The node sends no heartbeats: libzmq aborts at a heartbeat to a closed connection that still
+    has unread frames."""
     with node_at_address(server_of(models), None) as address:
         hello = encode(HelloMessage(VERSION, HASH, 8))
         contexts = [zmq.Context(), zmq.Context()]
@@ -248,7 +249,8 @@ def test_a_frame_above_the_limit_ends_only_its_connection(
 def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_node(
     models: LoadedModels,
 ) -> None:
-    """With a limit on received frames, libzmq would end the node's process."""
+    """The node sets no limit on received frames: with a full queue it would answer the heartbeat
+    late, on a closed connection, and libzmq would abort."""
     server, busy = server_of(models), threading.Event()
     handle = server.handle
 

@@ -11,7 +11,7 @@ import { numberText, plain, prose, roundName } from "./text.js";
 
 const ROW_HEIGHT = 2;  // in font sizes
 const MAX_STEP = 88;  // pixels: the widest column of a round
-const NAMES_FROM = 440;  // pixels: in a narrower picture rows have letters alone
+const NAMES_FROM = 440;  // pixels at font size 12: in a narrower picture rows have letters alone
 const MAX_NAME = 40;  // characters
 const SHADES = [0.32, 0.48, 0.64, 0.82, 1];
 const ROUNDS_PER_LINE = 6;  // if switches are more frequent, they have marks but no lines
@@ -49,7 +49,7 @@ export function create(panel) {
       setText(cost, prose(value.cost));
       regretButton.hidden = !value.ask || !panel.ask;
       regret.draw(value.regret ?? {});
-      // If `parts` has entries, their table explains the score.
+      // If `value.parts` has entries, the text with their table (parts.js) explains the score.
       const score = entries(value.parts).length ? "" : `: ${prose(value.score)}`;
       const scored = value.scored ? `, ${prose(value.scored)}` : "";
       const uncounted = regretButton.hidden || value.regret?.sentence ? "" : ` ${UNCOUNTED}`;
