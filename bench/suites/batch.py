@@ -74,8 +74,8 @@ def _decode_batches(
 def _against_first(
     cases: Sequence[DecodeCase], by_number: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The figures by batch size; `differ` replaces `ids`: the prompts whose ids are not those of
-    the first batch size."""
+    """Replaces `ids` in the figures of each batch size by `differ`, the prompts whose ids differ
+    from those of the first batch size."""
     names = [case.prompt.id for case in cases]
     alone = next(iter(by_number.values()))["ids"]
     for figures in by_number.values():

@@ -1,5 +1,5 @@
-"""SuffixDrafter: drafts what followed earlier occurrences of the text's end, as a tree; `ngram`
-searches this text alone (prompt lookup), `suffix` also earlier texts.
+"""SuffixDrafter: drafts what followed earlier occurrences of the text's end, as a tree. The drafter
+`ngram` searches this text alone (prompt lookup), the drafter `suffix` also earlier texts.
 
 A longer match weighs more. An acceptance rate is measured for each class of match lengths. A node's
 score is the rate of its parent's match times the node's share of its parent's weight. The method is

@@ -4,8 +4,8 @@ Regret is counted on a finished text. An SSM's draft at a position is its consec
 this position on that equal the text's, at most `depth` tokens. A round commits the longest draft of
 its SSMs and one more token.
 
-The longest draft of each round is also the best choice for the whole text: of two rounds, the round
-that begins earlier never ends later.
+The longest draft of each round is also the best choice for the whole text: with longest drafts, a
+round that begins later never ends earlier.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ _NAME = "rows"
 # `core.drafters.count_table`, which `core.models` may not import, has the same numbers.
 _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
-# A stored weight: 4 times a weight of at most 2^24, plus its context's length, 0 to 3.
+# A stored weight: 4 times a weight of at most 2^24, plus the length (0 to 3) of the context after
+# which the token was counted.
 _LARGEST_WEIGHT = (1 << 24) * 4 + 3
 # Bytes of 2^22 rows and of the file's header.
 _LARGEST = (1 << 28) + 4096

@@ -249,7 +249,7 @@ class _RankStart:
             self.say("tree check over all ranks")
 
         self.say(f"weights of rank 0 of {self.split.count}")
-        # A copy: transformers writes the division into the configuration.
+        # A copy: transformers writes the split into the configuration.
         module = read_shard(self.source, copy.deepcopy(self.config), self.dtype, self.split)
         fingerprint = fingerprint_of_files(self.source, module, self.meta, self.dtype)
         info = info_of(self.meta, self.source, "llm", self.dtype, self.device, fingerprint)
