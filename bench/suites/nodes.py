@@ -128,7 +128,8 @@ def relay_process(address: str, ms: int) -> Iterator[str]:
 
 @contextmanager
 def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
-    """Yields the address that follows `prefix` in the first line that the module prints."""
+    """Runs a module with arguments; yields the address that follows `prefix` in its first line of
+    output."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,

@@ -47,7 +47,8 @@ def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: 
         # A draft that was made ahead counts its passes in `passes_ahead`.
         passes=draft.passes or draft.passes_ahead,
         stages=_stages(draft.timings, received_at),
-        # Filled in later, if at all: an SSM reports each likelihood once.
+        # Filled in later, if at all: an SSM reports each likelihood once, and not every reply is
+        # sent.
         temperature=1.0,
         likelihoods=[],
         top=_top_rows(draft, top_k),

@@ -137,7 +137,8 @@ def test_a_change_of_the_length_is_explained_by_its_recorded_reason(case: str) -
 
 
 def test_a_choice_that_was_changed_after_it_was_recorded_has_no_reason() -> None:
-    """An audition or a new grant of the scheduler may change a choice."""
+    """An audition (see `speculation_length.Auditions`) or a new grant of the scheduler may change a
+    choice."""
     rounds = rounds_of((8, FIRST), (9, ""))
     rounds[0] = dataclasses.replace(rounds[0], next_length=8)
     text = explain("trend", LengthHistory(rounds))

@@ -43,7 +43,7 @@ function largeType() {
   created.setAttribute("aria-pressed", String(document.documentElement.classList.contains("ss-large")));
   return created;
 }
-// In large type on a low screen the dock has the room of the command row (live.css): this button shows the row.
+// In large type on a low screen the dock takes the command row's place (live.css); this button shows or hides the row.
 function rowBack() {
   const created = button("sp-row-back", "Run▾", () => {
     const shown = document.documentElement.toggleAttribute("data-command");
@@ -152,8 +152,8 @@ function draw() {
   document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
   document.documentElement.toggleAttribute("data-preset-runs", Boolean(shown.preset_runs));
 }
-// Marks the open tab for style sheets. Chips show counts on Live alone: their line is fitted again for each tab. A tab
-// chosen in Gradio's overflow menu gets into the line after the previous tab has lost `aria-selected`.
+// Marks the open tab for style sheets. Chips show counts on Live alone: they are fitted again for each tab. Gradio moves
+// a tab from its overflow menu into the tab row after the previous tab has lost `aria-selected`, so the row is observed too.
 let tabLine = null;
 function markTab() {
   const line = document.querySelector("#tabs > .tab-wrapper");
