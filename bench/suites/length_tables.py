@@ -80,7 +80,7 @@ BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, *OTHERS, PLAIN)
 OVERALL = "over all"
 # The least ratios of `goodput`'s speed: to the best fixed length in each domain and over all
-# domains; to plain decoding with a hopeless SSM.
+# domains; with a hopeless SSM, to plain decoding.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
 BASE = "base"  # the name that a rival's rows get in a comparison
 LEARNING_PROMPTS = 5  # after this many, an engine has measured that an SSM is hopeless

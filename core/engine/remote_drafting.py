@@ -172,7 +172,7 @@ class RemoteDrafting:
 
     def begin_ahead(self, plans: PlannedDrafts) -> None:
         """Requests drafts for the next round from the nodes' SSMs that drafted in this round.
-        `plans`: the next round's draft requests if this round commits one token."""
+        `plans`: the next round's draft requests, made as if this round committed one token."""
         runs = []
         for state, requests in plans:
             there = tuple(

@@ -178,7 +178,8 @@ def test_the_scoreboard_counts_each_drafters_nodes(
 
 
 def test_two_proposals_of_one_drafter_count_as_one_node(store: RunStore, keep: Any) -> None:
-    """`sampled_iid` may draw a token twice. The run's only drafter proposes all accepted nodes."""
+    """A draft of kind `sampled_iid` may have a token twice. The run's only drafter proposes all
+    accepted nodes."""
     events: list[Event] = list(synthetic_run(1, drafters=("ssm-code",)))
     tree = events[2]
     twice = tuple(proposals * 2 for proposals in tree.proposals)

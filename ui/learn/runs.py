@@ -64,7 +64,8 @@ class _Table:
 
 
 def follow(learn: Learn, session: TabSession) -> Hashable:
-    """Uses the loaded models from now on; returns a value that identifies them."""
+    """From now on, tables show only runs with the loaded models. Returns a value that identifies
+    these models."""
     model_host = learn.board.context.model_host
     models = (model_host.pair, model_host.infos)
     if session.lecture.follow(models):

@@ -123,7 +123,7 @@ def test_soon_after_a_switch_a_clear_change_is_followed() -> None:
 
 def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> None:
     """`a` drafts an easy text, then `b` drafts another text, then `a` drafts a hard text. The
-    audition that brought `a` back already had its lower scores on the hard text."""
+    audition that brought `a` back already had the lower scores of `a` on the hard text."""
     one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
 
     def audition_due(drafter: str, log_prob: float, count: int) -> list[bool]:
