@@ -154,7 +154,7 @@ class SsmState:
 
 # The most tokens of a pass of `read_text`; bounds the pass's logits, (READ_CHUNK, V).
 READ_CHUNK = 128
-# The least log-probability that is returned. It is finite: the mean of a text stays finite.
+# The least log-probability that is returned. It is finite, so that a text's mean is finite.
 UNKNOWN = -20.0
 
 

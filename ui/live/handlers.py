@@ -150,7 +150,7 @@ def record_opening(context: Context) -> None:
 
 
 def opening_run(context: Context) -> MemorySource | None:
-    """The opening run; None if it is not recorded yet. If the recording was cancelled, and
+    """The opening run; None without a completed recording. If the recording was cancelled, and
     no run is waiting or running, starts the recording again."""
     source = context.opening.source()
     if context.opening.was_stopped and context.hub.idle:
@@ -328,8 +328,8 @@ def left_notice(live: Live, session: TabSession, left: str | None, linked: str =
 
 
 def temperature_hint(live: Live, session: TabSession) -> Any:
-    """The info text of the temperature control (`AcceptanceByTemperature.words`). Changes only
-    after a displayed run that was completed and had drafters, except the opening run."""
+    """The info text of the temperature control (`session.acceptance.words`). It changes only if
+    the displayed run has completed, had drafters, and is not the opening run."""
     player, asked = session.player, session.asked
     if (
         player is None

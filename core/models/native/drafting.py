@@ -182,7 +182,7 @@ def next_pass(batch, g, inputs, level, row):
     inputs.full[: total * extent] = False
     for m in range(members):
         inputs.first[m] = t
-        # Requests are grouped by member (a model of the stack), as are the pass's tokens.
+        # Requests and tokens are grouped by member: one model of `core.models.stacking.Stack`.
         while i < n and batch.requests[i, MEMBER] == m:
             begin = t
             if g.width[i] and level == 0:
