@@ -118,13 +118,13 @@ class PlainSpeed:
 class RunSummary:
     """One run without its rounds.
 
-    `config`, `asked`: see RunStarted. `ssms`: the loaded SSMs in order. `stats`: None while no
-    figures are recorded. `num_lost_events`: at least this number of events are missing; the run can
-    be read up to the first missing event. `thinned`: whether trees of the run were reduced to their
-    accepted paths. `elsewhere`: whether the run is running in another process. `regret`: what
-    another choice of SSMs would have cost, None if it was not counted. `schedules`: the engine's
-    schedules in the run's rounds, except `each`, which rounds do not record; `num_others`: the
-    largest number of other live requests in rounds that record a schedule."""
+    `config`, `asked`: see `core.events.RunStarted`. `ssms`: the loaded SSMs in order. `stats`: None
+    while no figures are recorded. `num_lost_events`: at least this number of events are missing;
+    the run can be read up to the first missing event. `thinned`: whether trees of the run were
+    reduced to their accepted paths. `elsewhere`: whether the run is running in another process.
+    `regret`: what another choice of SSMs would have cost, None if it was not counted. `schedules`:
+    the engine's schedules in the run's rounds, except `each`, which rounds do not record;
+    `num_others`: the largest number of other live requests in rounds that record a schedule."""
 
     run_id: str
     created_utc: str

@@ -123,7 +123,7 @@ class _Layer:
 
 
 class LeanForward:
-    """See TensorForward."""
+    """See `core.models.forward.TensorForward`."""
 
     def __init__(
         self,

@@ -149,9 +149,8 @@ class NodeLink:
         round. `busy_s`: the time that the node spent on the answer.
 
         `awaited`: the answer was read when it came. `late`: the answer was read after its round;
-        the median tolerates its long trip. Any other answer may have waited while local SSMs
-        drafted: its trip counts as at most
-        # `busy_s` plus the last time in transit.
+        the median tolerates its long trip. An answer with neither may have waited while local
+        SSMs drafted: its trip counts as at most `busy_s` plus the last time in transit.
         """
         # An answer to a round that was given up, or from an earlier process of the node.
         if not number or number != self.pending_number:

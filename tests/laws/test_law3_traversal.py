@@ -80,7 +80,8 @@ def chance_kept(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest
 
 
 def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
-    """`chance` becomes S, the remaining mass, without conditioning on the branch's rejection."""
+    """A `chance` below 1 becomes S, the remaining mass, without conditioning on the branch's
+    rejection."""
     if chance == 1.0:
         return rest(chance, left, offer)
     new_chance, weights = rest(chance, left, offer)

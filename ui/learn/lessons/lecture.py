@@ -76,8 +76,8 @@ class Lecture:
         """(round, view of all requests in that round); None if no round has a view.
 
         The round is `number`, else the last round before it that has a view, else the first that
-        has one. If the visitor has not `chosen` the round, it is one of the rounds with drafted
-        nodes and the most requests, if there are any."""
+        has one. If the visitor has not `chosen` the round, only the rounds with drafted or
+        granted nodes and the most requests count, if there are any."""
         seen = self.requests.get(run_id, {})
         most = max((len(value["rows"]) for value in seen.values()), default=0)
         full = [n for n, one in seen.items() if len(one["rows"]) == most and one["most"]]

@@ -1,4 +1,4 @@
-// The dock's tabs: which of its panes is shown. A second click on the open tab closes the dock. A run with routing or a
+// The dock's tabs: which of its panes is shown. A click on the open tab closes the dock. A run with routing or a
 // vote opens the pane Who, except in the page's tab Learn, or after a visitor or a link has chosen a pane.
 const dock = element.closest(".sp-dock"), board = dock.closest(".sp-board");
 const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
