@@ -26,7 +26,7 @@ __all__ = ["FinishedRound", "csv_cell", "finished_rounds", "fused_drafters", "ro
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 KEPT_CONTROLS = "\t\n"
-# Embeddings, overrides and isolates can reverse the text that follows them.
+# Unicode's bidirectional embeddings, overrides and isolates can reverse the text after them.
 BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 # Unicode categories: controls, lone surrogates, separators of lines and of paragraphs.
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")

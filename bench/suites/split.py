@@ -28,7 +28,7 @@ __all__ = ["SplitSuite", "tables"]
 
 GROWN_PARAMS = 430_000_000
 ONE = "one process"
-# TARGET: the least speed-up of the enlarged LLM with tp=2, in passes over TREE tokens.
+# TARGET: the speed-up that the enlarged LLM must reach with tp=2, in passes over TREE tokens.
 TARGET, TREE = 1.4, 16
 
 

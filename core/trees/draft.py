@@ -25,8 +25,8 @@ class Draft:
 
     `passes`: model passes in this round, and the root's pass, which may have run earlier.
     `passes_ahead`: passes during the previous verification. `next_temperature`: the calibration
-    temperature after a round that was committed on the device. `moments`: mean and variance of each
-    row's utilities under the calibrated softmax; None if not computed.
+    temperature after this round; None unless the device committed the round. `moments`: mean and
+    variance of each row's utilities under the calibrated softmax; None if not computed.
 
     `origins`: each node's drafter index in a fused draft (see core/drafters/fused_tree.py).
     `contexts`, `shares`: as in `DraftRecord` (core/events). `top`: if the logits are in another

@@ -69,7 +69,7 @@ def rms_norm(x, weight, eps, y):
     size, total = weight.shape[0], np.float32(0)
     for i in range(size):
         total += x[i] * x[i]
-    # Elements are multiplied, not divided.
+    # One division for the vector instead of one for each element.
     scale = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
     for i in range(size):
         y[i] = x[i] * scale * weight[i]
@@ -162,7 +162,7 @@ def softmax_inplace(weights, scale):
     """weights = softmax(scale weights)."""
     highest, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
     for j in range(slots):
-        # Unscaled, since the scale is positive: the largest weight is the same.
+        # A positive scale does not change which weight is the largest.
         highest = max(highest, weights[j])
     for j in range(slots):
         # At most e^0: nothing overflows.
