@@ -123,7 +123,7 @@ class RunSummary:
     the run can be read up to the first missing event. `thinned`: whether trees of the run were
     reduced to their accepted paths. `elsewhere`: whether the run is running in another process.
     `regret`: what another choice of SSMs would have cost, None if it was not counted. `schedules`:
-    the engine's schedules in the run's rounds, except `each`, which rounds do not record;
+    the engine's schedules in the run's rounds, except `each`, which is not recorded;
     `num_others`: the largest number of other live requests in rounds that record a schedule."""
 
     run_id: str

@@ -1,5 +1,5 @@
-"""Empty run logs. Tests of a log's content copy a migrated file: the migration of a new file takes
-longer than most tests."""
+"""Empty run logs, copied from one migrated file: the migration of a new file takes longer than most
+tests."""
 
 from functools import cache
 from pathlib import Path

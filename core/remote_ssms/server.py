@@ -129,7 +129,7 @@ class NodeServer:
         # A frame that is too large would end the connection.
         frame, is_refused = frame_of(answer)
         if is_refused:
-            self._free_all(client)  # the client would miss this answer's likelihoods
+            self._free_all(client)  # kept runs would not report these likelihoods again
         return frame
 
     def forget_unused(self) -> None:

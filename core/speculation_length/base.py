@@ -168,7 +168,7 @@ class SharesPass(Protocol):
     """A length policy that depends on the load of the LLM's pass."""
 
     def share(self, load: BatchLoad | None) -> None:
-        """Takes the load of the next rounds; None: the request counts its own costs."""
+        """Takes the load of the next rounds; None: only the request's own costs count."""
         ...
 
 

@@ -115,7 +115,7 @@ def test_an_error_of_a_part_is_raised() -> None:
 def test_there_is_a_worker_per_thread_if_all_get_equally_many_windows(
     device: str, threads: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Windows of the longest length count: a step of RECIPE has four, of 128 tokens each."""
+    """Only the longest windows matter: a step of RECIPE has four, of 128 tokens each."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     store: Any = None
     run = TrainingRun(PRESETS["smoke"], store, 1.0, torch.device(device))

@@ -15,8 +15,7 @@ LEAST_PASSES = 5  # among fewer passes the lower quartile can be an outlier
 
 
 def offload_words(info: OffloadInfo | None) -> str:
-    """How much a pass streams and how long that takes at least; empty if all layers are in
-    memory."""
+    """How much a pass streams and how long that takes at least; empty if no layer is streamed."""
     if info is None or not info.streamed:
         return ""
     place = "host memory" if info.mode == "host" else info.mode

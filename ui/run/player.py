@@ -219,8 +219,8 @@ class Player:
     def select_next(self, by: int) -> None:
         """Select the round `by` rounds after the displayed round.
 
-        If that round is not shown yet, the last round shown is selected at full speed, or if all
-        events so far are shown; else the player moves to the end of that round."""
+        If that round is not shown yet: at full speed, or if all events so far are shown, the last
+        round shown is selected; else the player moves to the end of that round."""
         with self._lock:
             last = self._num_shown_rounds() - 1
             target = (self.place - 1) // EVENTS_A_ROUND + by

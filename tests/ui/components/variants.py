@@ -43,7 +43,7 @@ def alike(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def alone(values: dict[str, Any], ended: bool = True) -> dict[str, Any]:
-    """`across` with no other request, and a length rule that predicts nothing."""
+    """`pipeline=across` with no other request, and a length rule that predicts nothing."""
     none: dict[str, Any] = {"ahead": {}, "hits": {}, "round": {}, "rounds": {}}
     return timeline(values, **none, policy="trend", ended=ended)
 

@@ -99,7 +99,7 @@ function overlapText({ overlap, ahead, share }) {
   return overlap >= 0.005 ? `For ${percent(overlap)} of the LLM's time a drafter worked too. ` : "Drafting and LLM passes took turns, nothing overlapped. ";
 }
 
-// Whether another request was certainly decoded beside this one: drafts without guesses are made during its LLM passes.
+// Whether another request was certainly decoded beside this one: only `across`, which needs two requests, drafts without guesses.
 const besideOthers = ({ ahead }) => ahead?.guessed === false && ahead.hits > 0;
 
 const stageSum = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);

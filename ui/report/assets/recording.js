@@ -67,7 +67,7 @@ function valuesAt(recording, base, { stop, round, node, stage: shownStage, movin
   return Object.fromEntries(Object.keys(pictures).map((name) => [name, { ...base[name], ...all[name] }]));
 }
 
-// The node on the accepted path for a token (-1: the round's last token), and the token for a node.
+// The node on the accepted path for a token (counted from the round's end: -1 is the last), and the token for a node.
 function nodeOf({ nodes, committed }, token) {
   const found = Object.keys(nodes).find((node) => nodes[node].outcome === "accepted" && nodes[node].depth - 1 - committed === token);
   return found === undefined ? null : Number(found);

@@ -48,9 +48,9 @@ def vectors() -> Iterator[Any]:
 
 
 def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
-    """Asserts that products of x, with weights viewed as `view`, equal the products of `factor(x)`
-    up to the rounding of float32 sums. Returns the largest difference from the exact products of x,
-    in units of this rounding."""
+    """Asserts that products of x, with weights viewed as `view` (the type selects the instruction),
+    equal the products of `factor(x)` up to the rounding of float32 sums. Returns the largest
+    difference from the exact products of x, in units of this rounding."""
     pairs, matrix = weights()
     alone: list[Any] = []
     largest = 0.0
