@@ -110,6 +110,16 @@ def test_play_starts_at_the_selected_place_and_at_the_end_from_the_beginning() -
     assert player.stage == 18 and not player.frame().pinned
 
 
+def test_a_step_past_the_end_that_only_ends_a_selection_is_drawn() -> None:
+    player = player_of(store_source(synthetic_run(5, seed=2)), Pace("step"))
+    player.to_end()
+    player.select_stage(player.stage)
+    version = player.version
+    assert player.frame().pinned
+    player.step(1)
+    assert not player.frame().pinned and player.version != version
+
+
 def test_step_waits_for_the_engine_without_losing_its_place() -> None:
     events = synthetic_run(4, seed=2)
     source = live_source(events[:2])
