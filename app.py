@@ -1,4 +1,4 @@
-"""The composition root: arguments -> models -> Engine, Worker, RunStore, page -> launch."""
+"""The composition root: connects models, engine, run store and page."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ui.server.arguments import parse, server_name  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serves the page. Returns the exit code: 0 when the server ends, 130 after Ctrl+C during the
-    start or the end, 2 after a SpecScopeError, whose message goes to stderr in one line."""
+    """Serves the page. Returns the exit code: 0 when the server ends, 2 after a SpecScopeError,
+    130 after Ctrl+C during the start or the end."""
     try:
         serve(argv)
     except SpecScopeError as error:
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def serve(argv: list[str] | None) -> None:
-    """Loads the models, serves the page until the server ends. Raises SpecScopeError."""
+    """Loads the models and serves the page until the server ends. Raises SpecScopeError."""
     args = parse(argv)
     from core import Engine, Worker, connect_nodes, load_models, one_arena, use_threads
     from storage import RunQuery, RunStore

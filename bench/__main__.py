@@ -1,6 +1,5 @@
 """`python -m bench`: runs one suite. Markdown goes to standard output, progress to standard error,
-a chart as HTML next to the samples. `python -m bench grow` writes enlarged models (`bench.grown`)
-instead.
+a chart as HTML next to the samples.
 
 Exit codes: 0 success; 1 a check of the suite failed; 2 an error, described in one line on standard
 error; 130 interrupted.

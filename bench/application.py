@@ -46,8 +46,8 @@ class Application:
 
 @contextmanager
 def application() -> Iterator[Application]:
-    """The application with the bundled models, until the end of the block. Raises BenchError if it
-    serves no page."""
+    """The application with the bundled models, until the end of the block. Raises BenchError if no
+    page is served."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
         log = Path(folder) / "output.txt"

@@ -2,8 +2,8 @@
 
 Let t_d be the time to draft for a client's round and t_v the time to verify the draft. With nodes,
 the LLM's machine only verifies. It then serves at most 1 + t_d / t_v times as many clients as
-without nodes, at the same rate. arXiv 2606.25091 writes the bound as 1 + gamma t_d / t_v: its t_d
-is the time to draft one of gamma tokens.
+without nodes, at the same rate. In arXiv 2606.25091 the bound is 1 + gamma t_d / t_v, where t_d is
+the time to draft one of gamma tokens.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ def client_ratio(
     clients_alone: int,
 ) -> float:
     """The number of clients that can be served with `nodes` nodes, divided by `clients_alone`. Each
-    client is at least as fast as one of `clients_alone` clients without nodes. The number is
-    interpolated."""
+    client is at least as fast as one of `clients_alone` clients without nodes."""
     target = rate_of(clients_alone, 0, draft_ms, verify_ms, 0.0)
     count, previous_rate = 1, 0.0
     rate = rate_of(count, nodes, draft_ms, verify_ms, network_ms)

@@ -38,8 +38,8 @@ ROW_PX, MARGINS_PX = 24, 90  # height of a row, and of both margins together
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`low`, `high`: the ends of the interval, or `value` without an interval. `ratio`: whether an
-    `x` follows the number."""
+    """`low`, `high`: the interval; both equal `value` if there is none. `ratio`: whether an `x`
+    follows the number."""
 
     value: float
     low: float
@@ -48,7 +48,7 @@ class Figure:
 
 
 def figure_of(cell: str) -> Figure | None:
-    """The figure at the beginning of a cell; None if there is none."""
+    """The figure at the beginning of a cell."""
     match = FIGURE.match(cell.strip())
     if match is None:
         return None
@@ -142,7 +142,6 @@ def bar(
 
 
 def _error_bars(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """The intervals of figures or estimates, as plotly's error bars."""
     high = [each.high - each.value for each in measured.values()]
     return {
         "type": "data",
@@ -159,8 +158,8 @@ def picture_command(
     argv: Sequence[str] | None,
 ) -> int:
     """Runs `python -m bench.NAME`: draws a picture from result files. `files`: argument names with
-    default paths; None: required. The picture is a page if its path ends in .html, else an SVG.
-    Returns the exit status."""
+    default paths; None: required. The picture is an HTML page if its path ends in .html, else an
+    SVG. Returns the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{name}")
     for argument, default in {**files, "picture": Path(picture)}.items():
         nargs = None if default is None else "?"

@@ -58,7 +58,7 @@ def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
 
 
 def _refuse_lost_drafter(event: Event) -> None:
-    """Raises EngineError if a drafter failed: rounds then describe another configuration."""
+    """Raises EngineError if a drafter failed: later rounds would measure another configuration."""
     if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
         raise EngineError(notes[0])
 

@@ -2,7 +2,7 @@
 the SSMs were tuned.
 
 `python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: both files are results of the
-`acceptance` suite with the same settings. The pale bars are before, the full bars after.
+`acceptance` suite with the same settings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from core.errors import ConfigError
 
 OVERALL = "all"
 ALONE = "best SSM alone"
-# The drawn row of the `acceptance` suite for each combine rule.
+# For each combine rule, the row of the `acceptance` suite that is drawn.
 DRAWN_RULES = MappingProxyType(
     {
         "union": f"union, {UNMERGED_NODES} nodes drafted",
@@ -54,7 +54,7 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
     picture = make_subplots(rows=2, subplot_titles=[heading.format(t) for t in temperatures])
     for panel, temperature in enumerate(temperatures, start=1):
         for name, colour in zip(NAMES, COLOURS, strict=True):
-            # The label gives the verified nodes per round at temperature 0, over all domains.
+            # The label gives the verified tree nodes per round at temperature 0, over all domains.
             label = name
             if (row := _best_row(rows_after, name, 0.0, tables.is_not_looping)) is not None:
                 label = f"{name} ({tables.nodes_of(rows_after[row]):.0f} nodes)"
@@ -72,8 +72,7 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
 
 
 def _measured_rows(results: Results) -> tables.PromptsByRow:
-    """The measured rows of the SSMs that the samples name. Raises ConfigError if no row was
-    measured."""
+    """Raises ConfigError if no row was measured."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
@@ -87,8 +86,7 @@ def _measured_rows(results: Results) -> tables.PromptsByRow:
 def _best_row(
     by_row: tables.PromptsByRow, name: str, temperature: float, wanted: tables.Selection
 ) -> Any:
-    """The measured row that is drawn for `name`. For ALONE: the row of the single SSM with the most
-    tokens per pass over the continuations that `wanted` selects."""
+    """The row that is drawn for `name`. ALONE: the single SSM with the most tokens per pass."""
     rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)

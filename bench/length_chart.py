@@ -1,8 +1,6 @@
 """The picture of the `length` suite: `goodput`, `trend` and the best fixed length on one chart.
 
-`python -m bench.length_chart [RESULTS.json] [PICTURE.svg]`. The upper row shows tokens per second
-relative to plain decoding, with 95 % intervals. The lower row shows the mean chosen length by
-round.
+`python -m bench.length_chart [RESULTS.json] [PICTURE.svg]`
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ __all__ = ["ServedRequest", "arrivals", "closed_loop", "open_loop", "percentile"
 
 @dataclass
 class ServedRequest:
-    """Times are in seconds of `time.perf_counter`. `arrived`: when the request was submitted."""
+    """Times are in seconds of `time.perf_counter`."""
 
     arrived: float
     token_times: list[float] = field(default_factory=list)
@@ -43,8 +43,6 @@ class ServedRequest:
 
 
 class _Clients:
-    """Submits requests to a worker, and records when tokens are emitted."""
-
     def __init__(self, engine: Engine, live: int) -> None:
         self.worker = Worker(engine, max_live=live, threads=1)
         self.served: list[ServedRequest] = []
@@ -60,7 +58,7 @@ class _Clients:
                 one.token_times += [time.perf_counter()] * len(event.token_ids)
                 one.token_ids += event.token_ids
                 self._failures += lost_drafter_notes(event)
-            # A failure ends a run, too: its client must not wait forever.
+            # A failure ends a run, too: the client must not wait forever.
             elif isinstance(event, (RunCompleted, RunFailed)):
                 if isinstance(event, RunFailed):
                     self._failures.append(f"{event.error}: {event.message}")
@@ -134,6 +132,6 @@ def open_loop(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that follows the lowest `share` (0 to 1) of all values, without interpolation."""
+    """The value at `share` (0 to 1) of the sorted values, without interpolation."""
     in_order = sorted(values)
     return in_order[min(len(in_order) - 1, int(share * len(in_order)))]

@@ -1,4 +1,4 @@
-"""What a result depends on: the machine, versions, code, weights, arithmetic."""
+"""The machine, versions, code, weights and arithmetic that a result depends on."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def code_digest(family: Path | None = None) -> str:
 
 
 def pin_arithmetic() -> None:
-    """Disables TF32 and sums of reduced precision: both break the equalities of suite `laws`."""
+    """Disables TF32 and reduced-precision sums: they break the equalities that `laws` checks."""
     torch.set_float32_matmul_precision("highest")
     matmul: Any = torch.backends.cuda.matmul
     matmul.allow_tf32 = False

@@ -53,11 +53,11 @@ class RecordedLlm:
 
     def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
         depths = depths_of(feed.parents)[-len(logits) :]
-        # `text[next_positions[i]]` is the token after the node of `logits[i]`.
+        # `text[next_positions[i]]` is the token after the tree node of `logits[i]`.
         next_positions = [self._llm.length(feed.row) + depth for depth in depths]
         one_hot = torch.zeros_like(logits)
         for row, position in enumerate(next_positions):
-            # A node after the end of the text is never committed.
+            # A tree node after the end of the text is never committed.
             one_hot[row, self.text[position] if position < len(self.text) else 0] = LIKELY
         return one_hot
 
@@ -65,8 +65,8 @@ class RecordedLlm:
 def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
 ) -> SplicedText:
-    """The LLM continues the first prompt of each of `domains` by `tokens` tokens. The continuations
-    are joined to one text, after the first domain's prompt."""
+    """The LLM continues the first prompt of each domain by `tokens` tokens. The continuations are
+    joined to one text, after the first domain's prompt."""
     plain = SpeculationConfig.preset("autoregressive")
     sampling = SamplingParams(tokens, ignore_eos=True)
     spliced = [next(one for one in prompts if one.domain == domain) for domain in domains]

@@ -1,6 +1,6 @@
 """A suite's samples in one JSON file, rewritten after each sample.
 
-A file is continued only with the same header: other samples could not be compared.
+A file is continued only with the same header: samples of other headers are not comparable.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ FORMAT = 1
 
 
 class Results:
-    """`found`: the number of samples that the file had when it was opened; 0 if it was begun
-    anew."""
+    """`found`: the number of samples taken over from an existing file."""
 
     def __init__(self, path: Path, header: dict[str, Any], samples: list[dict[str, Any]]) -> None:
         self.path = path
@@ -61,7 +60,7 @@ class Results:
         return cls(path, stored, samples)
 
     def add(self, sample: dict[str, Any]) -> None:
-        """`sample` has JSON's types only. It is in the file when this returns."""
+        """`sample` has JSON's types only."""
         # Through JSON: a sample is the same whether its file was read again or not.
         self.samples.append(json.loads(json.dumps(sample, allow_nan=False)))
         self._write()

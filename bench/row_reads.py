@@ -1,5 +1,5 @@
 """Times random row reads from tables. For each token, the first 8 bytes of one row of each table
-are read. The rows depend on the rows of the token before."""
+are read."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ LLMS = ("synthetic-llm-a", "synthetic-llm-b")
 @dataclass(frozen=True, slots=True)
 class LogContents:
     """`nodes`: tree nodes. `usual`: ids of runs of 16 to 24 rounds; `large`: ids of runs of 500
-    rounds. Both omit runs that the suite may delete."""
+    rounds. `usual` and `large` omit runs that the suite may delete."""
 
     runs: int
     nodes: int
@@ -46,8 +46,8 @@ class LogContents:
 def make_log(
     path: Path, models: LoadedModels, runs: int, nodes: int, words: Sequence[str], seed: int = 0
 ) -> LogContents:
-    """Writes a log to `path`, with at least `nodes` nodes. Raises ValueError if `nodes` is too
-    large for `runs`."""
+    """Writes a log with at least `nodes` tree nodes. Raises ValueError if `nodes` is too large for
+    `runs`."""
     rng = random.Random(seed)
     longest = synthetic_run(models, ROUND_COUNTS[-1], seed)
     beginnings = {rounds: first_rounds(longest, rounds) for rounds in ROUND_COUNTS}
@@ -82,9 +82,7 @@ def _count_rows(path: Path) -> int:
 
 
 def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> list[int]:
-    """Each run's number of rounds. Random runs are lengthened until the log has at least `nodes`
-    nodes. `sizes`: nodes by number of rounds. Raises ValueError if `nodes` is too large for
-    `runs`."""
+    """Each run's number of rounds. `sizes`: tree nodes by number of rounds."""
     counts = list(sizes)
     last = len(counts) - 1
     if nodes > runs * sizes[counts[last]]:
@@ -106,7 +104,7 @@ def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> l
 def _varied_run(
     number: int, events: Sequence[Event], words: Sequence[str], rng: random.Random
 ) -> Iterator[Event]:
-    """`events` with a new id, prompt, text, date and figures: the suite's queries filter by
+    """`events` with a new id. Prompt, text, date and figures vary: the suite's queries filter by
     them."""
     for event in events:
         event = replace(event, run_id=f"synthetic-{number}")

@@ -13,9 +13,8 @@ MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_THREADS, MAX_PROCESSES = 60, 512, 1000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`tokens`: new tokens for each prompt. `repeats`: how often each measurement is made; in
-    suites that measure no time, how many seeds each prompt has at temperatures above 0. `threads`
-    0: all cores but one."""
+    """`tokens`: new tokens for each prompt. `repeats`: measurements of each prompt; in suites that
+    measure no time, seeds of each prompt above temperature 0. `threads` 0: all cores but one."""
 
     prompts: int
     tokens: int

@@ -3,7 +3,7 @@ its own process, since a process can have only one group of ranks. RANKS `-`: th
 divided.
 
 Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, one per line.
-For each number it writes a JSON line with means over several passes. `value`: seconds;
+Writes a JSON line for each number, with means over several passes. `value`: seconds;
 `exchanged_ms`: the longest time that any rank spent exchanging.
 """
 

@@ -1,4 +1,4 @@
-"""TableModel: a LanguageModel without a neural network; its logits depend on the context alone."""
+"""TableModel: a LanguageModel without a neural network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from core.trees.tree import ROOT
 TABLE_ROWS = 64
 CONTEXT = 1 << 14
 LIKELY = 40.0  # added to the logits of ids in the LLM's vocabulary; far above the noise
-AGREEMENT = 1.5  # how much an SSM's table differs from the LLM's
+AGREEMENT = 1.5  # scale of the noise added to an SSM's table
 MAX_NODES, TOP_K = 24, 5
 WARNING = "SYNTHETIC run: made by bench/table_model.py, no model ran."
 
@@ -111,9 +111,8 @@ class TableModel:
 def table_family(
     models: LoadedModels, vocab_size: int | None = None, seed: int = 0
 ) -> LoadedModels:
-    """`models` with a TableModel in place of each model; the tokenizer stays. `vocab_size` None:
-    the size of the LLM's vocabulary. Logits depend on the last token and on the context's length.
-    Ids above the LLM's vocabulary are never likely.
+    """`models` with a TableModel in place of each model. `vocab_size` None: the size of the LLM's
+    vocabulary. Ids above the LLM's vocabulary are never likely.
     """
     size = vocab_size or models.llm.vocab_size
     num_known = min(models.llm.vocab_size, size)
@@ -137,8 +136,7 @@ def table_family(
 
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
-    """The events of a greedy run with `table_family(models)`, at most MAX_NODES nodes a tree.
-    RunStarted has WARNING."""
+    """The events of a greedy run with `table_family(models)`."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)
     request = Request(f"SYNTHETIC {seed}", sampling, speculation)

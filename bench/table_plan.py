@@ -1,9 +1,8 @@
-"""Which look-up tables to join: the Cartesian products of MicroRec (arXiv 2010.05894), planned with
-this machine's access times.
+"""Chooses which look-up tables to join into Cartesian products (MicroRec, arXiv 2010.05894).
 
-A look-up in the product of two tables costs one random access instead of two; the price is size,
-rows a x rows b. The paper compares plans by rounds of accesses. A CPU has caches, and makes several
-reads at the same time: here plans are compared by nanoseconds.
+A look-up in the product of two tables costs one random access instead of two. The paper compares
+plans by rounds of accesses. Here plans are compared by nanoseconds: a CPU has caches, and makes
+several reads at the same time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ __all__ = ["AccessTimes", "FeatureTable", "TablePlan", "join_tables", "plan_of",
 
 @dataclass(frozen=True, slots=True)
 class FeatureTable:
-    """A row for each value of a feature, or for each pair of values. `names`: its features."""
+    """A table with a row for each value of a feature, or for each pair of values of two features.
+    `names`: the features."""
 
     names: tuple[str, ...]
     rows: int
@@ -39,7 +39,7 @@ class AccessTimes:
     beside: Mapping[int, float]
 
     def token_ns(self, tables: Sequence[FeatureTable]) -> float:
-        """The time of a row of each table: `alone` of the largest, plus `beside` of the rest."""
+        """The predicted time to read a row of each table."""
         if not tables:
             return 0.0
         *others, largest = sorted(table.bytes for table in tables)
@@ -48,8 +48,7 @@ class AccessTimes:
 
 
 def _at(size: int, measured_ns: Mapping[int, float]) -> float:
-    """The time is interpolated linearly in the logarithm of the size; outside the measured sizes it
-    is the time at the nearest one."""
+    """Interpolates the time linearly in the logarithm of the size."""
     sizes = sorted(measured_ns)
     return float(np.interp(np.log(size), np.log(sizes), [measured_ns[each] for each in sizes]))
 
@@ -72,14 +71,11 @@ def join_tables(a: FeatureTable, b: FeatureTable) -> FeatureTable:
 
 
 def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: int) -> TablePlan:
-    """The plan of least predicted time, then of least storage; separate tables if no plan is
-    better.
+    """The plan of least predicted time, then of least storage. A plan with joined tables must fit
+    in `most_bytes`.
 
-    The paper's rules: for each even k, the k smallest tables are joined in pairs: the smallest with
-    the largest of them, the second smallest with the second largest, and so on. Plans of more than
-    `most_bytes` are left out, except separate tables.
-
-    A heuristic: it may miss the least time, mostly with rows of unequal lengths.
+    The paper's heuristic: for each even k, the k smallest tables are joined in pairs, the smallest
+    with the largest and so on.
     """
     by_size = sorted(tables, key=lambda table: table.bytes)
     best = plan_of(by_size, times)

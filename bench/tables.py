@@ -1,5 +1,4 @@
-"""Tables of measurements as Markdown. A table has a line for each group of rows, and a column for
-each figure.
+"""Tables of measurements as Markdown.
 
 Medians and ratios have bootstrap intervals from `lab.figures`.
 """
@@ -25,8 +24,8 @@ Value = str | Callable[[Row], float]
 def long_rows(
     samples: Iterable[Row], field: str = "figures", name: str = "contestant"
 ) -> list[Row]:
-    """A row for each entry of the samples' mapping `field`: the entry's key as `name`, the entry's
-    figures, and the sample's other fields. An entry that is no mapping becomes `value`."""
+    """A row for each entry of the samples' mapping `field`, with the sample's other fields. `name`:
+    the row's field for the entry's key. An entry that is no mapping becomes the field `value`."""
     return [
         {
             **{key: value for key, value in sample.items() if key != field},
@@ -83,7 +82,7 @@ class Group:
     def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
         """The median ratio of a row's value to the value of the base row: the row of the same block
         whose fields have the values `base`. Rows without a base row are left out."""
-        # Within a block: a machine's speed drifts over minutes by more than contestants differ.
+        # Ratios stay within a block: a machine's speed drifts by more than contestants differ.
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
         by_block = {self._block(row): x for row, x in bases._row_values(value)}
         return estimate(
@@ -102,8 +101,8 @@ class Group:
         )
 
     def tokens_per_pass_ratio(self, **base: Any) -> Estimate | None:
-        """`tokens_per_pass` of the rows, divided by that of the base rows (see `ratio`). A loss
-        on a few prompts changes this ratio, but not a median ratio."""
+        """`tokens_per_pass` of the rows, divided by `tokens_per_pass` of the base rows (see
+        `ratio`). A loss on a few prompts changes this ratio, but not a median ratio."""
         bases = {self._block(row): row for row in self.among or self.rows if _has(row, base)}
         return estimate(
             self._groups(
@@ -145,7 +144,7 @@ def _has(row: Row, fields: Mapping[str, Any]) -> bool:
 
 
 def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[Group]:
-    """Rows with equal fields `by`, in order of appearance."""
+    """Groups of rows with equal fields `by`, in order of appearance."""
     by_key: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         by_key.setdefault(tuple(row[field] for field in by), []).append(row)
@@ -208,8 +207,7 @@ def ratio(estimate: Estimate | None) -> str:
 def claim_row(
     claim: str, estimate: Estimate | None, target: float, *, above: bool = False
 ) -> list[str]:
-    """`estimate` must be at least `target`, or above it with `above`. The verdict is on the point
-    estimate."""
+    """`estimate` must be at least `target`, or above `target` with `above`."""
     bound = f"{'above' if above else 'at least'} {target:.2f}x"
     if estimate is None:
         return [claim, bound, NOTHING, NOTHING]

@@ -41,7 +41,7 @@ class PassClock:
 def timing_passes(models: LoadedModels, clock: PassClock) -> Iterator[LoadedModels]:
     """`clock` counts the time of every pass of `models`. For models on the CPU only: there a pass
     has ended when the call returns."""
-    # Several SSMs may share a stack (see core.models.stacking), which makes their common passes.
+    # SSMs may share a stack (core.models.stacking), which makes their common passes.
     stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
     roles: list[tuple[Any, str]] = [(models.llm, "llm")]
     roles += [(one, "ssm") for one in (*models.ssms.values(), *stacks.values())]
@@ -72,5 +72,5 @@ def _seconds_of_passes(drafted: Any) -> float:
     return float(sum(end - start for start, end in drafted.passes))
 
 
-# `forward` is a pass. `drafts` is a compiled draft: only the time of its passes counts.
+# `drafts` is a compiled draft: only the time of its passes counts.
 METHODS = MappingProxyType({"forward": None, "drafts": _seconds_of_passes})

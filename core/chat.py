@@ -29,7 +29,6 @@ def converse(
     Raises ConfigError if the LLM has no chat template, and for bytes that cannot be decoded as
     text."""
     models = engine.models
-    # Messages of the user and of the assistant in turn, the user's first.
     messages: list[dict[str, str]] = []
 
     def next_request(line: str) -> Request:
@@ -54,8 +53,7 @@ def _message(role: str, content: str) -> dict[str, str]:
 
 
 def _lines(source: TextIO) -> Iterator[str]:
-    """The lines of `source` that are not blank. Raises ConfigError for bytes that cannot be decoded
-    as text."""
+    """The lines of `source` that are not blank."""
     interactive = source is sys.stdin and source.isatty()
     if interactive:
         with suppress(ImportError):  # not every Python has readline
@@ -75,8 +73,7 @@ def _lines(source: TextIO) -> Iterator[str]:
 
 
 def _answer(engine: Engine, request: Request) -> str:
-    """Prints the answer, its notes and its speed; returns the answer. Ctrl-C ends the answer
-    early."""
+    """Prints and returns the answer. Ctrl-C ends the answer early."""
     outcome = Outcome()
     stream: Any = engine.generate(request)
     with closing(stream) as events:

@@ -1,4 +1,4 @@
-"""Exceptions under SpecScopeError, and `one_line` for texts in their messages."""
+"""SpecScopeError and its subclasses."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ LONGEST_SHOWN = 300
 
 def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
     """The text of `value` in one line: at most `longest` characters, then three dots if the text
-    was cut. White space is collapsed; other characters that cannot be printed are escaped."""
+    was cut. White space is collapsed; unprintable characters are escaped."""
     text = str(value)
-    # Only the beginning of a long text is read.
     words = " ".join(text[: 4 * longest].split())
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
     return line if len(line) <= longest and len(text) <= 4 * longest else f"{line[:longest]}..."
 
 
 class SpecScopeError(Exception):
-    """Root of the errors that this module defines."""
+    """Base class of the errors in this module."""
 
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> Self:
@@ -90,8 +89,7 @@ class VocabMismatchError(ModelError):
 
 
 class RankError(ModelError):
-    """A rank (one process of a divided LLM) that has failed or ended, or does not answer in
-    time."""
+    """A rank (a process that has a part of the LLM) has failed, or does not answer in time."""
 
 
 class OutOfMemoryError(ModelError):
@@ -107,7 +105,7 @@ class EngineError(SpecScopeError):
 
 
 class EngineBusyError(EngineError):
-    """The engine was called, or given to a worker, while another call or a worker uses it."""
+    """The engine is already in use by another call or by a worker."""
 
 
 class EngineClosedError(EngineError):
@@ -124,8 +122,7 @@ class DrafterError(EngineError):
 
 
 class StoreError(SpecScopeError):
-    """The run log cannot be opened, read, written or understood, or a run does not allow the
-    call."""
+    """The run log cannot be used, or a run does not allow the call."""
 
 
 class UnknownRunError(StoreError):
@@ -146,6 +143,6 @@ class CellInterruptedError(StudyError):
 
 # Errors that a model, a device, a request or a callback may raise.
 EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
-# Errors of third-party code: a model's pass, a tokenizer, a chat template. Any type occurs: the
-# package `tokenizers` raises bare Exceptions.
+# Errors of third-party code, for example of a model's forward pass or a chat template. The package
+# `tokenizers` raises bare Exceptions.
 MODEL_FAULTS = (Exception,)

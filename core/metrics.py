@@ -108,11 +108,10 @@ class StatsFold:
         )
 
     def _overlap_ratio(self) -> float:
-        """The time in which drafting for this run overlaps LLM passes, divided by the time of this
-        run's LLM passes; at most 1. The overlapped passes include passes for other requests."""
+        """See RunStats. Drafting during LLM passes for other requests counts too."""
         if not self._llm_busy:
             return 0.0
-        # `saved_ms` adds up concurrent drafters: it is scaled down by their overlap.
+        # `_saved_ms` adds up concurrent drafters: `at_once` removes their overlap.
         at_once = self._draft_busy / self._draft_ms if self._draft_ms else 0.0
         others = min(self._saved_ms * at_once, self._draft_busy - self._both_busy)
         return min(1.0, (self._both_busy + max(0.0, others)) / self._llm_busy)
@@ -148,8 +147,7 @@ def timings_union_ms(timings: Iterable[Timed]) -> float:
 def audition_ms(event: RoundCompleted) -> float:
     """Milliseconds of a routed round's auditions, in which SSMs score the text's last tokens."""
     later_ms = sum(span.ms for span in event.spans if span.name == "audition")
-    # The first audition is recorded as prefill. If a waiting SSM has a prefill span, each SSM's
-    # first prefill span is its audition.
+    # The run's first audition is recorded as prefill. A waiting SSM prefills only in that audition.
     waiting = {one.drafter for one in event.routing if one.role == "waiting"}
     ssms = {one.drafter for one in event.routing}
     first: dict[str, float] = {}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 
 def has_ended(pid: int, within_s: float = 10.0) -> bool:
-    """Waits for the process to end by itself; kills it after `within_s` seconds. Needs Linux's
-    /proc."""
+    """Waits for the process to end; kills it after `within_s` seconds."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if not _lives(pid):
@@ -19,7 +18,7 @@ def has_ended(pid: int, within_s: float = 10.0) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """Whether the process lives; a zombie does not."""
+    """A zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""Tiny random models, models that are tables, and other parts of tests."""
+"""Tiny random models, and models that are tables."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -72,9 +72,8 @@ def tiny_module(
     halved: bool = False,
     **changes: Any,
 ) -> Any:
-    """A tiny random causal LM in eval mode, without an end-of-text token. `family`: a key of
-    FAMILIES or a model type of transformers. `halved`: weights are rounded to bfloat16, but stored
-    in `dtype`. `changes` override fields of the model's config."""
+    """A tiny random causal LM. `family`: a key of FAMILIES or a model type of transformers.
+    `halved`: weights are rounded to bfloat16, but stored in `dtype`."""
     settings = {
         "vocab_size": VOCAB,
         "bos_token_id": 1,
@@ -96,7 +95,7 @@ def tiny_module(
 
 
 def perturb(module: Any, scale: float, seed: int = 0) -> Any:
-    """A copy with noise on every weight: a drafter that is sometimes right."""
+    """A copy with noise on every weight."""
     generator = torch.Generator().manual_seed(seed)
     copy = type(module)(module.config).to(next(module.parameters()).dtype)
     copy.load_state_dict(module.state_dict())
@@ -118,7 +117,6 @@ def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -
 
 
 def with_narrow_head(module: Any, size: int = 40) -> Any:
-    """Narrows the LM head to the first `size` tokens, in place."""
     module.config.draft_vocab_size = size
     narrow_head(module)
     return module
@@ -127,7 +125,6 @@ def with_narrow_head(module: Any, size: int = 40) -> Any:
 def loaded_modules(
     llm: Any, ssms: Sequence[Any] = (), eos_ids: tuple[int, ...] = (), context: int = CONTEXT
 ) -> LoadedModels:
-    """Loaded models of these modules. Checks that tree passes are exact, as the loader does."""
     small: dict[str, LanguageModel] = {
         f"ssm-{i}": checked_model(ssm, info_of(ssm, f"ssm-{i}", "ssm", context))
         for i, ssm in enumerate(ssms)
@@ -137,7 +134,7 @@ def loaded_modules(
 
 
 def word_tokenizer(size: int = VOCAB) -> Any:
-    """A tokenizer whose token i is the word `w<i>`."""
+    """Token i is the word `w<i>`."""
     core = Tokenizer(models.WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.Fuse()
@@ -161,8 +158,6 @@ def note_results(
 
 
 class NoText:
-    """A Detokenizer without texts, for tests of token ids alone."""
-
     def push(self, token_id: int) -> str:
         return ""
 
@@ -177,8 +172,6 @@ def sequence_of(
     noise: Noise | None = None,
     **fields: Any,
 ) -> TokenSequence:
-    """A sequence with `speculation` resolved. `fields` set or override the sequence's other
-    fields."""
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return TokenSequence(
@@ -193,7 +186,6 @@ Table = Callable[[tuple[int, ...]], Sequence[float]]
 
 
 def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3) -> Table:
-    """One distribution for each sequence of the last `memory` tokens."""
     return lambda context: _random_entry(vocab, seed, sharpness, context[-memory:])
 
 
@@ -241,7 +233,6 @@ def loaded_tables(
     eos_ids: tuple[int, ...] = (),
     counts: np.ndarray | None = None,
 ) -> LoadedModels:
-    """Tables in place of loaded models; SSMs have the names of their tables."""
     small: dict[str, LanguageModel] = {ssm.info.name: ssm for ssm in ssms}
     tokenizer = word_tokenizer(llm.vocab_size)
     return LoadedModels(llm, small, tokenizer, eos_ids, counts=counts, templates=shared_templates())
@@ -249,5 +240,5 @@ def loaded_tables(
 
 @cache
 def shared_templates() -> TemplateProcess:
-    """One process for tests that only render chat templates: its start takes a second."""
+    """One process for all tests: its start takes a second."""
     return TemplateProcess()

@@ -4,6 +4,6 @@ import signal
 
 
 def hear_interrupts() -> None:
-    """For `preexec_fn`. Programs that a shell starts in the background ignore SIGINT, and their
-    child processes would ignore it too."""
+    """For `preexec_fn`. Programs that a shell starts in the background ignore SIGINT, and so would
+    their child processes."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

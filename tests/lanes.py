@@ -7,8 +7,6 @@ from core.engine.overlap import DraftThread, Job
 
 
 class DoneAfter:
-    """`is_set` is false in the first `checks` calls, then true."""
-
     def __init__(self, checks: int) -> None:
         self._left = checks
 
@@ -18,8 +16,7 @@ class DoneAfter:
 
 
 class PunctualLane(DraftThread):
-    """Runs its jobs in the caller's thread, before the LLM's pass. The jobs' first `checks` checks
-    find that the pass has not ended. Later checks find that it has."""
+    """Runs its jobs in the caller's thread, before the LLM's pass."""
 
     def __init__(self, checks: int = 999) -> None:
         super().__init__()

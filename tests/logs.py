@@ -9,7 +9,6 @@ from storage import RunStore
 
 
 def log_at(path: Path) -> Path:
-    """Creates an empty log if there is none."""
     if not path.exists():
         path.write_bytes(_empty())
     return path

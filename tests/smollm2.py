@@ -1,5 +1,4 @@
-"""SmolLM2 for tests, downloaded once into this machine's cache. Without SmolLM2, its tests are
-skipped with the reason; with REQUIRE_SMOLLM2=1 they fail."""
+"""SmolLM2 for tests. Tests without SmolLM2 are skipped, or fail with REQUIRE_SMOLLM2=1."""
 
 from __future__ import annotations
 
@@ -29,7 +28,6 @@ def _source() -> ModelSource | ModelLoadError:
 
 
 def smollm2() -> ModelSource:
-    """A hub id or a GGUF file."""
     result = _source()
     if isinstance(result, ModelLoadError):
         _missing(str(result))
@@ -45,6 +43,6 @@ def _missing(reason: str) -> NoReturn:
 
 
 def chat_prompts() -> tuple[str, ...]:
-    """Development prompts of chats; the domains alternate."""
+    """The domains alternate."""
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     return tuple(texts[i * 8 % 40 + i // 5] for i in range(len(texts)))

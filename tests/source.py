@@ -10,7 +10,6 @@ PACKAGES = ("core", "storage", "ui", "lab", "bench", "zoo")
 
 
 def sources(*packages: str) -> list[Path]:
-    """Python files of the packages, by default of PACKAGES."""
     return [p for name in packages or PACKAGES for p in sorted((ROOT / name).rglob("*.py"))]
 
 
@@ -20,7 +19,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements within a node. Expressions, most of a tree, are skipped."""
+    """Skips expressions: they are most of a tree."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(node, field, ())
         for child in inner if isinstance(inner, list) else ():
@@ -30,9 +29,7 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 @cache
 def imports_of(path: Path) -> frozenset[str]:
-    """Modules that are imported anywhere in a file. `from core.trees import verify` gives both
-    `core.trees` and `core.trees.verify`. A relative import keeps its dots.
-    """
+    """`from core.trees import verify` gives `core.trees` and `core.trees.verify`."""
     results: set[str] = set()
     for node in statements(tree_of(path)):
         if isinstance(node, ast.Import):
@@ -67,7 +64,6 @@ def module_name(path: Path) -> str:
 
 
 def offenders(paths: Iterable[Path], rule: Callable[[Path], Iterator[str]]) -> list[str]:
-    """All offences against a rule, by file."""
     return [f"{relative(path)}: {why}" for path in paths for why in rule(path)]
 
 

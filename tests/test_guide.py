@@ -15,7 +15,6 @@ GUIDE = ROOT / "docs" / "guide.md"
 
 
 def registries() -> Mapping[str, Mapping[str, Any]]:
-    """The records of the table of mechanisms, by setting."""
     return {
         "draft": mechanisms.DRAFT_KINDS, "combine": mechanisms.COMBINE_RULES,
         "routing": mechanisms.ROUTING_RULES, "length": mechanisms.LENGTH_POLICIES,
@@ -24,7 +23,6 @@ def registries() -> Mapping[str, Mapping[str, Any]]:
 
 
 def mechanisms_table(by_setting: Mapping[str, Mapping[str, Any]]) -> str:
-    """A row for each value of each setting."""
     rows = [
         f"| `{setting}` | `{name}` | {record.meaning} |"
         for setting, records in by_setting.items()
@@ -34,7 +32,6 @@ def mechanisms_table(by_setting: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def figures_table() -> str:
-    """A row for each figure of GLOSSARY."""
     rows = [f"| {one.label} | {one.means} |" for one in GLOSSARY.values()]
     return "\n".join(["| figure | meaning |", "|---|---|", *rows, ""])
 
@@ -43,7 +40,6 @@ TABLES = {"mechanisms": mechanisms_table(registries()), "figures": figures_table
 
 
 def block_of(name: str) -> re.Pattern[str]:
-    """The text between a table's two comments."""
     return re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- end of {name} -->)", re.DOTALL)
 
 

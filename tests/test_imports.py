@@ -1,9 +1,5 @@
 """Importing a file has no side effect, no file keeps mutable state, and core and storage have no
-broad `except`.
-
-The tests read only the syntax. At module level a file calls only functions that make a value, and
-binds no list, dict or set that it changes later.
-"""
+broad `except`."""
 
 from __future__ import annotations
 
@@ -32,8 +28,6 @@ BROAD = ("", "Exception", "BaseException")
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Module-level statements, also within `if` and `try`, but neither in `except` blocks nor under
-    a guard (`is_guard`)."""
     for node in body:
         if isinstance(node, ast.If):
             if not is_guard(node.test):
@@ -74,14 +68,12 @@ def unknown_calls(value: ast.expr, local: frozenset[str]) -> Iterator[str]:
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             is_class = name[:1].isupper() and "." not in name
-            # For example `(...).resolve()`, `"...".split()`.
             is_method = isinstance(node.func, ast.Attribute) and node.func.attr in HARMLESS_METHODS
             if not (name in HARMLESS or name in local or is_class or is_method):
                 yield f"line {node.lineno}: calls {name}"
 
 
 def mutable_names(tree: ast.Module) -> set[str]:
-    """Names of mutable values at module level, except `__all__`."""
     names: set[str] = set()
     for node in statements(tree.body):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, MUTABLE):

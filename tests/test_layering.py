@@ -1,6 +1,4 @@
-"""Which imports are allowed between packages and between parts of core. `__all__` names the public
-names of a module.
-"""
+"""Which imports are allowed between packages and between parts of core."""
 
 import ast
 import importlib
@@ -36,7 +34,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench": ("core", "lab"),
     "zoo": ("core", "lab.figures"),
 }
-# In bench, PAGE may import `ui` and `storage`, SESSIONS may import `storage`.
 PAGE = "bench/page/"
 SESSIONS = ("bench/sessions_log", "bench/suites/sessions")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
@@ -84,7 +81,7 @@ def forbidden_imports(path: Path) -> Iterator[str]:
     if relative(path).startswith(SESSIONS):
         allowed += ("storage",)
     for module in sorted(imports_of(path)):
-        # `from core import events` also gives `core`.
+        # For `from core import events`, `imports_of` also gives `core`.
         above = any(one.startswith(f"{module}.") for one in allowed)
         ours = within(module, OURS) and not within(module, allowed) and not above
         if ours or module.startswith(".") or within(module, FORBIDDEN.get(package, ())):
@@ -92,7 +89,6 @@ def forbidden_imports(path: Path) -> Iterator[str]:
 
 
 def test_packages_import_only_what_is_allowed() -> None:
-    """The tests and app.py are not checked. Imports must be absolute."""
     faults = offenders(sources(*ALLOWED), forbidden_imports)
     assert not faults, report(faults)
 
@@ -101,7 +97,6 @@ def test_packages_import_only_what_is_allowed() -> None:
 
 
 def layer_of(part: str) -> int:
-    """The layer's number; -1 if there is none."""
     return next((number for number, layer in enumerate(LAYERS) if part in layer), -1)
 
 
@@ -138,7 +133,6 @@ def test_parts_of_core_do_not_import_what_is_forbidden_to_them() -> None:
 
 
 def test_core_cuda_is_imported_by_the_engine_alone() -> None:
-    """The engine builds core/cuda's DeviceRound."""
     importers = {
         relative(path)
         for package in ALLOWED
@@ -150,7 +144,7 @@ def test_core_cuda_is_imported_by_the_engine_alone() -> None:
 
 
 def cycles(graph: Mapping[str, frozenset[str]]) -> list[str]:
-    """At least one cycle if there is any. Depth-first walks begin at every module."""
+    """At least one cycle if there is any."""
     done: set[str] = set()
     results: list[str] = []
 
@@ -191,7 +185,6 @@ def modules() -> dict[Path, ModuleType]:
 
 
 def public_names(path: Path) -> set[str]:
-    """Functions and classes without a leading underscore."""
     kinds = (ast.FunctionDef, ast.ClassDef)
     names = {node.name for node in tree_of(path).body if isinstance(node, kinds)}
     return {name for name in names if not name.startswith("_")}
@@ -214,7 +207,6 @@ def test_modules_with_public_names_have_a_valid_dunder_all(modules: dict[Path, M
 
 
 def test_modules_of_core_import_only_public_names(modules: dict[Path, ModuleType]) -> None:
-    """Only imports from core are checked."""
     public = {module.__name__: getattr(module, "__all__", ()) for module in modules.values()}
 
     def rule(path: Path) -> Iterator[str]:

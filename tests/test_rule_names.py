@@ -1,6 +1,4 @@
-"""No code selects by the name of a combine rule or a length policy: their records have facts for
-that (core/config/mechanisms), so that a new rule or policy needs no change elsewhere.
-"""
+"""No code selects by the name of a combine rule or a length policy."""
 
 import ast
 import re
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("trees")
 
 NAMES = (*COMBINE_RULES, *LENGTH_POLICIES)
 QUOTED = re.compile(rf"[\"'`]({'|'.join(NAMES)})[\"'`]")
-# Where the names belong: records, implementations, and the runs that lessons compare.
+# Where the names belong.
 OWN = (
     "core/config/mechanisms/",
     "core/trees/combine/",
@@ -43,7 +41,7 @@ ALLOWED = {
     ("ui/components/assets/votes.js", "vote"): "the words at the dial's ends",
     ("ui/components/assets/votes.js", "union"): "the words at the dial's ends",
 }
-# Ordinary words: in texts they do not always mean the rule.
+# Ordinary words, which in texts do not always mean the rule.
 WORDS = ("union", "vote", "fixed", "confidence")
 SPECIAL = re.compile(rf"\b({'|'.join(name for name in NAMES if name not in WORDS)})\b")
 
@@ -58,7 +56,6 @@ def is_allowed(path: Path, name: str) -> bool:
 
 
 def strings_in(node: ast.AST | None) -> Iterator[ast.Constant]:
-    """String constants: the expression itself, or the items of a tuple, list or set."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node
     elif isinstance(node, ast.Tuple | ast.List | ast.Set):
@@ -67,7 +64,6 @@ def strings_in(node: ast.AST | None) -> Iterator[ast.Constant]:
 
 
 def selecting(node: ast.AST) -> list[ast.expr | None]:
-    """The expressions by which a node compares or selects."""
     if isinstance(node, ast.Compare):
         return [node.left, *node.comparators]
     if isinstance(node, ast.Dict):

@@ -9,8 +9,7 @@ MADE_AT_ONCE = ("catch_up", "draft")
 
 
 def share_passes(events: Sequence[Event]) -> list[Event]:
-    """The same run as if all n SSMs of a round drafted in the same passes: their MADE_AT_ONCE spans
-    overlap fully, each with the `share` 1 / n."""
+    """The same run as if all SSMs of a round drafted in the same passes."""
     return [_share_pass(event) for event in events]
 
 

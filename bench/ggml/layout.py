@@ -1,5 +1,4 @@
-"""Converts a Llama-like model to llama.cpp's format (names, order of rows, header), and writes it
-as a GGUF file with the package `gguf`."""
+"""Writes a Llama-like model as a GGUF file for llama.cpp."""
 
 from __future__ import annotations
 
@@ -35,9 +34,8 @@ LAYER = "model.layers."
 
 
 def header_of(module: Any) -> dict[str, Any]:
-    """Header fields, named like GGUFWriter's `add_` methods. Raises UnsupportedModelError for an
-    architecture that is not in KINDS, and for a rotary embedding, an activation or a sliding window
-    that a plain Llama does not have."""
+    """Header fields, named like GGUFWriter's `add_` methods. Raises UnsupportedModelError if the
+    architecture is not in KINDS, or if its config is not a plain Llama's."""
     kind, config = type(module).__name__, module.config
     if kind not in KINDS:
         raise UnsupportedModelError(
@@ -80,8 +78,8 @@ def ends_of(module: Any) -> frozenset[int]:
 
 
 def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every weight with llama.cpp's name, in the module's dtype but norms in float32. A tied head
-    is left out. Raises UnsupportedModelError for a weight that a plain Llama does not have."""
+    """Every weight with llama.cpp's name. A tied head is left out. Raises UnsupportedModelError for
+    a weight that a plain Llama does not have."""
     for name, parameter in module.named_parameters():
         llama_cpp_name, weight = _llama_cpp_name(name), parameter.detach()
         if llama_cpp_name.endswith("attn_q.weight"):
@@ -113,9 +111,8 @@ def _llama_cpp_name(name: str) -> str:
 
 def write_gguf(module: Any, path: Path) -> dict[str, Any]:
     """Writes a transformers module, not quantized, and returns the file's header. The file has no
-    vocabulary: callers use token ids only. Raises ImportError without the package,
-    UnsupportedModelError for a model that is no plain Llama, OSError if the file cannot be
-    written."""
+    vocabulary. Raises ImportError without the package `gguf`, UnsupportedModelError for a model
+    that is no plain Llama, OSError if the file cannot be written."""
     gguf: Any = importlib.import_module("gguf")
     header = header_of(module)
     writer = gguf.GGUFWriter(path, ARCHITECTURE)

@@ -19,7 +19,7 @@ from core.errors import SpecScopeError
 PACKAGES = ("llama_cpp", "gguf")
 COMMAND = "pip install llama-cpp-python gguf"
 
-# The most tokens of an n-gram that is looked up; the package's default.
+# The longest n-gram to look up; the package's default.
 LONGEST_MATCH = 2
 Drafting = Callable[..., Any]
 """llama-cpp-python's draft model: token ids so far -> ids that may follow."""
@@ -27,8 +27,8 @@ Drafting = Callable[..., Any]
 
 class LlamaCpp:
     """A transformers module in llama.cpp's own generation loop. `assistants`: by name, the
-    transformers modules that may draft. `file`: a GGUF file of the module, used with its
-    quantization; None: a file is written from the module's weights.
+    transformers modules that may draft. `file`: a GGUF file to load instead of the module's
+    weights.
 
     Raises ImportError if llama.cpp's packages are missing, UnsupportedModelError if a model is no
     plain Llama, OSError if a file cannot be written, ValueError if llama.cpp cannot load the files.
@@ -77,7 +77,7 @@ class LlamaCpp:
         llama.reset()  # empties the KV cache
         llama.set_seed(seed)
         ids: list[int] = []
-        # No sampling filters: then SpecScope samples from the same distribution.
+        # No sampling filters: SpecScope samples from the unfiltered distribution.
         for token in llama.generate(
             list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         ):
@@ -105,15 +105,14 @@ class LlamaCpp:
 
 
 class DraftModel:
-    """A small model as llama-cpp-python's draft model. The KV cache of the text's unchanged
-    beginning is reused."""
+    """A small model as llama-cpp-python's draft model."""
 
     def __init__(self, llama: Any, count: int) -> None:
         self._llama = llama
         self._count = count
 
     def __call__(self, input_ids: Any, /, **options: Any) -> Any:
-        """`input_ids`: int32 (tokens,). Returns int32 (drafted,), at most `count` of them."""
+        """`input_ids`: int32 (tokens,). Returns at most `count` ids, int32 (drafted,)."""
         # Text and draft must fit into the context.
         count = min(self._count, self._llama.n_ctx() - len(input_ids))
         drafts: list[int] = []

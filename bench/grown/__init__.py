@@ -1,2 +1,2 @@
-"""Grown models: function-preserving enlargements with the cost of a large model and the text of the
-small one."""
+"""Grown models: function-preserving enlargements with a large model's cost and the small model's
+text."""

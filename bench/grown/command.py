@@ -24,8 +24,8 @@ from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-# The requested size of a grown SSM is at least 1 / LEAST_SHARE of the LLM's: about the ratio of
-# SpecInfer's pair of 7 B and 68 M.
+# A requested SSM has at least 1 / LEAST_SHARE of the LLM's parameters: SpecInfer pairs 68 M with
+# 7 B.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12
 
@@ -64,8 +64,7 @@ class GrowthRequest:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model in `folder`, called `source`. `plan` None: the model is used unchanged.
-    `target_params`: the requested number of parameters."""
+    """A model in `folder`, called `source`. `plan` None: the model is used unchanged."""
 
     folder: Path
     source: str
@@ -118,7 +117,6 @@ def _member(name: str, params: int, field: str, unchanged_if_large: bool = False
 
 
 def _without_weights(folder: Path) -> Any:
-    """The module that a folder's configuration describes, on the device `meta`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     kind: Any = AutoModelForCausalLM
@@ -190,8 +188,7 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
 
 
 def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
-    """Writes the missing models. Returns each member's folder. Checks memory and disk before
-    anything is written."""
+    """Writes the missing models. Returns each member's folder."""
     request = family.request
     dtype = DTYPES[request.dtype]
     folders = [out / one.name if one.plan else one.folder for one in family.members]
@@ -230,8 +227,8 @@ def _write(member: Member, folder: Path, recipe: GrowthRecipe, say: Say) -> None
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Token ids of at most TEXTS prompts, and of one random text: the tokenizer may map every word
-    of the prompts to its unknown token."""
+    """Token ids of at most TEXTS prompts, and random ids. The random ids are for tokenizers that do
+    not know the prompts' words."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
     prompts = take_round_robin(load_prompts(), TEXTS)

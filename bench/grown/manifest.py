@@ -1,5 +1,5 @@
-"""Compares a grown model (see bench.grown) with its small model; writes the manifest and
-the text of the model card."""
+"""Compares a grown model (see bench.grown) with its small model; makes the manifest and the model
+card."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class GrowthRecipe:
-    """What determines a grown model's weights. `source`: the small model's name; `digest`: the
-    `digest_of` its folder."""
+    """Determines a grown model's weights. `source`: the small model's name. `digest`: `digest_of`
+    the small model's folder."""
 
     source: str
     digest: str

@@ -5,10 +5,10 @@ These invariants imply equal logits:
 
 1. In the residual stream the first channels are the small model's and all others are zero: the
    new columns of the embedding and the new rows (outputs) of `o_proj` and `down_proj` are zero.
-2. A norm sees a mean of squares that is 1 / factor of the small model's (factor: large hidden size
-   / small hidden size). The grown norm has eps / factor and weights times sqrt(1 / factor): it
-   gives the small model's values in the old channels and zeros in the new channels. With a factor
-   of 4^k both corrections are powers of two, which no dtype rounds.
+2. A norm sees the small model's mean square divided by the factor (large hidden size / small hidden
+   size). The grown norm has eps / factor and weights times sqrt(1 / factor). Its output is the
+   small model's values in the old channels and zeros in the new channels. No dtype rounds these
+   corrections if the factor is 4^k.
 3. A matrix of the small model is the upper left block of the grown matrix: old heads and old
    feed-forward units compute the same values from the old channels. If a matrix reads the residual
    stream, its new columns are multiplied by zeros.
@@ -44,8 +44,8 @@ OWNERS = ZERO | NORMS | HEAD_NORMS | RANDOM
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """Makes the tensors of a grown model on `device`. A tensor's random values depend on `seed` and
-    its name, not on the tensors before it. `spread`: the standard deviation of random weights."""
+    """Makes the tensors of a grown model on `device`. A tensor's random values depend only on
+    `seed` and the tensor's name. `spread`: the standard deviation of random weights."""
 
     plan: GrowthPlan
     seed: int
@@ -73,7 +73,7 @@ class Filler:
 
     def _correction(self, owner: str) -> float:
         has_correction = owner in NORMS
-        # Invariant 6: only with QK-norms, which cancel the correction.
+        # Only QK-norms cancel this correction (invariant 6).
         has_correction |= owner in ("q_proj", "k_proj") and self.plan.small.qk_norms
         return self.plan.norm_scale if has_correction else 1.0
 
@@ -89,8 +89,8 @@ ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "
 def model_shape(module: Any) -> ModelShape:
     """The shape of a transformers module, which may be on the device `meta`.
 
-    Raises UnsupportedModelError for an architecture that is not in ARCHITECTURES, or for a
-    parameter other than a weight or bias of a module in OWNERS.
+    Raises UnsupportedModelError if the architecture is not in ARCHITECTURES, or if there are
+    parameters other than the weights and biases of OWNERS.
     """
     kind = type(module).__name__
     strange = sorted(name for name, _ in module.named_parameters() if not _is_handled(name))
@@ -158,7 +158,7 @@ def parameter_shapes(large: Any) -> dict[str, torch.Size]:
 def tensors(
     module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields name and values of each parameter of the meta module `large`."""
+    """Yields the name and values of each parameter in the meta module `large`."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())

@@ -62,8 +62,8 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class GrowthPlan:
-    """The shapes before and after. The hidden size and the numbers of heads and of KV heads grow by
-    the same integer factor: the size of a head stays the same."""
+    """The shapes before and after. Hidden size, heads and KV heads grow by the same integer factor;
+    the size of a head stays the same."""
 
     small: ModelShape
     large: ModelShape
@@ -74,7 +74,7 @@ class GrowthPlan:
 
     @property
     def norm_scale(self) -> float:
-        """Scale of norm weights: added channels are zero, the mean square falls to 1 / factor."""
+        """Scale of norm weights: the added channels are zero, which lowers the mean square."""
         return math.sqrt(1 / self.factor)
 
     @property
@@ -129,8 +129,7 @@ def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Itera
 
 
 def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
-    """`shape` with the allowed feed-forward size that brings it closest to `params` parameters. The
-    size does not shrink."""
+    """`shape` with the allowed feed-forward size that comes closest to `params` parameters."""
     without_ffn = replace(shape, ffn=0).parameters
     per_ffn = replace(shape, ffn=1).parameters - without_ffn
     target = round((params - without_ffn) / per_ffn / FFN_MULTIPLE) * FFN_MULTIPLE
@@ -140,8 +139,6 @@ def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
 
 
 def _dissimilarity(small: ModelShape, shape: ModelShape, params: int) -> float:
-    """The sum of three squares: the log ratio of the depths; the log ratio of feed-forward size /
-    hidden size, with weight 2; the deviation from `params` in units of TOLERANCE."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
     depth = math.log(shape.layers / small.layers)
     miss = (shape.parameters / params - 1) / TOLERANCE

@@ -106,8 +106,7 @@ def _write_weights(
 
 
 def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
-    """The parameters' names in order, grouped by file. Only a file of one parameter may
-    exceed SHARD_BYTES."""
+    """Names by file. Only a file of one parameter may exceed SHARD_BYTES."""
     groups: list[list[str]] = [[]]
     group_bytes = 0
     for name, shape in shapes.items():

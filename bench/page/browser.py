@@ -67,7 +67,7 @@ class Watch:
 
 
 class Tab:
-    """A tab with its own browser context. It is reused from visit to visit."""
+    """A tab with its own browser context."""
 
     def __init__(self, chromium: Any) -> None:
         context = chromium.new_context()
@@ -100,10 +100,10 @@ class Tab:
         return self.page
 
     def leave(self) -> list[str]:
-        """Clears what the page stored; returns its problems."""
+        """Clears the page's storage; returns the page's problems."""
         problems = self.watch.problems
         self.watch = Watch("")
-        # An open page would store its values after they are cleared.
+        # An open page would store values again.
         self.page.goto("about:blank")
         for origin in self._origins:
             request = {"origin": origin, "storageTypes": "all"}

@@ -54,7 +54,6 @@ def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
 
 
 def _serve_calls(pipe: Connection, suite: str, url: str) -> None:
-    """Serves calls until the pipe is closed or a call fails; sends a SpecScopeError back."""
     try:
         with chromium(suite) as browser:
             actions = _PageActions(Tab(browser), url)

@@ -98,9 +98,8 @@ BEFORE_RUN_MS = 400
 
 def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
     """Figures of a replayed run. `late_ms`: for each token, milliseconds from the end of its round
-    until the page shows it; `tokens`: the number of the run's tokens; `updates_per_second`: updates
-    of the shown text, None with fewer than two; `shift`: the sum of layout shifts that do not
-    follow a visitor's input; `shift_all`: the sum of all layout shifts."""
+    until the page shows the token; `updates_per_second`: updates of the shown text, None with fewer
+    than two; `shift`: the sum of layout shifts that do not follow a visitor's input."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     page.click("#live-run")

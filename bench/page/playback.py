@@ -113,8 +113,8 @@ class PlaybackRun:
 
 
 class PlaybackWorker:
-    """Plays `script` for every request. `slowdown`: the factor on the times of its events; 0: no
-    pauses. `infos`: the models to report as loaded, the LLM first."""
+    """Plays `script` for every request. `slowdown`: the factor on the script's times; 0: no pauses.
+    `infos`: the models to report as loaded, the LLM first."""
 
     def __init__(
         self, infos: Sequence[ModelInfo], script: Script, slowdown: float = 1.0, max_live: int = 4
@@ -133,7 +133,7 @@ class PlaybackWorker:
         self.set_script(script, slowdown, max_live)
 
     def set_script(self, script: Script, slowdown: float = 1.0, max_live: int = 4) -> None:
-        """Call it only while no run is being played."""
+        """Call only while no run is being played."""
         self.script, self.slowdown = script, slowdown
         self._slots, self.max_live = threading.Semaphore(max_live), max_live
 

@@ -63,8 +63,8 @@ def pace(clock: EventClock) -> float:
 
 @cache
 def cores() -> tuple[int, ...]:
-    """The cores that this process may use; none if the system cannot pin threads. Read once:
-    `pin_thread` changes what a thread may use."""
+    """The cores that this process may use; none if the system cannot pin threads. Cached:
+    `pin_thread` changes the affinity."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
@@ -96,7 +96,7 @@ def _threads() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             status = path.read_text(encoding="utf-8", errors="replace")
-            # The program's name may have spaces and brackets; state and parent follow it.
+            # State and parent follow the program's name, which may have spaces and brackets.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     pending = [os.getpid()]

@@ -1,6 +1,6 @@
 () => {
-  // Records, in ms of the system clock, when each token was drawn, the text was updated and the
-  // page was last clicked; and every layout shift: its value, and whether an input preceded it.
+  // Records layout shifts, and the times of tokens, text updates and the last click. Times are in
+  // ms of the system clock.
   const strip = document.querySelector("#live-strip");
   const seen = { tokens: [], updates: [], shifts: [] };
   const now = () => performance.timeOrigin + performance.now();

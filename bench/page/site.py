@@ -23,10 +23,8 @@ from ui.server.visitors import Access
 
 @dataclass
 class EventClock:
-    """Times of the engine's events by run, in milliseconds of the system clock. `tokens`, `rounds`:
-    a time for each token and each round; `stop_requests`: when `cancel` was called; `cancelled`:
-    when RunCancelled was emitted.
-    """
+    """Times of the engine's events by run id, in milliseconds of the system clock. `stop_requests`:
+    when `cancel` was called."""
 
     tokens: dict[str, list[float]] = field(default_factory=dict)
     rounds: dict[str, list[float]] = field(default_factory=dict)
@@ -57,7 +55,7 @@ class Site:
 
 
 class _ClockedWorker:
-    """Wraps a worker or a run. `clock` records the runs' events and the calls of `cancel`."""
+    """Wraps a worker or a run."""
 
     def __init__(self, inner: Any, clock: EventClock) -> None:
         self._inner, self._clock = inner, clock

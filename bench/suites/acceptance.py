@@ -1,7 +1,4 @@
-"""`acceptance`: tokens per LLM pass. No figure depends on time.
-
-Continuations that repeat themselves are reported separately.
-"""
+"""`acceptance`: tokens per LLM pass."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ class Acceptance(Suite):
 
     def measure(self, context: Context) -> None:
         rows, results = self.rows(context), context.results
-        # A configuration can be in several tables.
+        # Several rows can have the same key.
         keys = [row.key for row in rows]
         todo = [row for i, row in enumerate(rows) if row.key not in keys[:i]]
         todo = [row for row in todo if not results.has(**row.key)]

@@ -1,4 +1,4 @@
-"""The rows of the `acceptance` suite. Node budgets are numbers or `uncut`."""
+"""The rows of the `acceptance` suite."""
 
 from __future__ import annotations
 
@@ -118,7 +118,6 @@ def _combine_rows(
 
 
 def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
-    """The lookup drafters without an SSM, and two of them together with all SSMs."""
     alone: tuple[tuple[str, ...], ...] = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
     rows = [(" + ".join(each), each, LOOKUP_NODES) for each in alone]
     rows.append((f"SSMs + {SUFFIX} + {TABLE}", (*ssms, SUFFIX, TABLE), EQUAL_NODES))

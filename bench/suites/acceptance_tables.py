@@ -1,7 +1,6 @@
 """The tables of the `acceptance` suite.
 
-Tokens per pass are 1 + accepted tokens / rounds, pooled over prompts. Continuations that repeat
-themselves are easy to draft: only the column `looping` has their tokens per pass.
+Continuations that repeat themselves are easy to draft: their tokens per pass have their own column.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ def value_of(prompts: Prompts, wanted: Selection = is_not_looping) -> float:
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
-    """Tokens per pass of `one` divided by those of `other`, paired by prompt and seed. Pairs in
-    which a continuation repeats itself are left out."""
+    """Tokens per pass of `one` divided by those of `other`, paired by prompt and seed."""
     base = {(p["id"], p["seed"]): p for p in other if is_not_looping(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
     for prompt in filter(is_not_looping, one):
@@ -242,9 +240,7 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
-    """Whether a row is a candidate for the best small tree: a row of `kind` with SSMs only, and at
-    most MOST_NODES nodes. If `kind` is greedy or coupled, rows whose kind differs only by
-    best-first drafts are candidates too."""
+    """Whether a row is a candidate for the best tree of `kind`."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))
@@ -253,7 +249,6 @@ def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
 
 
 def _widths(by_row: PromptsByRow, names: Iterable[str]) -> Iterator[str]:
-    """Tables over all prompts, then by domain."""
     overall, by_domain = [], []
     for kind in KINDS:
         rows = _rows(by_row, "width", kind)

@@ -1,5 +1,4 @@
-"""`batch`: several live requests share verification passes. Measures total tokens per second by
-number of requests, and checks that each request's ids do not depend on the others."""
+"""`batch`: several live requests share verification passes."""
 
 from __future__ import annotations
 
@@ -63,8 +62,6 @@ class BatchSizes(Suite):
 def _decode_batches(
     engine: Engine, cases: Sequence[DecodeCase], size: int, block: Block
 ) -> dict[str, Any]:
-    """Decodes `size` requests at a time. Returns the number of new tokens, the seconds, and each
-    request's ids."""
     config = SpeculationConfig.preset(block.item)
     outcomes, seconds = time_call(lambda: decode(engine, cases, config, together=size))
     ids = [outcome["token_ids"] for outcome in outcomes]
@@ -74,8 +71,8 @@ def _decode_batches(
 def _against_first(
     cases: Sequence[DecodeCase], by_number: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Replaces `ids` in the figures of each batch size by `differ`, the prompts whose ids differ
-    from those of the first batch size."""
+    """Replaces each batch size's `ids` by `differ`: the prompts whose ids differ from the first
+    batch size's."""
     names = [case.prompt.id for case in cases]
     alone = next(iter(by_number.values()))["ids"]
     for figures in by_number.values():
@@ -106,9 +103,9 @@ def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
 
 
 def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> str:
-    """A row for each preset: tokens per second by contestant, and their ratio to the first
-    contestant's within repeats. `note`: a format string with two places: what the figures are, and
-    the number of differences."""
+    """Tokens per second by preset and contestant, with ratios to the first contestant. `note`: a
+    format string with places for a description of the figures and for the number of differences.
+    """
     repeats = len({row["repeat"] for row in rows})
     num_changed = sum(len(row["differ"]) for row in rows)
     note = note.format(f"medians of {repeats} repeats, ratios within repeats.", num_changed)

@@ -1,7 +1,5 @@
 """`cpu-bundled`: tokens per second on the CPU with the bundled models, by this engine, transformers
-and, if it is installed, llama.cpp.
-
-A block is one prompt, decoded once by each contestant. Times include prefill.
+and, if installed, llama.cpp. Times include prefill.
 """
 
 from __future__ import annotations
@@ -30,10 +28,10 @@ Contestant = Callable[[Block], dict[str, float]]
 
 @dataclass(frozen=True)
 class CpuBundled(Suite):
-    """`variants`: settings of the other libraries' own speculation; None: all. A sweep tries them
-    on SWEEP_PROMPTS prompts, and the fastest of each `Variant.family` competes. `settings_kept`:
-    how many settings of each drafter go on after the sweep's first prompt; None: all. `alone`:
-    whether each drafter is also measured alone, with the preset `best`."""
+    """`variants`: settings of the other libraries' own speculation; None: all. After a sweep
+    over SWEEP_PROMPTS prompts, each family's fastest variant competes. `settings_kept`: the number
+    of variants per drafter that remain after the sweep's first prompt; None: all. `alone`: whether
+    each drafter is also measured alone, with the preset `best`."""
 
     name: str = "cpu-bundled"
     about: str = (
@@ -67,7 +65,7 @@ class CpuBundled(Suite):
 
 
 class CpuContest:
-    """A contest in one dtype. Models are loaded when first needed."""
+    """A contest in one dtype."""
 
     def __init__(self, suite: CpuBundled, context: Context, dtype: str) -> None:
         self._suite = suite
@@ -115,7 +113,7 @@ class CpuContest:
                 run_preset = partial(self._run_engine, engine, config, temperature)
                 if not config.drafters:
                     yield preset, run_preset
-                    break  # the engines differ in their SSMs only; plain decoding uses none
+                    break  # the engines differ in their SSMs only; plain decoding uses no SSM
                 yield f"{preset}, {description}" if description else preset, run_preset
         if self._suite.alone:
             best = SpeculationConfig.preset("best", temperature)
@@ -183,7 +181,6 @@ class CpuContest:
         return cpu.all_variants(self._models.assistants, llama.assistants if llama else None)
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
-        """Prompts outside the contest; if there are none, prompts of the contest."""
         contest_ids = {prompt.id for prompt in self._context.prompts}
         spare = tuple(p for p in self._context.all_prompts if p.id not in contest_ids)
         return take_round_robin(spare or self._context.all_prompts, SWEEP_PROMPTS)
@@ -194,7 +191,6 @@ class CpuContest:
         return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
     def _llama_note(self) -> dict[str, str]:
-        """llama.cpp's note, as a field of the sample."""
         return {"llama_note": self._models.llama_note}
 
 

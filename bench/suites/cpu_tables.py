@@ -28,8 +28,8 @@ LOOKUP_COUNTS = (3, 5, 10)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Assisted generation by one SSM with a schedule (llama.cpp has none), or prompt lookup (no
-    SSM, no schedule). `count`: the number of drafted tokens; some schedules change it."""
+    """Assisted generation by one SSM, or prompt lookup without an SSM. `count`: the number of
+    drafted tokens, at first. `schedule`: transformers' rule for changing this number."""
 
     family: str
     count: int
@@ -69,8 +69,8 @@ def all_variants(
 def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
-    """The `count` fastest settings of each drafter (family and SSM), by the `figures` of one
-    prompt. If a setting has no figures, its drafter keeps all settings: the library may have been
+    """The `count` fastest variants of each drafter (family and SSM), by the `figures` of one
+    prompt. If a variant has no figures, its drafter keeps all variants: the library may have been
     missing."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
@@ -91,7 +91,7 @@ def fastest_of_each_drafter(
 class LoadedContestants:
     """All contestants have the same LLM. `engines`: this project's engines, by a description of
     their SSMs; a single engine has an empty description. `assistants`: SSMs for `transformers`, by
-    name. `llama_note`: llama.cpp's version, or why it is missing."""
+    name. `llama_note`: llama.cpp's version, or why llama.cpp is missing."""
 
     engines: Mapping[str, Engine]
     transformers: TransformersLlm
@@ -125,7 +125,7 @@ def sweep_figures(
 
 def best_variant(results: Results, dtype: str, temperature: float, family: str) -> str:
     """The name of a family's fastest variant, by all tokens over all seconds; empty if there is
-    none. A variant must have been run on every prompt of the family's sweep."""
+    none."""
     per_prompt = [
         {name: figure for name, figure in figures.items() if name.startswith(family)}
         for figures in sweep_figures(results, dtype, temperature)
@@ -183,9 +183,7 @@ def _tokens_a_pass(group: Group) -> object:
 
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:
-    """Contestants to compare with: plain decoding of transformers and of this engine; then, if they
-    competed, the fastest of transformers' speculation, llama.cpp's plain decoding, and the fastest
-    of llama.cpp's contestants."""
+    """The contestants with which all contestants are compared."""
     speeds = {
         group["contestant"]: group.middle(speed) for group in group_rows(rows, ("contestant",))
     }
@@ -198,8 +196,6 @@ def _bases(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _llama_note(samples: list[dict[str, Any]]) -> str:
-    """Why llama.cpp is missing, or its version and, if measured, the likeness of its text to this
-    engine's."""
     notes = "".join(
         f"{each} " for each in dict.fromkeys(s.get("llama_note") for s in samples) if each
     )

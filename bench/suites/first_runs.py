@@ -1,7 +1,6 @@
-"""Compares a process's first and tenth run: the preset `best` is slower while it measures costs.
+"""Compares a process's first and tenth run: the engine is slower while it measures pass times.
 
-`python -m bench.suites.first_runs THREADS TOKENS < PROMPT` makes ten runs of one request at
-temperature 0. It prints each run's figures as JSON.
+`python -m bench.suites.first_runs THREADS TOKENS < PROMPT` prints the figures of ten runs as JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pas
 
 
 def measure_first_runs(context: Context, pairs: int) -> None:
-    """Measures pairs of processes: one runs alone, one while another process keeps a core busy."""
+    """Measures pairs of processes: the first alone, the second beside a process in a busy loop."""
     for number in range(pairs):
         for busy in (False, True):
             if context.results.has(process=number, busy=busy):
@@ -59,7 +58,7 @@ def _runs_of_process(prompt: str, threads: int) -> list[dict[str, float]]:
 
 
 def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, bool]]:
-    """What was measured, its figures, its target, and whether the target was reached."""
+    """Yields a description, the figures, the target, and whether the target was reached."""
     of_processes = [sample for sample in samples if "runs" in sample and "process" in sample]
     for busy in (False, True):
         for name, target in TARGETS.items():

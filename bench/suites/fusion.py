@@ -1,5 +1,4 @@
-"""`fusion`: SSMs that draft one chain together (CoSine's token fusion), with and without the parts
-of CoSine."""
+"""`fusion`: SSMs that draft one chain together (CoSine's token fusion)."""
 
 from __future__ import annotations
 
@@ -70,7 +69,7 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
         ),
     }
 )
-# A part of CoSine, a contestant with this part, and a contestant without it.
+# A part of CoSine, a contestant with this part, and a contestant without this part.
 ABLATIONS = (
     ("fusion", "fused, routed (as published)", "vote_tree, routed"),
     ("fusion", "fused, credit routes 2", "vote_tree, credit routes 2"),
@@ -137,7 +136,6 @@ def fusion_tables(results: Results) -> tuple[str, ...]:
 
 
 def _fusion_claims(where: str, group: Group, target: float) -> list[list[str]]:
-    """The best fusion by credit against the target, then the gains by parts of CoSine."""
     means = {name: group.of(contestant=name).tokens_per_pass() for name in FUSION}
     values = {n: one.value for n, one in means.items() if one and n.startswith("fused by credit")}
     lines = []

@@ -1,7 +1,4 @@
-"""`gpu-bundled`: the bundled models on a GPU, beside transformers' `generate`. Also reports the
-bytes per second that plain decoding reads, relative to the copy bandwidth, and the fraction of a
-round in which no kernel runs.
-"""
+"""`gpu-bundled`: the bundled models on a GPU, beside transformers' `generate`."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ PLAIN = "autoregressive"
 BEST = "best"
 FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
-COPIES, COPY_BYTES = 20, 1 << 30  # copies that are timed, and bytes of each on a GPU
+COPIES, COPY_BYTES = 20, 1 << 30  # timed copies, and bytes of each copy on a GPU
 Loader = Callable[[str, str], tuple[Engine, TransformersLlm]]
 """(dtype, device) -> an engine and transformers with the same weights."""
 
@@ -74,7 +71,7 @@ class GpuContest(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            # No model is loaded if no results are missing.
+            # Models are loaded when the first missing result is measured.
             models = cache(partial(self.load, dtype, self.device))
             for temperature in self.temperatures:
                 key = {"dtype": dtype, "temperature": temperature}
@@ -92,7 +89,6 @@ class GpuContest(Suite):
                     context.results.add({"kind": "gaps", **key, "gaps": measured})
 
     def _measure(self, blocks: Blocks, engine: Engine, transformers: TransformersLlm) -> None:
-        """Measures the missing blocks (`lab.order.Block`), after one uncounted block."""
         context, temperature = blocks.context, blocks.key["temperature"]
         llm: Any = engine.models.llm
 
@@ -129,7 +125,7 @@ def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    # A call returns before its kernel has run.
+    # On a GPU, a call returns before its kernel has run.
     wait: Any = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times = []
     for _ in range(COPIES):
@@ -142,7 +138,6 @@ def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
 
 
 def _table(results: Results, dtype: str, temperature: float) -> str:
-    """The table; empty if nothing was measured."""
     rows = long_rows(results.where(kind="block", dtype=dtype, temperature=temperature))
     traced = next(iter(results.where(kind="gaps", dtype=dtype, temperature=temperature)), {})
     columns: Mapping[str, Callable[[Group], object]] = {
@@ -157,7 +152,6 @@ def _table(results: Results, dtype: str, temperature: float) -> str:
 
 
 def _gap(trace: dict[str, Any] | None) -> str:
-    """The idle fraction of a round and the kernels per round; a dash without a trace."""
     if not trace:
         return NOTHING
     return f"{trace['idle']:.1%} of a round ({trace['kernels'] / trace['rounds']:.0f} kernels)"
@@ -184,9 +178,8 @@ NO_KERNELS = ("Memcpy", "Memset")  # a trace lists these among the kernels
 def gaps(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> dict[str, float] | None:
-    """Traces rounds of one run. Returns the number of `rounds`, the number of `kernels` in them,
-    and the `idle` fraction (`idle_share`). None if no kernel ran, as on a CPU, or if the text ended
-    before the trace."""
+    """Traces rounds of one run. Returns the numbers of `rounds` and `kernels`, and the `idle`
+    fraction of the time. None if no kernel ran, or if the text ended before the trace."""
     from torch.profiler import ProfilerActivity, profile
 
     events = engine.generate(request(case, speculation))

@@ -1,4 +1,4 @@
-"""Suites with grown models (see `bench.grown.module`), and the loading of such models."""
+"""Suites with grown models (see `bench.grown.module`)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ from core.speculation_length.cost_model.ledger import Costs
 
 GROWN = "grown"
 PARAMS, SSM_PARAMS = 500_000_000, 5_000_000
-SETTINGS_KEPT = 2  # how many settings of each drafter go on after the sweep's first prompt
+SETTINGS_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class GrownContestants:
-    """`params`: the parameters of the grown LLM. One engine has the bundled SSMs, the other has
-    them grown to `ssm_params`."""
+    """`params`, `ssm_params`: parameters of the grown LLM and of each grown SSM."""
 
     params: int = PARAMS
     ssm_params: int = SSM_PARAMS
@@ -50,7 +49,7 @@ class GrownContestants:
             grown = FamilyInFolders(family, context)
         else:
             if family.llm.plan is not None:
-                # Copies of the weights: this engine's, its packed ones, transformers', llama.cpp's.
+                # Copies of the weights: the engine's, packed ones, transformers', llama.cpp's.
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
             grown = FamilyInMemory(family, bundled, context.say)
@@ -114,7 +113,7 @@ class FamilyInMemory:
         self._family, self._small, self._say, self._device = family, small, say, device
 
     def loaded_models(self, llm: Any = None) -> LoadedModels:
-        """`llm`: the module to use as the LLM; None: it is made here."""
+        """`llm`: the module to use as the LLM; None: a new module."""
         family, small = self._family, self._small
         large = self._model(family.llm, small.llm.info, llm)
         ssms: dict[str, LanguageModel] = {

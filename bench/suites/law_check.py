@@ -67,7 +67,6 @@ def _compare(
 
 @cache
 def _in_float64(module: Any) -> Any:
-    """A float64 copy of `module`, made at first use."""
     return copy.deepcopy(module).double()
 
 
@@ -76,8 +75,8 @@ def margin(
     module: Any, context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int
 ) -> float:
     """The gap in float64 between the best next-token utility after `context` and the lowest utility
-    of `tokens`. At temperature 0, utilities are logits. Above temperature 0, they are log p
-    + G(position); G is the noise of `seed`."""
+    of `tokens`. At temperature 0, utilities are logits. Above 0, utilities are log p plus the
+    Gumbel noise of `seed`."""
     utilities = _in_float64(module)(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])
@@ -102,8 +101,7 @@ def exactness_verdict(prompts: Comparisons) -> str:
 
 
 def report_of(context: Context, rows: Sequence[LawRow], greedy_reference: str = GENERATE) -> Report:
-    """A summary by temperature and rules, every row, every divergence. A compared row that was run
-    and is neither exact nor a near tie is a failure."""
+    """The tables, and a failure for each row with the verdict `FAIL`."""
     none: dict[str, Any] = {"prompts": []}
     samples = {row: next(context.results.where(**row.key), none) for row in rows}
     by_row = {row: sample["prompts"] for row, sample in samples.items()}

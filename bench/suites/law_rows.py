@@ -6,14 +6,10 @@ Products, each at temperature 0 and above, with one request and with several at 
 3. combine rules x length policies x pipeline modes
 4. draft kinds x verification rules x drafters x shapes, with the combine rule `union`
 5. presets x schedules; with several requests only
-6. routing rules x draft kinds, without drawn kinds, whose tokens cannot be compared
+6. routing rules x draft kinds
 7. prompt lookup without an SSM
 
-Most rows that equal others are left out. Rows that cannot be compared token by token are listed for
-few combinations.
-
-Products 2 and 3 also cover all allowed pairs with values of
-`open_fields`, product 6 with ROUTED_FIELDS.
+In products 2, 3 and 6, `pairwise_rows` fills the other fields.
 """
 
 from __future__ import annotations
@@ -62,11 +58,9 @@ ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LawRow:
-    """`together`: the number of concurrent requests; when one ends, the next one joins.
-
-    `speculation` has `draft` and `verify` resolved. `is_compared`: false for rules that keep the
-    distribution but not the tokens.
-    """
+    """`together`: the number of concurrent requests. `speculation` has `draft` and `verify`
+    resolved. `is_compared`: false for verification rules that keep the distribution but not the
+    tokens."""
 
     name: str
     temperature: float
@@ -99,13 +93,13 @@ def law_rows() -> tuple[LawRow, ...]:
 
 
 def _preset_rows() -> Iterator[LawRow]:
-    """Product 1. Each preset's own pipeline mode comes first."""
+    """Product 1."""
     for name, temperature, together in itertools.product(PRESETS, TEMPERATURES, CONCURRENCIES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         for pipeline in dict.fromkeys((preset.pipeline, *PIPELINES)):
             is_own_mode = pipeline == preset.pipeline
             if is_own_mode and name == "autoregressive" and temperature > 0 and together == 1:
-                continue  # the reference itself
+                continue  # this row is the reference
             if not is_own_mode and (pipeline, together) == ("across", 1):
                 continue  # the same as off
             row = LawRow(name, temperature, replace(preset, pipeline=pipeline), together)
@@ -114,7 +108,7 @@ def _preset_rows() -> Iterator[LawRow]:
 
 
 def _scheduled_rows() -> Iterator[LawRow]:
-    """Product 5, without the schedule `each`. Pipeline modes: the preset's own, and `off`."""
+    """Product 5, without the schedule `each`."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         if schedule == "each" or preset.verify not in token_exact_rules():
@@ -125,9 +119,9 @@ def _scheduled_rows() -> Iterator[LawRow]:
 
 
 def _routed_rows() -> Iterator[LawRow]:
-    """Product 6. SSMs draft separately, or together (`log_pool`, fused drafts)."""
+    """Product 6."""
     for temperature in TEMPERATURES:
-        # Drafts whose tokens can be compared, and that `resolve` does not replace.
+        # Draft kinds whose tokens can be compared and that `resolve` does not replace.
         drafts = [
             draft
             for draft in DRAFTS[1:]
@@ -183,8 +177,7 @@ def _crossed_rows() -> Iterator[LawRow]:
 
 
 def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
-    """Fields that are filled pairwise; the values to prefer come first. `shape` is an index into
-    SHAPES."""
+    """Fields that are filled pairwise, preferred values first. `shape` is an index into SHAPES."""
     default = SpeculationConfig().resolve(temperature)
     # Fused drafts are one tree: no combine rule applies.
     drafts = [
@@ -218,16 +211,16 @@ def is_valid(values: Values) -> bool:
         return False
     if draft.fused and not rule.keeps_all:
         return False
-    # `resolve` replaces these drafts: they need branches, and chains have none.
+    # Drafts by score need branches, and chains have none: `resolve` replaces such drafts.
     return not (rule.chains and draft.by_score)
 
 
 def _draft_rows() -> Iterator[LawRow]:
-    """Product 4. Shapes vary slowest: the first shape's rows already cover every rule."""
+    """Product 4."""
     product = itertools.product(SHAPES, DRAFTERS, CONCURRENCIES, TEMPERATURES, DRAFTS)
     for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
-            continue  # `SpeculationConfig.resolve` turns it into another row
+            continue  # `SpeculationConfig.resolve` replaces this draft kind
         for verify in lossless_rules(draft, temperature):
             if verify not in token_exact_rules() and (together > 1 or drafters != ("all",)):
                 continue  # not compared: listed for one request and all SSMs only
@@ -235,7 +228,7 @@ def _draft_rows() -> Iterator[LawRow]:
             yield LawRow("rules", temperature, config.resolve(temperature), together)
 
 
-# -- pairwise filling, independent of what the values mean --
+# -- pairwise filling --
 
 
 def pairwise_rows(
@@ -261,7 +254,6 @@ def pairwise_rows(
     for filled_rows in candidates:
         chosen_rows.append(best_of(filled_rows))
         pairs_so_far |= _pairs(chosen_rows[-1])
-    # These rows may be too few for the pairs of many values.
     every_row = list(itertools.chain.from_iterable(candidates))
     while _pairs(best := best_of(every_row)) - pairs_so_far:
         chosen_rows.append(best)

@@ -1,7 +1,7 @@
 """`laws`: the text is the LLM's own, token for token (laws 1 and 2 of tests/laws).
 
 At temperature 0 the reference is transformers' `generate`; above 0, plain decoding with the same
-seed. If texts differ, the LLM's logits in float64 distinguish near ties from errors.
+seed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class Laws(Suite):
         return GENERATE if temperature == 0 else PLAIN
 
     def _reference(self, context: Context, engine: Engine, temperature: float) -> Reference:
-        """The reference token ids, stored in the results."""
         name = self.reference_name(context, temperature)
         if not context.results.has(reference=name, temperature=temperature):
             context.say(f"reference: {name}")

@@ -1,9 +1,4 @@
-"""`length`: compares the length policy `goodput` with the best fixed length, `trend`, `confidence`
-and plain decoding. With a useless SSM (`Hopeless`), `goodput` is compared with plain decoding
-alone.
-
-A block is one prompt, decoded once by each contestant. Times include prefill.
-"""
+"""`length`: compares the length policy `goodput` with fixed lengths and other policies."""
 
 from __future__ import annotations
 
@@ -64,8 +59,7 @@ class Length(Suite):
         return Report(tables(context))
 
     def _measure_hopeless(self, context: Context, dtype: str, repeat: int) -> None:
-        """Measures the prompts with one engine, which remembers from run to run that drafting does
-        not pay. A repeat is stored as one sample."""
+        """Measures all prompts with one engine, which learns that drafting does not pay."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):
             return
@@ -90,7 +84,6 @@ def _runners(
 
 
 def _measure_contest(blocks: Blocks, engine: Engine) -> None:
-    """Measures the missing blocks, after an uncounted warm-up."""
     context = blocks.context
     runs = _runners(context, engine, blocks.key["temperature"], contestants())
     names = [prompt.id for prompt in context.all_prompts]
@@ -99,8 +92,8 @@ def _measure_contest(blocks: Blocks, engine: Engine) -> None:
 
 
 class Hopeless:
-    """`model` with negated logits: it proposes, with high scores, the tokens that the model finds
-    least likely. Only rejections show that the proposals are useless."""
+    """`model` with negated logits: its least likely tokens are proposed with high scores. Only
+    rejections show that the proposals are useless."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -121,8 +114,8 @@ def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
 
 
 def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> dict[str, Any]:
-    """The number of `tokens`, the `seconds` (prefill included) and the number of `accepted` tokens;
-    by round, the chosen `lengths`, and the `depths` and `nodes` of the verified trees."""
+    """Numbers of `tokens`, `seconds` (prefill included) and `accepted` tokens; by round, the chosen
+    `lengths`, and the `depths` and `nodes` of the verified trees."""
     tokens = accepted = 0
     rounds: dict[str, list[int]] = {"lengths": [], "depths": [], "nodes": []}
     start = time.perf_counter()

@@ -1,8 +1,4 @@
-"""The contestants, tables and chart figures of the `length` suite.
-
-The best fixed length is chosen on one half of the prompts and compared on the other half, and vice
-versa.
-"""
+"""The contestants, tables and chart figures of the `length` suite."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ OTHERS = tuple(
 POLICIES = (GOODPUT, *OTHERS)
 # Node budget of all contestants, large enough not to cut depth.
 NODES = 64
-# The first length of `trend`, which changes it slowly.
+# The first length of `trend`, which changes lengths slowly.
 TREND_STARTS = 4
 
 
@@ -83,7 +79,7 @@ OVERALL = "over all"
 # domains; with a hopeless SSM, to plain decoding.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
 BASE = "base"  # the name that a rival's rows get in a comparison
-LEARNING_PROMPTS = 5  # after this many, an engine has measured that an SSM is hopeless
+LEARNING_PROMPTS = 5  # after these, an engine has measured that an SSM is hopeless
 
 
 class LengthContest:
@@ -141,7 +137,7 @@ class LengthContest:
 def contests(
     results: Results, prompts: Sequence[Prompt]
 ) -> Iterator[tuple[str, float, LengthContest]]:
-    """Yields dtype, temperature and contest, for contests with samples. `prompts`: all prompts."""
+    """Yields dtype, temperature and contest, for contests with samples."""
     keys = [(each["dtype"], each["temperature"]) for each in results.where(part="contest")]
     for dtype, temperature in dict.fromkeys(keys):
         samples = results.where(part="contest", dtype=dtype, temperature=temperature)
@@ -168,8 +164,7 @@ def tables(context: Context) -> tuple[str, ...]:
 
 
 def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """0 or 1 for each prompt, alternating within each domain; the domains' first prompts alternate
-    too."""
+    """0 or 1 for each prompt, alternating within each domain."""
     halves: dict[str, int] = {}
     for number, domain in enumerate(domains(tuple(prompts))):
         of_domain = [prompt.id for prompt in prompts if prompt.domain == domain]
@@ -239,7 +234,7 @@ def _claims(contest: LengthContest, where: str) -> list[list[str]]:
 
 
 def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
-    """Rows with `place`: how many prompts their engine ran before."""
+    """Rows with `place`: the number of prompts that the engine ran before."""
     return [
         {**row, "place": place, "repeat": sample["repeat"]}
         for sample in samples
@@ -249,8 +244,6 @@ def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
 
 
 def _hopeless_table(rows: Sequence[Row], dtype: str) -> str:
-    """By place (`_rows_by_place`): a line for the first LEARNING_PROMPTS prompts, a line for all
-    later prompts, then a line for each group of 11 later prompts."""
     total = 1 + max(row["place"] for row in rows)
     groups = [(start, min(start + 11, total)) for start in range(LEARNING_PROMPTS, total, 11)]
     lines = []

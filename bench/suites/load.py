@@ -1,7 +1,6 @@
-"""`load`: many requests at once, in closed loops of clients and with Poisson arrivals at multiples
-of the rate that plain decoding can serve.
+"""`load`: many requests at once, in closed loops of clients and with Poisson arrivals.
 
-Each contestant has its own engine: an engine keeps what its schedule measures.
+Each contestant has its own engine: an engine keeps the measurements of its schedule.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 @dataclass(frozen=True)
 class Load(Suite):
     """`clients`: the closed loops' numbers of clients; `rates`: the open loops' rates of arrival,
-    as multiples of the capacity."""
+    as multiples of plain decoding's capacity."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -126,7 +125,7 @@ def load_requests(context: Context, name: str, count: int, first: int) -> list[R
 
 def _prompt_step(num_prompts: int) -> int:
     """The distance from one prompt to the next. More than 1, since prompts are in order of their
-    domains. It does not divide the number of prompts: every prompt is reached."""
+    domains. A prime that does not divide the number of prompts reaches every prompt."""
     return next(step for step in PRIMES if num_prompts % step)
 
 
@@ -168,8 +167,7 @@ def _figures(
     served: Sequence[ServedRequest],
     plain_tokens: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """Percentiles, and the number of texts that differ from plain decoding's. `plain_tokens`:
-    filled when PLAIN runs."""
+    """`plain_tokens`: filled by PLAIN, which runs first."""
     pairs = list(zip(requests, served, strict=True))
     if name == PLAIN:
         plain_tokens.update({request.prompt: one.token_ids for request, one in pairs})
@@ -218,13 +216,11 @@ def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
 
 
 def _with_ratio(group: Group, name: str, digits: int) -> str:
-    """A median and its ratio to plain decoding, both with intervals."""
     other = group.ratio(name, contestant=PLAIN) if group["contestant"] != PLAIN else None
     return f"{figure(group.median(name), digits)}{f', {ratio(other)}' if other else ''}"
 
 
 def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str:
-    """All percentiles of a load in one cell."""
     title, digits = MEASURES[measure]
 
     def cell(group: Group) -> str:
@@ -240,8 +236,6 @@ def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str
 def _by_load(
     rows: Sequence[Row], title: str, head: str, note: str, cell: Callable[[Group], str]
 ) -> str:
-    """One row per contestant, one column per load."""
-
     def cell_at(load: float, group: Group) -> str:
         blocks = group.of(load=load)
         return cell(blocks) if blocks.rows else NOTHING
@@ -253,8 +247,6 @@ def _by_load(
 
 
 def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
-    """One row per contestant and load, one column per measure and percentile."""
-
     columns: dict[str, Any] = {
         f"contestant at {head}": lambda group: f"{group['contestant']} at {group['load']:g}",
     }
@@ -318,8 +310,8 @@ def _claims(rows: Sequence[Row]) -> str:
 def _worst(
     rows: Sequence[Row], contestant: str, name: str, base: str, loads: Iterable[float] = ()
 ) -> Any:
-    """The smallest ratio, over `loads` (empty: all), of a contestant's figure `name` to `base`'s
-    figure; None if no block has both."""
+    """The smallest ratio of a contestant's figure `name` to `base`'s, over `loads` (empty: all).
+    None if no block has both contestants."""
     all_rows = Group(rows, rows, **_BLOCKS)
     ratios = [
         all_rows.of(contestant=contestant, load=load).ratio(name, contestant=base)

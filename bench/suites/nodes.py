@@ -1,5 +1,5 @@
 """`nodes`: compares SSMs in other processes (nodes) with SSMs in this process, over loopback and
-over relays that add latency. Also simulates clients, and measures several clients at once."""
+over relays that add latency."""
 
 from __future__ import annotations
 
@@ -38,11 +38,10 @@ PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
-# As fractions. MOST_ADDED: what loopback may add to a local round. MOST_ERROR: a prediction's
-# largest allowed error. LEAST_OF_BOUND: the least gain in clients, relative to 1 + drafting /
-# verifying.
+# As fractions. MOST_ADDED: the time that loopback may add to a local round. MOST_ERROR: the largest
+# allowed error of a prediction. LEAST_OF_BOUND: the least gain in clients, of the upper bound.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
-CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # numbers that are simulated
+CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # simulated numbers
 SERVED_CLIENTS = (4, 8)
 DRAFTING = ("draft", "catch_up")  # spans of drafters, without `prefill`
 # Engine and pipeline mode.
@@ -128,8 +127,7 @@ def relay_process(address: str, ms: int) -> Iterator[str]:
 
 @contextmanager
 def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
-    """Runs a module with arguments; yields the address that follows `prefix` in its first line of
-    output."""
+    """Runs a module; yields the address that follows `prefix` in the first line of output."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,
@@ -184,8 +182,6 @@ def _text(
 def _serve_texts(
     context: Context, engine: Engine, block: Block, *, pipeline: str
 ) -> dict[str, Any]:
-    """Decodes `block.item` texts at once. Returns their total tokens per second, and the
-    milliseconds of verifying and of drafting. A batched pass counts once."""
     speculation = replace(
         SpeculationConfig.preset(PRESET), max_tree_nodes=TREE_NODES, pipeline=pipeline
     )
@@ -269,9 +265,8 @@ def _connection_table(dtype: str, samples: Sequence[Row]) -> str:
 
 
 def predicted_rate(contestant: str, loopback: Row) -> float:
-    """Tokens per second over a relay, from the figures over loopback (same prompt and repeat): each
-    round takes longer by the relay's delay. 0 for contestants without a relay, and for drafting
-    ahead."""
+    """Tokens per second over a relay, from the figures over loopback: each round takes longer by
+    the relay's delay. 0 for contestants without a relay, and for drafting ahead."""
     if not contestant.startswith("relay") or contestant.endswith(AHEAD):
         return 0.0
     relay_ms = float(contestant.split()[2])

@@ -1,6 +1,5 @@
 """`offload`: an LLM whose layers are streamed from a file. Compares passes with their bound,
-max(bytes / rate, compute), and with accelerate's passes. Also measures texts and the memory of a
-new process.
+max(bytes / rate, compute), and with accelerate's passes.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from lab.order import Block
 
 GROWN_PARAMS = 450_000_000
 RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no limit"
-# The streaming rate for texts, by LLM, in MB/s.
+# The streaming rate while texts are measured, by LLM, in MB/s.
 TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")
-# A pass that streams costs about the same for one node and for many.
+# A pass that streams costs about the same for one tree node and for many.
 TREE = "tree of 64 nodes"
 TREE_CONFIG = SpeculationConfig(
     draft="best_first",
@@ -57,8 +56,8 @@ TREE_CONFIG = SpeculationConfig(
     vote_nodes=64,
     max_tree_nodes=64,
 )
-CONTEXT, PASSES = 64, 2  # tokens before a pass; passes that are timed
-# The largest ratio of a pass to its bound.
+CONTEXT, PASSES = 64, 2  # tokens before a pass; number of timed passes
+# The largest allowed ratio of a pass to its bound.
 MAX_RATIO = 1.05
 # Runs in a new process: the peak memory of the suite's process is already higher.
 PEAK_CODE = """
@@ -124,7 +123,6 @@ class OffloadSuite(Suite):
                 stream = stream_of(model)
                 size = stream.info.bytes_a_pass if stream else size
             if find_spec("accelerate"):
-                # Without a limit, and limited to the middle of `rates`.
                 middle = sorted(self.rates)[len(self.rates) // 2]
                 unlimited, limited = _accelerate_passes(folder, key["dtype"], middle, cleanup)
                 passes |= {ACCELERATE: unlimited, f"{ACCELERATE}, {middle} MB/s": limited}
@@ -179,8 +177,7 @@ def _our_pass(model: LanguageModel, cleanup: ExitStack) -> Pass:
 def _accelerate_passes(
     folder: Path, dtype: str, mbps: float, cleanup: ExitStack
 ) -> tuple[Pass, Pass]:
-    """Passes of transformers with the same weights, without a limit and at `mbps` MB/s. All weights
-    are on the disk; each pass first drops them from the page cache."""
+    """Passes of transformers with all weights on the disk, without a limit and at `mbps` MB/s."""
     from accelerate import disk_offload
 
     weights_folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
@@ -227,8 +224,8 @@ def limited_reads(mbps: float) -> Iterator[None]:
 
 
 def _seconds(timed_pass: Pass, block: Block) -> float:
-    """The mean seconds of PASSES passes. A first pass is not counted: it may find its first
-    layers already read."""
+    """The mean seconds of PASSES passes. An earlier pass is not counted: its first layers may
+    already be read."""
     tokens = int(block.item)
     timed_pass(tokens)
     return round(sum(timed_pass(tokens) for _ in range(PASSES)) / PASSES, 5)
@@ -293,8 +290,7 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
 
 
 def _least_seconds(contestant: str, sample: Row) -> float:
-    """The longer of the reading time (0 without a limit) and the resident model's pass in
-    `sample`."""
+    """The bound of a pass: reading time or the resident model's pass, whichever is longer."""
     rate, _, unit = contestant.removeprefix(f"{ACCELERATE}, ").partition(" ")
     reading = sample["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
     return float(max(reading, sample["seconds"][RESIDENT]))

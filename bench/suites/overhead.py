@@ -1,8 +1,6 @@
-"""`overhead`: the cost of a round outside the models' passes: the total, per tree node, and as a
-fraction of the round. With `--grown`, grown models (see bench/suites/grown.py) are measured too.
+"""`overhead`: the cost of a round outside the models' passes.
 
-A round lasts from one RoundCompleted to the next. The time of its passes is subtracted, and the
-rest is attributed to stages by the round's spans.
+A round lasts from one RoundCompleted to the next.
 """
 
 from __future__ import annotations
@@ -96,8 +94,8 @@ def _models(context: Context, family: str) -> LoadedModels:
 def _round_times(
     blocks: Blocks, engine: Engine, clock: PassClock, config: SpeculationConfig, block: Block
 ) -> list[list[float]]:
-    """By round, without the first round, which includes prefill: the number of nodes, milliseconds
-    outside passes (the total, then each of STAGES), milliseconds of the whole round."""
+    """By round, the number of nodes and the figures of `_outside`. The first round, which includes
+    prefill, is left out."""
     temperature = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, temperature, ignore_eos=True)
     times, nodes, previous_ms = [], 0, 0.0
@@ -115,7 +113,7 @@ def _round_times(
 
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:
     """Milliseconds outside passes: the total, then each of STAGES; then milliseconds of the whole
-    round (`wall`). The stage `events` is the time without spans."""
+    round (`wall`)."""
     stage_ms = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
         # A lane that is not in STAGES has the name of a drafter.

@@ -1,5 +1,5 @@
-"""`page`: how fast the page is in a real Chromium: delays of tokens, gaps between frames, Stop.
-`--tokens`: the length of the run that is stopped.
+"""`page`: how fast the page is in a real Chromium. `--tokens`: the length of the run that is
+stopped.
 
 Needs playwright and a Chromium (requirements-dev.txt).
 """
@@ -58,8 +58,6 @@ class Page(Suite):
 
 
 def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
-    """The figures of one fact and the page's problems. A worker replays a SYNTHETIC run; Stop runs
-    the real engine."""
     from bench.page import gaps
     from bench.page.browser import Tab
     from bench.page.site import open_site
@@ -140,7 +138,6 @@ def _figures(results: Results, fact: str, field: str = "") -> list[Any]:
 def _row(
     what: str, target: str, values: Sequence[float], unit: str, most: float = inf, least: float = 0
 ) -> Iterator[Row]:
-    """The median of `values` with its target; no row without values."""
     if not values:
         return
     in_order = sorted(values)

@@ -1,7 +1,6 @@
-"""`passes`: milliseconds of one model pass by number of tokens. The LLM and one SSM run the
-engine's pass and transformers' own pass; all SSMs run one by one and batched.
+"""`passes`: milliseconds of one model pass by number of tokens.
 
-`--prompts` and `--tokens` are not used: passes follow a text of `CONTEXT` tokens.
+`--prompts` and `--tokens` are not used: passes follow a context of CONTEXT tokens.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def _median_ms(run_pass: Pass, block: Block) -> float:
 
 
 def contestants(models: LoadedModels, cleanup: ExitStack) -> dict[str, Pass]:
-    """The passes by name. `cleanup` closes their rows."""
+    """The passes by name. `cleanup` closes the opened rows."""
     llm, ssms = models.llm, list(models.ssms.values())
     count = sum(ssm.info.parameters for ssm in ssms)
     return {

@@ -1,8 +1,4 @@
-"""`pipeline`: compares pipelined with serial decoding, for one request and for eight.
-
-A block is one prompt, or one group of prompts, decoded once with each pipeline mode. Times include
-prefill.
-"""
+"""`pipeline`: compares pipelined with serial decoding, for one request and for eight."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from core.metrics import NOT_DRAFTING
 from lab.order import Block
 
 WARM_UP_TOKENS = 8
-NOTES = 4  # kept notes of each run
+NOTES = 4  # notes kept of each run
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,6 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
 
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
-    """Measures the missing blocks, after one short uncounted run of each contestant."""
     context, todo = blocks.context, blocks.missing_blocks
     prompts = groups(context.prompts, row.live)
 
@@ -90,9 +85,9 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
 
 @dataclass
 class _RoundSums:
-    """`sums` leaves out the first round, which includes prefill and cannot use a draft made ahead;
-    `token_ids` and `notes` include it. `drafts`: the number of drafts in the current round;
-    `previous_end_ms`: when the round before it ended."""
+    """`sums` leaves out the first round, which includes prefill and cannot use a draft made ahead.
+    `drafts`: the number of drafts in the current round; `previous_end_ms`: the end of the previous
+    round."""
 
     token_ids: list[int] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
@@ -126,13 +121,11 @@ def run_together(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig
 ) -> dict[str, Any]:
     """Runs the cases concurrently. Returns `tokens` and `seconds`, prefills included; a `digest` of
-    the texts; each run's first NOTES `notes`, with their rounds; and sums over all rounds but each
-    run's first round:
+    the texts; each run's first NOTES `notes`; and sums over all rounds but each run's first round:
 
-    `rounds`, `round_ms`, `draft_ms`; `drafts`: per round, the number of recorded drafts or of
-    drafters with drafts ahead, whichever is larger; `hits`: drafts ahead that were used;
-    `saved_ms`, `wasted_ms`: as in `RoundCompleted.ahead`; `on_ms`: the time of the rounds with
-    drafts ahead.
+    `rounds`, `round_ms`, `draft_ms`, `saved_ms`, `wasted_ms`; `drafts`: per round, the number of
+    recorded drafts or of drafters with drafts ahead, whichever is larger; `hits`: drafts ahead that
+    were used; `on_ms`: the time of the rounds with drafts ahead.
     """
     runs: dict[str, _RoundSums] = {}
 

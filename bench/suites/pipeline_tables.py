@@ -26,8 +26,7 @@ USEFUL_MODES: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
 )
 CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
-# Little drafting in a round, much drafting, and preset `best`. Node budgets are fixed:
-# measured budgets might differ between engines.
+# Node budgets are fixed: `auto` depends on measured times.
 WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "one SSM, chain of 4": {"drafters": ("first",), "expansion": (1,), **CHAIN},
@@ -48,7 +47,7 @@ class PipelineRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Identifies the row's samples, together with dtype and block (see bench.interleave)."""
+        """Identifies the row's samples, together with dtype and block."""
         return {"live": self.live, "work": self.work, "temperature": self.temperature}
 
     def __str__(self) -> str:
@@ -78,7 +77,7 @@ def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, S
 
 # Targets: gain / bound; the gain if drafting is at least SHARE of a round; `auto` / serial.
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
-SENTENCES = 12  # number of notes that are listed, the most frequent first
+SENTENCES = 12  # number of notes that are listed
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def _comparison(contenders: Sequence[tuple[PipelineRow, Contender]], live: int, 
             f"{len(one.own.rows) - len(one.other_texts)} of {len(one.own.rows)}"
         ),
     }
-    of_serial = ("pipeline", "tokens/s", f"/ {SERIAL}", "f")  # other columns have no meaning for it
+    of_serial = ("pipeline", "tokens/s", f"/ {SERIAL}", "f")  # columns with a meaning for SERIAL
     lines: list[list[object]] = [
         [f"{row.temperature:g}", row.work]
         + [
@@ -188,8 +187,6 @@ def _comparison(contenders: Sequence[tuple[PipelineRow, Contender]], live: int, 
 
 
 def _claims(where: str, one: Contender) -> list[list[str]]:
-    """For a fixed mode: gain over bound, and the gain itself with much drafting. For `auto`: the
-    gain."""
     gain = one.gain
     if one.name == SERIAL or gain is None:
         return []
@@ -205,7 +202,7 @@ def _claims(where: str, one: Contender) -> list[list[str]]:
 
 
 def _sentences(one: Contender) -> Counter[str]:
-    """The runs' notes with their counts. Notes that differ only in numbers are counted together."""
+    """Counts notes. Notes that differ only in numbers are counted together."""
     notes = [note for row in one.own.rows for _, note in row["notes"]]
     return Counter(re.sub(r"\d+(\.\d+)?", "#", note) for note in notes)
 

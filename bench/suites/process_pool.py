@@ -59,14 +59,14 @@ def map_processes(
 ) -> Iterator[Any]:
     """Yields results in the order in which tasks are finished. The processes end with the
     generator."""
-    # A fork would copy the locks that torch's threads hold, but not these threads.
+    # A fork would copy the locks that torch's threads hold, but not the threads.
     with get_context("spawn").Pool(processes, _exit_with_parent) as pool:
         yield from pool.imap_unordered(function, tasks)
 
 
 def _exit_with_parent() -> None:
-    """Ends this process when its parent ends, even if the parent is killed. A remaining process
-    would take CPU time from the next measurement."""
+    """Ends this process when its parent ends, even if the parent is killed. A process that
+    remains would take CPU time from the next measurement."""
     parent = parent_process()
     assert parent is not None
 

@@ -1,6 +1,5 @@
 """`routing`: compares routers, which choose the SSMs that draft, with all SSMs, with single SSMs,
-and with the best choice in hindsight. The texts are the LLM's own continuations and spliced texts,
-which change their domain.
+and with the best choice in hindsight.
 """
 
 from __future__ import annotations
@@ -67,15 +66,14 @@ ORDERS = (
     ("math", "stories", "dialogue", "code"),
 )
 SEGMENT = 48
-# Tokens within which a good SSM must be found, in at least SHARE of the searches that
-# `_search_claims` counts.
+# Tokens within which a good SSM must be found, in at least SHARE of the searches.
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
 # The largest allowed regrets on texts that change their domain.
 MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
 # Reworded development prompts, with the same ids.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
-# Prompts that end in another domain than they begin in; `domain` is the domain of the end.
+# Prompts that change their domain; `domain` is the domain of the end.
 TURNING = Path(__file__).parent.parent / "prompts-turning.jsonl"
 TITLES = {
     "own": "The LLM's own continuations",
@@ -190,8 +188,8 @@ def _first_choice(engine: Engine, prompt: Prompt, config: SpeculationConfig) -> 
 
 
 def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
-    """Tokens, rounds and seconds of a run; its rounds' events. Raises EngineError if a drafter
-    fails."""
+    """Tokens, rounds and seconds of a run, and the events of its rounds. Raises EngineError if a
+    drafter fails."""
     events, seconds = time_call(lambda: list(run_events(engine, [request])))
     rounds = [event for event in events if isinstance(event, RoundCompleted)]
     tokens = sum(len(one.token_ids) for one in rounds)
@@ -199,8 +197,6 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
 
 
 def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
-    """Tokens, rounds, seconds, and seconds of auditions (SSMs score the last tokens). A routed run
-    also has its regrets, and how soon it found good SSMs. `text`: the spliced text, if any."""
     figures, rounds = run_counted(engine, request)
     figures["audition"] = sum(map(audition_ms, rounds)) / 1000
     if request.speculation.routing == "all":
@@ -218,8 +214,8 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     choices = engine.first_choice_tokens(sequence, names, all_ids, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(choices[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    # A search begins at each change of domain of a spliced text. In other texts it begins at the
-    # first token: the prompt shows which domain follows.
+    # In a spliced text, a search begins at each change of domain. In other texts, the only search
+    # begins at the first token: the prompt shows which domain follows.
     starts = [0] if text is None else text.starts[1:]
     parts = zip(starts, [*starts[1:], len(token_ids)], strict=True)
     # Several SSMs may share the least number of passes.
@@ -265,7 +261,6 @@ def routing_tables(results: Results) -> tuple[str, ...]:
 
 
 def _wording_claim(results: Results, name: str) -> list[str]:
-    """Empty if no prompt has another wording."""
     pairs = [sample["choices"][name] for sample in results.samples if "choices" in sample]
     if not pairs:
         return []
@@ -304,8 +299,8 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     all_rows = Group(rows)
     credit = all_rows.of(contestant=CREDIT)
     target = 0.95 if kind == "spliced" else 1.0
-    # Pooled: most texts take the same number of passes either way, and a median hides what a few
-    # texts lose.
+    # Pooled: most texts take the same number of passes either way, and a median would hide the
+    # losses of a few texts.
     row = claim_row(
         f"{kind}: `credit` with 2 against all, all tokens over all passes",
         credit.tokens_per_pass_ratio(contestant=ALL),
@@ -331,7 +326,6 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _best_fixed_claim(group: Group) -> list[str]:
-    """A claim about the number of texts in which the best fixed SSM is routed within the limit."""
     limit, firsts = FOUND_WITHIN["own"], [row["best_fixed_after"] for row in group.rows]
     found = sum(first is not None and first <= limit for first in firsts)
     claim = f"own: `{group['contestant']}`: the best fixed SSM drafts by token {limit}"
@@ -381,9 +375,7 @@ def _never_changes(one: SearchCounts) -> str:
 
 
 def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
-    """In spliced texts a change counts if no good SSM was routed at its first token. In other texts
-    every search counts; `says nothing` replaces `reached` if a set that never changes finds a good
-    SSM at least as often."""
+    """In spliced texts, a change does not count if a good SSM drafts its first token."""
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]

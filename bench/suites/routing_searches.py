@@ -1,8 +1,4 @@
-"""After how many tokens a router finds a good SSM, in finished texts.
-
-At a change of domain, the routed set may already have an SSM that is good after the change: the
-change then does not count as followed. Routers are compared with fixed sets of SSMs.
-"""
+"""After how many tokens a router finds a good SSM, in finished texts."""
 
 from __future__ import annotations
 
@@ -37,10 +33,9 @@ def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> in
 @dataclass(frozen=True, slots=True)
 class SearchCounts:
     """`parts`: the number of parts of texts. `at_once`: parts in which a good SSM drafts the first
-    token; `followed`: other parts in which a good SSM drafts within the limit. The other fields
-    compare with fixed sets of as many SSMs as the router routes. A set's count is the number of
-    parts for which it has a good SSM. `fixed`: the set with the largest count; `fixed_parts`:
-    its count; `mean_parts`: the mean count."""
+    token; `followed`: other parts in which a good SSM drafts within the limit. `fixed`: the fixed
+    set of SSMs that has a good SSM in the most parts; `fixed_parts`: the number of these parts;
+    `mean_parts`: the mean number over all fixed sets."""
 
     parts: int
     at_once: int

@@ -1,7 +1,4 @@
-"""`sessions`: the times of calls to a log with thousands of runs.
-
-The log is in a temporary folder; its runs are SYNTHETIC. Each figure is the wall time of one call.
-"""
+"""`sessions`: the times of calls to a log with thousands of runs."""
 
 from __future__ import annotations
 
@@ -180,7 +177,6 @@ def cases() -> tuple[StoreCall, ...]:
 
 
 def _tables(results: Results) -> Report:
-    """The tables, and a failure for each median above its bound."""
     logs = [
         (one["runs"], one["nodes"], one["rows"], f"{one['seconds']:.1f}", f"{one['megabytes']:.0f}")
         for one in results.where(case=LOG_CASE)

@@ -1,8 +1,7 @@
 """`smollm2` and `smollm2-laws`: SmolLM2 answers chat prompts.
 
-`smollm2` is the contest of `cpu-bundled` with a real LLM; each drafter also competes alone.
-`smollm2-laws` checks the laws of suite `laws`. In bfloat16 its reference is plain decoding at every
-temperature: transformers rounds sums differently.
+In bfloat16, the reference of `smollm2-laws` is plain decoding at every temperature: transformers
+rounds sums differently.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`split`: compares passes of an LLM that is divided over ranks with passes in one process. With
-`--grown`, an enlarged LLM of 0.43 B parameters (see bench/suites/grown.py) is measured too.
+`--grown`, an enlarged LLM of 0.43 B parameters is measured too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SplitSuite(Suite):
 
 
 def contestants() -> dict[str, tuple[str, int]]:
-    """By title: ranks (`-` for one process) and threads of a process."""
+    """By title: ranks (`-`: one process) and threads per process."""
     cores = os.cpu_count() or 1
     each = max(1, cores // 2)
     return {
@@ -95,7 +95,7 @@ class _Worker:
 
     def _read_line(self) -> dict[str, float]:
         assert self._process.stdout is not None
-        # An empty text: the process has ended.
+        # `readline` returns an empty string if the process has ended.
         figures: dict[str, float] = json.loads(self._process.stdout.readline() or "null")
         if figures is None:
             raise RuntimeError(f"a contestant has ended with {self._process.wait()}")
@@ -116,7 +116,7 @@ class _Worker:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """A table by LLM and dtype; then the speed-up that TARGET is about, if it was measured."""
+    """A table for each LLM and dtype, and the claim about TARGET."""
     keys = dict.fromkeys((s["model"], s["dtype"]) for s in results.samples)
     texts = [
         _table(key, [s for s in results.samples if (s["model"], s["dtype"]) == key]) for key in keys

@@ -1,9 +1,8 @@
-"""`start` measures the seconds until the page is open, resident memory and its growth, and compares
-a new process's first run with a later run. `visitors` measures several clients of
-one application at once, and checks that texts are the same as a lone client's.
+"""`start` measures the application's start-up time, memory and first runs. `visitors` measures
+several clients of one application at once.
 
-In `start`, `--repeats` is the number of timed starts; only the first-run measurement uses
-`--threads`. In `visitors`, each visitor sends `--prompts` requests."""
+In `start`, `--repeats` is the number of timed starts. In `visitors`, each visitor sends
+`--prompts` requests."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from lab.order import Block
 
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
-OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
+OPEN_S, RESIDENT_MB = 10.0, 1200.0
 # Largest allowed growth of resident memory after the first fifth of the runs.
 GROWTH_MB = 40.0
 
@@ -56,14 +55,12 @@ class Start(Suite):
         measure_first_runs(context, self.processes)
 
     def _run(self, context: Context, app: Application) -> None:
-        """Records the memory after increasing numbers of runs. All runs are made in one process: an
-        interrupted suite repeats them from the first."""
+        """Records the memory after increasing numbers of runs in one process."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)
         for number in range(1, self.runs + 1):
             prompt = context.prompts[number % len(context.prompts)]
-            # Both temperatures for each preset.
             client.predict(
                 prompt=prompt.text,
                 preset=PRESETS[number % len(PRESETS)],
@@ -140,7 +137,6 @@ class Visitors(Suite):
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
-    """Each visitor sends all prompts; the second visitor begins at the second prompt."""
     visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
         by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))
@@ -169,8 +165,7 @@ def _visitor_texts(
 
 
 def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures by number of visitors. `differ`, the prompts whose texts are not a lone
-    visitor's, replaces `texts`."""
+    """Replaces `texts` by `differ`: the ids of prompts whose text is not a lone visitor's."""
     alone = {prompt: text for prompt, text, _ in next(iter(by_count.values()))["texts"]}
     for one in by_count.values():
         differing = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}

@@ -1,5 +1,4 @@
-"""Measures drafts of the drafter `table`, without verification: look-ups, agreement with the LLM,
-microseconds."""
+"""Measures drafts of the drafter `table` without verification."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     """Figures of drafts in texts that the drafter has not counted. Times are measured with a
     drafter that has counted all texts.
 
-    A look-up searches one hashed context. `looked`: look-ups. `contexts`: contexts of the roots and
-    of all nodes that were extended. `in_turn`: look-ups that a table for each context length would
-    need. `agreed`: drafts whose first token is the LLM's token; `covered`: drafts in which a token
-    of depth 1 is the LLM's token. `rows`: contexts in a table that has counted all but 1 / FOLDS of
-    the texts; `table_bytes`: its size. `us`: the median microseconds of the `timed` drafts, which
-    have `draft_nodes` nodes, the largest number that occurs."""
+    `looked`: look-ups, each of one hashed context. `contexts`: contexts of the roots and of all
+    nodes that were extended. `in_turn`: look-ups with a separate table for each context length.
+    `agreed`: drafts whose first token is the LLM's token; `covered`: drafts in which a token of
+    depth 1 is the LLM's token. `rows`: contexts in a table that has counted all but 1 / FOLDS of
+    the texts; `table_bytes`: the table's size. `us`: the median microseconds of the `timed` largest
+    drafts, which have `draft_nodes` nodes."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0
@@ -66,9 +65,8 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
 
 
 def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
-    """The longest possible context length of each node that was extended: one more than the node's
-    own, at most LONGEST_CONTEXT. End-of-text tokens, nodes of the largest depth and the last node
-    of a full tree were not extended."""
+    """The longest possible context length of each node that was extended. End-of-text tokens, nodes
+    of the largest depth and the last node of a full tree were not extended."""
     columns = zip(draft.token_ids, draft.depths, draft.contexts, strict=True)
     return [
         min(length + 1, LONGEST_CONTEXT)
@@ -84,8 +82,8 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`. It drafts for `_probe`, whose prompt has another
-    `fold_of` than the texts' prompt: a fold's table leaves out texts of that fold."""
+    """A drafter that has counted `texts`. `_probe` is the sequence to draft for. Its prompt has
+    another `fold_of` than the texts' prompt: a fold's table leaves out texts of that fold."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
@@ -103,8 +101,8 @@ class _Drafts:
         return int((table[:, -1] > 0).sum()), table.nbytes
 
     def at_every(self, texts: Texts, at_least: int = 0) -> Iterator[tuple[int, Draft, float, int]]:
-        """Drafts at every EVERY-th position, and starts over until there are `at_least` drafts.
-        Yields (number of look-ups, draft, microseconds, the text's token)."""
+        """Drafts at every EVERY-th position, at least `at_least` times. Yields (number of look-ups,
+        draft, microseconds, the text's token)."""
         request = DraftRequest(self._probe, 0, "best_first", (2,) * NODES, NODES)
         positions = [
             (text, at) for text in texts for at in range(LONGEST_CONTEXT, len(text), EVERY)

@@ -1,5 +1,5 @@
-"""`tables`: the time that joined tables save in look-ups (MicroRec, arXiv 2010.05894), and tokens
-per pass of the drafters that look up.
+"""`tables`: the time of look-ups in joined tables (MicroRec, arXiv 2010.05894), and the tokens per
+pass of look-up drafters.
 
 SmolLM2 is measured only if it is on this machine.
 """
@@ -58,7 +58,7 @@ READS = MappingProxyType(
         "3 in turn": (3, True),
     }
 )
-# The number of a feature's values; None: the vocabulary's size.
+# Features, each with the number of its values; None: the vocabulary's size.
 FEATURES = (
     *(("last token", None), ("domain", 5), ("token before", None), ("state", 8)),
     *(("third token", None), ("character class", 8), ("copied token", None), ("column", 16)),
@@ -66,7 +66,6 @@ FEATURES = (
 
 
 def _tree(nodes: int, *drafters: str) -> SpeculationConfig:
-    """At most `nodes` nodes, at most 16 deep."""
     return SpeculationConfig(
         drafters, "best_first", max_tree_nodes=nodes, combine="vote_tree", vote_nodes=nodes,
         speculation_length=min(nodes, 16),
@@ -90,8 +89,7 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
 @dataclass(frozen=True)
 class Tables(Suite):
     """`reads`: tokens per measurement; `kilobytes`: total sizes of the tables; `memory`: MB that
-    joined tables may take; `features`: numbers of features; `vocabularies`: numbers of values of a
-    feature that is a token."""
+    joined tables may take; `features`: numbers of features; `vocabularies`: vocabulary sizes."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -126,7 +124,8 @@ class Tables(Suite):
         return Report(lookup_tables(context.results))
 
     def _read(self, memory: np.ndarray, count: int, dependent: bool, block: Block) -> float:
-        """Nanoseconds to read a row of each of `count` tables. The block's item: their total KB."""
+        """Nanoseconds to read a row of each of `count` tables. `block.item`: the tables' total
+        KB."""
         rows = int(block.item) * 1024 // 64 // count
         tables = [FeatureTable((), rows, 64)] * count
         return row_read_ns(memory, tables, self.reads, dependent=dependent)
@@ -139,8 +138,8 @@ class Tables(Suite):
         most_bytes: int,
         block: Block,
     ) -> dict[str, Any]:
-        """Plans and times the look-ups of the block's features. Rows have 32 bytes; a row of two
-        joined tables fills a cache line. Equal plans of a block are measured once."""
+        """Plans and times the look-ups of the block's features. Rows have 32 bytes: a row of two
+        joined tables fills a cache line."""
         count, vocabulary = map(int, block.item.split(" of "))
         tables = [
             FeatureTable((name,), values or vocabulary, 32) for name, values in FEATURES[:count]
@@ -191,7 +190,6 @@ class Tables(Suite):
 
 
 def _family(context: Context, family: str) -> tuple[LoadedModels, Sequence[Prompt]] | None:
-    """Models and prompts; None for SmolLM2 if it is not on this machine."""
     settings = context.settings
     if family == BUNDLED:
         return context.load(settings.dtypes[0]), context.prompts
@@ -219,9 +217,9 @@ def _runs(engine: Engine, cases: Sequence[DecodeCase], name: str) -> list[dict[s
 def _round_times(
     context: Context, engine: Engine, config: SpeculationConfig, block: Block
 ) -> dict[str, Any]:
-    """The figures of `run_counted`; `ms`: the median milliseconds of a round; `looking`: the share
-    of the time in which `table` drafts. Both leave out the first round, which includes prefill; if
-    it is the only round, `ms` is its time."""
+    """Adds to the figures of `run_counted`: `ms`, the median milliseconds of a round, and
+    `looking`, the share of the time in which `table` drafts. The first round includes prefill and
+    is left out if there are others."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     figures, rounds = run_counted(engine, request(case, config))
     ends = [one.at_ms for one in rounds]

@@ -33,7 +33,7 @@ BEST, TABLE_TOO = "best", f"best and {TABLE}"
 BOTH = f"{SUFFIX} + {TABLE}, 16 nodes"
 SSMS = f"SSMs, {MOST_NODES} nodes"
 EVERYTHING = f"SSMs + {SUFFIX} + {TABLE}, {MOST_NODES} nodes"
-# The least gain from half the accesses; the least gain in `_back_off`; the most
+# The least gain from half the accesses; the least gain of a joined row in `_back_off`; the most
 # accesses per token; the most microseconds of a draft.
 HALF, IN_TURN, MOST_ACCESSES, MOST_US = 1.7, 2.5, 1.05, 10.0
 # Tokens per pass to reach, by LLM, contestant and whether the temperature is above 0.
@@ -58,7 +58,7 @@ def times_of(results: Results) -> AccessTimes:
     sizes = group_rows(list(results.where(part="reads")), ("kb",))
     reads = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
     alone = {size: read("1") for size, read in reads.items()}
-    # The first of eight independent reads costs `alone`, the other reads cost `beside`.
+    # The first of eight independent reads costs `alone`, each other read costs `beside`.
     beside = {size: max(0.0, (read("8") - alone[size]) / 7) for size, read in reads.items()}
     return AccessTimes(alone, beside)
 
@@ -139,7 +139,6 @@ def _plans(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
 
 
 def _drafts(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
-    """The cost of look-ups (`_back_off`), and the figures of drafts."""
     rows = long_rows(samples)
     families = group_rows(rows, ("family",), over="repeat")
     yield from _back_off(families, list(results.where(part="reads", kb=CLAIMED_KB)), claims)
@@ -171,7 +170,7 @@ def _percent(name: str, group: Group) -> str:
 
 
 def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterator[Table]:
-    """The number of look-ups (counted in drafts) times the time of a read (measured at 64 MB)."""
+    """The cost of look-ups: their number in drafts times the time of a read at 64 MB."""
     lines: list[Row] = []
     for group in families:
         if not group["contexts"]:
@@ -234,7 +233,6 @@ def _claim(what: str, bound: str, value: str, shortfall: float) -> list[str]:
 
 
 def _passes(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
-    """Tables by LLM and temperature."""
     columns: Columns = {
         "drafters": itemgetter("contestant"),
         "tokens per pass": lambda one: figure(_per_pass(one, looping=False)),

@@ -1,8 +1,6 @@
-"""`watching`: what a page costs the engine. Measures the engine's speed with a log and a page in a
-Chromium, and without both. If threads can be pinned, it also measures with the engine's thread on
-a core of its own.
+"""`watching`: the engine's speed with a run log and a page in a Chromium, and without both.
 
-Needs playwright and a Chromium (requirements-dev.txt). `--tokens`: new tokens of a run.
+Needs playwright and a Chromium (requirements-dev.txt).
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from lab.order import Block
 
 HEADLESS, WATCHED = "headless, no log", "page and log"
 APART, SHARED = "engine on a core of its own", "all cores shared"
-AT_LEAST = 0.95  # of the headless speed
+AT_LEAST = 0.95  # share of the headless speed
 # The page's `record_top_k`: both contestants record equally many candidates.
 TOP_K = 5
 
@@ -75,7 +73,7 @@ def _request(context: Context, preset: str, prompt: str) -> Any:
 def _contestants(
     context: Context, preset: str, site: Any, browser: Any
 ) -> Mapping[str, Callable[[Block], float]]:
-    """The functions run a block's prompt and return tokens a second."""
+    """Each function returns tokens per second."""
     from bench.page import runs
 
     def run_headless(block: Block) -> float:

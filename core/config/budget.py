@@ -1,6 +1,6 @@
-"""The node budget: its division among drafters and the depth that it allows.
+"""The node budget: how many nodes each drafter may draft, and how deep.
 
-Neither depends on drawn tokens: sampled drafts stay lossless.
+The budget does not depend on drawn tokens: sampled drafts stay lossless.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ def shape_nodes(shape: tuple[int, ...]) -> int:
 
 @lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """Cuts a shape to at most `budget` nodes: drops its deepest steps; narrows the first step if
-    this step alone is too wide."""
+    """Cuts a shape to at most `budget` nodes: drops the deepest steps, then narrows the first."""
     if budget < 1:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:
@@ -37,9 +36,8 @@ def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "au
     """The number of nodes that each named drafter may draft, in the order of `names`.
 
     `CombineRule.node_budget` decides; a fused `draft` counts as `pooled`. `each`: every drafter has
-    `nodes`. `divided`: equal shares of `nodes`; the first shares may be one node larger, and a
-    share may be 0. `pooled`: a model-free drafter has its equal share, and every SSM has the sum of
-    the SSMs' shares.
+    `nodes`. `divided`: equal shares of `nodes`; a share may be 0. `pooled`: a model-free drafter
+    has its equal share, and every SSM has the sum of the SSMs' shares.
     """
     budget = "pooled" if draft_kind(draft).fused else combine_rule(combine).node_budget
     if budget == "each":
@@ -57,7 +55,7 @@ def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "au
 
 def max_draft_depth(config: SpeculationConfig, names: Sequence[str], length: int) -> int:
     """The largest depth of a draft of at most `length` steps, for the drafter with the largest
-    share. 0 without drafters; otherwise `length` if `max_tree_nodes` is not a number."""
+    share. 0 without drafters."""
     if not names:
         return 0
     if not isinstance(config.max_tree_nodes, int):

@@ -91,8 +91,7 @@ def whole_characters(field: str, value: str) -> None:
         ) from error
 
 
-# The largest node budget, speculation length and width of a step. They bound the memory of a round
-# and the messages to and from remote SSMs.
+# These limits bound the memory of a round and the messages to and from remote SSMs.
 MAX_TREE_NODES = 256
 MAX_SPECULATION_LENGTH = 64
 MAX_EXPANSION = 16

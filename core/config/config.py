@@ -77,9 +77,8 @@ class SamplingParams:
     """How tokens are drawn from the LLM.
 
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 have no
-    effect. These five parameters are named after those of transformers' `generate`. `seed`: None
-    lets the engine draw a seed. `stop`: the text ends with the token that completes one of these
-    strings.
+    effect. `seed`: None lets the engine draw a seed. `stop`: the text ends with the token that
+    completes one of these strings.
     """
 
     max_new_tokens: int = 128
@@ -144,11 +143,10 @@ class SpeculationConfig:
     `drafters`: names of drafters, `all` or `first` (`core.drafters.resolve_drafters`); empty: plain
     decoding. `expansion`: the number of children per node at each step of a draft.
     `max_tree_nodes`: the node budget, which is a number, `auto` (chosen by the measured times of
-    passes), or `uncut` for none. `weights`: how drafter weights are made, for rules that read them:
-    from Minions' rewards (`paper`, with `eta` and `weight_bounds`) or from the probabilities of
-    committed tokens (`full_information`). `carry_over`: whether the weights and the calibration of
-    SSMs' scores outlive the run. `record_top_k`: how many of the likeliest tokens are recorded per
-    node.
+    passes), or `uncut` for none. `weights`: drafter weights come from Minions' rewards (`paper`,
+    with `eta` and `weight_bounds`) or from the probabilities of committed tokens
+    (`full_information`). `carry_over`: whether the weights and the calibration of SSMs' scores
+    outlive the run. `record_top_k`: the number of likeliest tokens recorded per node.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -244,8 +242,9 @@ class SpeculationConfig:
         return cls()  # specinfer: the fields' defaults, not the paper's sampling (specinfer-paper)
 
     def resolve(self, temperature: float) -> SpeculationConfig:
-        """Replaces `auto` in `draft` and `verify`, and a draft kind that would draft the same as a
-        simpler kind. Raises ConfigError if the combination is not allowed at this temperature."""
+        """Replaces `auto` in `draft` and `verify`, and replaces a draft kind by a simpler kind that
+        drafts the same. Raises ConfigError if the combination is not allowed at this
+        temperature."""
         greedy = temperature == 0.0
         draft = self.draft
         if draft == "auto":
@@ -282,8 +281,8 @@ class SpeculationConfig:
         return dataclasses.replace(self, draft=draft, verify=verify)
 
     def shape(self, length: int) -> tuple[int, ...]:
-        """The number of children per node at each of `length` steps: `expansion`, padded with 1. It
-        is 1 at every step for fused drafts and for combine rules over sequences."""
+        """The number of children per node at each of `length` steps: `expansion`, padded with 1.
+        Fused drafts and sequences have one child at every step."""
         if combine_rule(self.combine).chains or draft_kind(self.draft).fused:
             return (1,) * length
         widths = self.expansion + (1,) * max(0, length - len(self.expansion))
@@ -310,8 +309,8 @@ class Request:
     """One text to continue.
 
     `chat`: the LLM's chat template wraps the prompt as a user's message. `prompt_token_ids`, unless
-    empty, are used instead of the prompt and the template: a template may write the time into the
-    prompt, and a repeated run needs the same tokens.
+    empty, replace the prompt and the template. A repeated run needs the same tokens, and a template
+    may write the time into the prompt.
     """
 
     prompt: str
@@ -332,7 +331,7 @@ class Request:
     def to_plain(self) -> dict[str, Any]:
         """The fields as JSON types, without empty `prompt_token_ids`."""
         plain = _to_plain(self)
-        # Requests recorded before the field was added lack it too.
+        # Requests recorded by older versions lack this field too.
         if not self.prompt_token_ids:
             del plain["prompt_token_ids"]
         return plain

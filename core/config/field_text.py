@@ -22,9 +22,8 @@ def parse_field(config: SpeculationConfig, name: str, value: str) -> Speculation
 
 
 def value_from_text(name: str, value: str) -> Any:
-    """The text as a value of the field `name`. Commas separate the items of a list. Text that is
-    not JSON stays a string, unchecked. Raises ConfigError for an `expansion` that is not whole
-    numbers of at most 9 digits."""
+    """The text as a value of the field `name`. Text that is not JSON stays a string, unchecked.
+    Raises ConfigError for an `expansion` that is not whole numbers of at most 9 digits."""
     if name == "drafters":
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if name == "expansion":
@@ -34,7 +33,6 @@ def value_from_text(name: str, value: str) -> Any:
         if max(map(len, parts)) > 9:  # Python does not read thousands of digits
             raise ConfigError.must_be(name, value, f"whole numbers from 1 to {MAX_EXPANSION}")
         return tuple(int(part) for part in parts)
-    # Two numbers, with or without brackets, become a JSON list.
     if name == "weight_bounds":
         value = f"[{value.strip('[] ')}]"
     try:

@@ -37,8 +37,8 @@ class NodeSettings:
     `ssms` are started; empty `ssms`: the bundled SSMs.
 
     `key_file`: the key that engine and nodes share; in a cluster each machine must have the file
-    at this path. None: messages to `addresses` are not encrypted, and Ray distributes new keys
-    to the nodes of a cluster."""
+    at this path. Without a key file, messages to `addresses` are not encrypted, and Ray distributes
+    new keys to the nodes of a cluster."""
 
     addresses: tuple[str, ...] = ()
     key_file: str | None = None
@@ -77,7 +77,7 @@ def in_brackets(host: str) -> str:
 
 
 def ip_address(host: str) -> str:
-    """An IP address of the host, in brackets if it is IPv6; IPv4 if the host has both. Raises
+    """An IP address of the host, IPv4 if there is one; an IPv6 address is in brackets. Raises
     OSError."""
     # ZeroMQ cannot bind to a name, and looks a name up in one version of IP only.
     addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)

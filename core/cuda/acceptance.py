@@ -1,8 +1,7 @@
 """Acceptance of trees by `greedy` or `match`, over tensors.
 
-The LLM's own token after a node depends only on the path to that node. All nodes are compared at
-once with the LLM's token after their parent. A node is accepted if it and all its ancestors match.
-A walk from node to node would wait for a copy from the device at each node.
+All nodes are compared at once with the LLM's token after their parent. A walk from node to node
+would wait for a copy from the device at each node.
 """
 
 from __future__ import annotations
@@ -67,17 +66,17 @@ def target_outputs(
     logits: torch.Tensor, trees: TreeBatch, sampling: SamplingParams, bases: torch.Tensor | None
 ) -> TargetOutputs:
     """The outputs from the LLM's logits (rows, 1 + n, V), float32. `bases` (rows, 1 + deepest):
-    hashes of the positions after the root, from which noise is computed. With `bases` and a
-    temperature above 0, a token is the arg max of log p + G, where G is Gumbel noise; else a token
-    is the arg max of the logits."""
-    # (rows, 1): with an index (rows, n) it selects from each row's own tree.
+    hashes of the positions after the root, from which Gumbel noise G is computed. With `bases` and
+    a temperature above 0, a token is the arg max of log p + G; else a token is the arg max of the
+    logits."""
+    # (rows, 1): together with indices (rows, n), selects from each row's own tree.
     tree_index = torch.arange(len(logits), device=logits.device)[:, None]
     # Greedy needs no processing: p's only token is the arg max of the logits, and the reported
     # probability is the logits' softmax.
     scores = logits
     if not sampling.greedy:
         scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
-    if bases is None or sampling.greedy:  # noise cannot change p's only token
+    if bases is None or sampling.greedy:
         tokens = logits.argmax(-1)
     else:
         noise = gumbel_vectors(bases, logits.shape[2])  # (rows, 1 + deepest, V)

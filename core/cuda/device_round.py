@@ -30,8 +30,8 @@ __all__ = ["DeviceRound", "RoundResult"]
 
 
 class DeviceRound:
-    """Runs rounds of the LLM and of `drafting`: as CUDA graphs with `capture`, else eagerly. Sets
-    `SsmPool.batched` to DraftGraphs, for rounds that run step by step."""
+    """Runs rounds as CUDA graphs with `capture`, else eagerly. Sets `SsmPool.batched` for rounds
+    that run step by step."""
 
     def __init__(self, llm: LanguageModel, drafting: Drafting, *, capture: bool) -> None:
         self._llm = model_group_of([llm])
@@ -48,8 +48,7 @@ class DeviceRound:
         """Runs the round and fills in each state's drafts. `RoundResult.fill_verdicts` fills in the
         verdicts later. Returns None and fills in no drafts if the round has to run step by step."""
         plan = self._plan(states)
-        # A started round with other inputs is dropped: it has written past the committed slots
-        # only.
+        # A started round may be dropped: only slots past the committed slots were written.
         started, self._started = self._started, None
         if plan is None:
             return None
@@ -64,7 +63,7 @@ class DeviceRound:
 
     @torch.inference_mode()
     def begin(self, states: Sequence[RoundState]) -> None:
-        """Launches the next round without waiting for its results. `run` uses the results if its
+        """Launches the next round without waiting for its results. `run` uses the results if the
         inputs are the same."""
         plan = self._plan(states)
         graph = None if plan is None else self._launch_draft(plan)
@@ -128,7 +127,7 @@ class _RoundGraph:
         llm, layout, device = plan.llm, plan.layout, plan.llm.forward.device
         shapes = round_input_shapes(len(plan.states), len(layout.shape))
         draft_shapes = plan.requests.input_shapes if plan.requests else {}
-        # One buffer for both graphs: one copy to the device a round.
+        # Both graphs share one buffer, so that a round needs one copy to the device.
         self._inputs = HostToDevice(shapes | draft_shapes, device)
         draft_pass = None
         if plan.requests is not None:
@@ -151,7 +150,6 @@ class _RoundGraph:
         self._clock = DeviceClock(device)
 
     def launch_draft(self, plan: RoundPlan) -> None:
-        """Sends the inputs and launches drafting."""
         # A clock times one launch.
         self._clock = DeviceClock(plan.llm.forward.device)
         self._send(plan)
@@ -161,13 +159,11 @@ class _RoundGraph:
         self._clock.mark()
 
     def launch_verify(self) -> None:
-        """Launches verification and commit."""
         self._packed = self._verify()
         self._clock.mark()
 
     def finish(self, plan: RoundPlan) -> RoundResult:
-        """Waits for the results, fills in the drafts, and records the committed tokens in the LLM's
-        rows."""
+        """Waits for the results, fills in the drafts and records the commit."""
         results = self._results.read(self._packed, self._round.result_shapes())
         start, drafted, end = self._clock.times()
         if plan.requests is not None:

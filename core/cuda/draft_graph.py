@@ -1,4 +1,4 @@
-"""DraftGraphs: drafts of stacked SSMs, or of one SSM, as one DraftPass."""
+"""DraftGraphs: makes the drafts of several SSMs in one DraftPass if they can share it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class DraftGraphs:
         self._groups: dict[frozenset[str], _GroupGraphs] = {}
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
-        """Each SSM's drafts, or its error: from one pass of all SSMs if they can share it, else
-        from one pass per SSM. SSMs whose requests no DraftPass supports are left out."""
+        """Each SSM's drafts, or its error. SSMs whose requests no DraftPass supports are left
+        out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
         if drafts or len(by_ssm) < 2:
             return drafts
@@ -83,8 +83,8 @@ class _GroupGraphs:
 
     @torch.inference_mode()
     def draft(self, requests: DraftRequests) -> list[Draft]:
-        """One draft for each row of `requests`. Commits the text in the SSMs' KV caches and leaves
-        the drafts pending there."""
+        """One draft for each row of `requests`. In the SSMs' KV caches, commits the text and leaves
+        the drafts pending."""
         extent = padded_extent(requests.num_slots)
         arena_size = self.group.reserve(extent)
         key = (
@@ -106,7 +106,7 @@ class _GroupGraphs:
 def draft_pass_of(
     requests: DraftRequests, extent: int, inputs: HostToDevice | None = None
 ) -> DraftPass:
-    """The pass for `requests`. `inputs`: a buffer to share; by default the pass has its own."""
+    """The pass for `requests`. `inputs`: a buffer to share."""
     group, layout, device = requests.group, requests.layout, requests.group.forward.device
     return DraftPass(
         KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.num_embeddings),
@@ -156,10 +156,10 @@ class _DraftGraph:
 def draft_spans(
     requests: DraftRequests, row: DraftRow, draft: Draft, span: tuple[float, float]
 ) -> tuple[Timed, Timed]:
-    """The spans of catching up and drafting in one SSM's share of a pass. `span`: the pass's start
-    and end (s, time.perf_counter). The boundary of the two spans is not measured: the model's
-    passes (`draft.passes`) count as equally long, and the first of them catches up."""
+    """The spans of catching up and drafting in one SSM's share of a DraftPass. `span`: the start
+    and end of the DraftPass (s, time.perf_counter)."""
     start, end = span
+    # Not measured: all passes of the model count as equally long, and the first catches up.
     middle = start + (end - start) / draft.passes
     share = 1 / len(requests.group.members)
     catching_up = Timed(row.name, "catch_up", start, middle, share)
@@ -169,10 +169,10 @@ def draft_spans(
 def _leave_pending(
     requests: DraftRequests, row: DraftRow, tokens: IntArray, logits: torch.Tensor
 ) -> None:
-    """Updates the SSM's row after the pass: the text is read, the fed nodes are pending. Nodes
-    without drafted children are pending under NO_TOKEN, which no commit looks up."""
+    """Updates the SSM's row after the pass: the text is read, the fed nodes are pending."""
     layout = requests.layout
     parents = layout.parents[: layout.num_fed]
+    # Nodes without drafted children are pending under NO_TOKEN, which no commit looks up.
     pending_ids = [
         int(token) if expands(layout, tokens, node, row.request) else NO_TOKEN
         for node, token in enumerate(tokens[: layout.num_fed])

@@ -1,5 +1,4 @@
-"""DraftPass: drafting as one function over tensors, for all SSMs and requests together. The SSMs
-catch up with the text, then children are chosen and fed level by level.
+"""DraftPass: drafting as one function over tensors, for all SSMs and requests together.
 
 Children are chosen by the rules of `topk` and `coupled` in `core.drafters.proposers`.
 """
@@ -27,14 +26,14 @@ __all__ = [
     "padded_ends",
 ]
 
-# Shapes are fixed: requests with more end-of-text tokens are drafted without a CUDA graph.
+# Shapes are fixed: a DraftPass serves no request with more end-of-text tokens.
 MAX_END_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ChildChoice:
-    """How children are chosen. `coupled`: by log q + noise, where q is processed with `sampling`;
-    else by logits alone. `vocab_size` is the LLM's."""
+    """How children are chosen. `coupled`: by log q + noise, with `sampling` applied to q; else by
+    logits alone. `vocab_size` is the LLM's."""
 
     coupled: bool
     sampling: SamplingParams
@@ -43,9 +42,10 @@ class ChildChoice:
 
 @dataclass(frozen=True, slots=True)
 class DraftTensors:
-    """Drafts of n nodes, one draft in each row. `tokens` (rows, n), NO_TOKEN for absent nodes;
-    `scores` (rows, n) float64; `logits` and `utilities` (rows, 1 + num_fed, V) at the root and the
-    fed nodes, the same tensor unless coupled; `start` (rows,): the first slot after the text."""
+    """Drafts of n nodes, one draft in each row. `tokens` (rows, n): NO_TOKEN for absent nodes.
+    `scores` (rows, n): float64. `logits` and `utilities` (rows, 1 + num_fed, V): at the root and
+    the fed nodes; the same tensor unless coupled. `start` (rows,): the first slot after the
+    text."""
 
     tokens: torch.Tensor
     scores: torch.Tensor
@@ -55,11 +55,11 @@ class DraftTensors:
 
 
 def draft_input_shapes(rows: int, width: int, depth: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the inputs of a DraftPass by name. `tokens`: the tokens that the model has not
-    read; `count`: their number; `first`: the number of tokens that it has read; `depth`: how deep a
-    row's draft may be; `ends`: end-of-text tokens; `temperature`: the calibration temperature,
-    as the bits of a float64; `bases`: noise hashes of successive positions, beginning with the
-    position of the root's children; read only if `coupled`."""
+    """Shapes of the inputs of a DraftPass by name. `tokens`: the text's unread tokens, then
+    padding; `first`: the number of tokens already read; `count`: the number of unread tokens;
+    `depth`: how deep a row's draft may be; `ends`: end-of-text tokens; `temperature`: the
+    calibration temperature, as the bits of a float64; `bases`: noise hashes of the positions from
+    the root's children on, read only if `coupled`."""
     return {
         "tokens": (rows, width),
         "first": (rows,),
@@ -78,7 +78,7 @@ def padded_ends(token_ids: frozenset[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class DraftPass:
-    """Drafts of one layout in one view of the SSMs' KV cache."""
+    """Makes drafts of one layout in one view of the SSMs' KV cache."""
 
     view: KvView
     layout: TreeLayout
@@ -93,25 +93,22 @@ class DraftPass:
         # (rows, 1, V) after each root.
         text = self.view.text_logits(inputs["tokens"], inputs["first"], inputs["count"])
         logits = self._pad_vocabulary(text)
-        # Which parents of a level may have children; the root always may.
+        # Which parents of a level may have children.
         expands = torch.ones_like(start, dtype=torch.bool)[:, None]
         levels: list[tuple[torch.Tensor, ...]] = []
-        # A CUDA graph's capture unrolls this loop: every level is a fixed part of the graph.
         for depth, level in enumerate(layout.levels, start=1):
             ids, scores, utilities = self._children(logits, depth)
             # (rows, parents) to (rows, parents, children).
             families = expands[..., None].expand(-1, -1, layout.shape[depth - 1])
             present = families.flatten(1) & (scores > 0)
-            # Rows may differ in depth: a shallower draft has only absent nodes below its depth.
+            # Rows may differ in depth.
             present &= (inputs["depth"] >= depth)[:, None]
             levels.append((ids.masked_fill(~present, NO_TOKEN), scores.double(), logits, utilities))
-            # The deepest level is not fed: nothing is drafted under it.
             if level.stop == len(layout):
                 break
             ended = (ids[..., None] == inputs["ends"][:, None]).any(-1)
             expands = present & ~ended
-            # Shapes are fixed: absent nodes are fed too. Only their descendants see them, and these
-            # are absent.
+            # Shapes are fixed: absent nodes are fed too. No present node attends to an absent node.
             logits = self._pad_vocabulary(self._feed(ids, depth, level, start))
         tokens, scores, logits, utilities = (
             torch.cat(part, 1) for part in zip(*levels, strict=True)
@@ -124,7 +121,7 @@ class DraftPass:
         self, logits: torch.Tensor, depth: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Tokens and scores (rows, nodes) of a level from its parents' logits, and the utilities
-        (rows, parents, V): the scores are softmax(utilities / temperature)."""
+        (rows, parents, V). The scores are softmax(utilities / temperature)."""
         utilities, sampling = logits, self.choice.sampling
         if self.choice.coupled:
             scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
@@ -140,13 +137,13 @@ class DraftPass:
         self, ids: torch.Tensor, depth: int, level: range, start: torch.Tensor
     ) -> torch.Tensor:
         num_fed = self.layout.num_fed
-        # Without the root's row and column: the root is committed text here, which every node sees.
+        # The root is committed text here: its row and column are left out.
         ancestors = self.tables.ancestors[level.start + 1 : level.stop + 1, 1 : num_fed + 1]
         depths = self.tables.depths[level.start + 1 : level.stop + 1]
         return self.view.node_logits(ids, depths, level, start, ancestors)
 
     def _pad_vocabulary(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logits, padded to the LLM's vocabulary with -inf or cut to it."""
+        """Pads with -inf, or cuts, to the LLM's vocabulary size."""
         size = self.choice.vocab_size
         missing = size - logits.shape[-1]
         return (

@@ -1,4 +1,4 @@
-"""DraftRequests: the requests that one DraftPass serves, its inputs, and its outputs as Drafts."""
+"""DraftRequests: the requests that one DraftPass serves."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ from core.trees.tree import ROOT
 
 __all__ = ["DraftRequests", "DraftRow", "expands", "host_draft", "present_nodes", "write_inputs"]
 
-# Limit on the nodes of the layout.
 MAX_SSM_NODES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRow:
-    """One row of the pass: an SSM, its draft request, and its state for the request's sequence."""
+    """One row of a DraftPass: an SSM's model, draft request, and state for the sequence."""
 
     name: str
     model: HfModel
@@ -44,7 +43,7 @@ class DraftRow:
 
     @property
     def num_read(self) -> int:
-        """Number of tokens of the text that the model has read."""
+        """The number of the text's tokens that the model has read."""
         return self.model.length(self.state.row)
 
     @property
@@ -55,8 +54,8 @@ class DraftRow:
 
 @dataclass(frozen=True)
 class DraftRequests:
-    """`rows`: for each sequence one row per SSM of the group. The rows of one sequence are
-    adjacent, in the order of the KV arena. `vocab_size` is the LLM's."""
+    """`rows`: for each sequence one row per SSM. The rows of one sequence are adjacent, in the
+    order of `group.members`. `vocab_size` is the LLM's."""
 
     group: ModelGroup
     rows: tuple[DraftRow, ...]
@@ -69,7 +68,7 @@ class DraftRequests:
         by_ssm: Mapping[str, Sequence[DraftRequest]],
         vocab_size: int,
     ) -> DraftRequests | None:
-        """From each SSM's requests; None if the SSMs do not run in a single pass, or draft for
+        """Collects the SSMs' requests. None if the SSMs do not run in a single pass, or draft for
         different sequences."""
         group = model_group_of([ssms[name].model for name in by_ssm])
         sequences = {
@@ -85,7 +84,6 @@ class DraftRequests:
         rows = tuple(
             DraftRow(name, model, fitted[name][i], ssms[name].state(fitted[name][i]))
             for i in range(len(sequences.pop()))
-            # Innermost: the rows of one sequence must be adjacent.
             for name, model in order
         )
         return cls(group, rows, vocab_size)
@@ -97,10 +95,10 @@ class DraftRequests:
 
     @cached_property
     def width(self) -> int:
-        """The number of tokens per row that the pass reads, padding included: at least as many as a
+        """The number of tokens per row that the pass reads, padding included. At least as many as a
         round can commit."""
         needed = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
-        # One of a few widths: few graphs then serve all rounds.
+        # Few widths: few graphs then serve all rounds.
         return next(width for width in WIDTHS if width >= needed)
 
     @property
@@ -120,7 +118,7 @@ class DraftRequests:
 
     @cached_property
     def choice(self) -> ChildChoice:
-        """How children are chosen; `is_supported` checks that all rows agree."""
+        """The first row's choice; `is_supported` checks that all rows agree."""
         return _choice_of(self.rows[0].request, self.vocab_size)
 
     @property
@@ -165,7 +163,7 @@ def _choice_of(request: DraftRequest, vocab_size: int) -> ChildChoice:
 def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: bool) -> None:
     """Writes the inputs of a DraftPass; see `draft_input_shapes`."""
     host = inputs.host
-    # Padding: any token that the model has.
+    # Padding may be any token of the model.
     host["tokens"][:] = 0
     for i, row in enumerate(rows):
         unread = row.unread
@@ -173,7 +171,6 @@ def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: boo
         host["first"][i], host["count"][i] = row.num_read, len(unread)
         host["depth"][i] = len(row.request.shape)
         host["ends"][i] = padded_ends(row.request.sequence.eos_ids)
-        # The buffer is int64: a float is sent as its bits.
         temperature = np.float64(row.state.calibration.temperature)
         host["temperature"][i] = temperature.view(np.int64)
     if coupled:
@@ -189,8 +186,7 @@ def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: boo
 def host_draft(
     layout: TreeLayout, tokens: IntArray, scores: IntArray, request: DraftRequest
 ) -> Draft:
-    """A Draft on the host, without logits, from the tokens (n,) and scores (n,) of the layout's
-    nodes."""
+    """A Draft without logits. `tokens` and `scores`: (n,), of the layout's nodes."""
     present = present_nodes(tokens)
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(present)}
     parents = [node for node in present if expands(layout, tokens, node, request)]
@@ -201,9 +197,9 @@ def host_draft(
         [float(scores[node]) for node in present],
         [1.0] * len(present),
         [layout.ranks[node] for node in present],
-        # Rows of `draft_pass.DraftTensors.logits`: the root's, then one for each fed node.
+        # Rows of `DraftTensors.logits`: the root's row, then one row for each fed node.
         {ROOT: 0} | {number[node]: node + 1 for node in parents},
-        # The pass over the unread tokens, and one for each level whose nodes have children.
+        # One pass over the unread tokens, and one pass for each level whose nodes have children.
         passes=1 + len(levels),
     )
 
@@ -214,7 +210,7 @@ def present_nodes(tokens: IntArray) -> list[int]:
 
 
 def expands(layout: TreeLayout, tokens: IntArray, node: int, request: DraftRequest) -> bool:
-    """Whether a node is present and its children were drafted."""
+    """Whether a node is present and children of the node were drafted."""
     if tokens[node] == NO_TOKEN:
         return False
     return (

@@ -1,5 +1,4 @@
-"""KvView: rows of a ModelGroup's KV cache. TreeLayout: the full tree of an expansion, in index
-tables."""
+"""KvView: rows of a ModelGroup's KV cache. TreeLayout: a tree of fixed shape."""
 
 from __future__ import annotations
 
@@ -29,15 +28,15 @@ __all__ = [
 
 
 def padded_extent(slots: int) -> int:
-    """`slots` + 1, rounded up to a multiple of EXTENT: few graphs then serve all lengths. The spare
-    slot is for padding."""
+    """`slots` + 1, rounded up to a multiple of EXTENT: few graphs then serve all lengths. The
+    additional slot is for padding."""
     return -(-(slots + 1) // EXTENT) * EXTENT
 
 
 @dataclass(frozen=True, slots=True)
 class KvView:
-    """`rows` of an arena and the first `extent` slots of each. `row_index` (rows, 1): the same rows
-    on the arena's device. `num_embeddings`: the model's."""
+    """`rows` of an arena and the first `extent` slots of each row. `row_index` (rows, 1): `rows` on
+    the arena's device."""
 
     forward: TensorForward
     arena: KVArena
@@ -55,7 +54,7 @@ class KvView:
         extent: int,
         num_embeddings: int,
     ) -> KvView:
-        """Copies the rows' indices to the device, outside the captured pass."""
+        """Copies the rows' indices to the device before a pass is captured."""
         row_index = torch.tensor(rows, device=forward.device)[:, None]
         return cls(forward, arena, rows, row_index, extent, num_embeddings)
 
@@ -66,10 +65,9 @@ class KvView:
         slots: torch.Tensor,
         visible: torch.Tensor,
     ) -> torch.Tensor:
-        """float32 logits (rows, width, V) of a pass over `tokens` at `positions`. Keys and values
-        are stored in `slots`. `tokens`, `positions` and `slots` are (rows, width). `visible` (rows,
-        width, extent): the slots that each token attends to. Ids without an embedding are replaced
-        by the last id that has one."""
+        """float32 logits (rows, width, V) of a pass over `tokens`. `tokens`, `positions` and
+        `slots` are (rows, width). `visible` (rows, width, extent): the slots that each token
+        attends to. Ids without an embedding are replaced by the last id with an embedding."""
         forward, extent = self.forward, self.extent
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
         mask = mask.masked_fill_(~visible, torch.finfo(forward.dtype).min)[:, None]
@@ -84,13 +82,13 @@ class KvView:
         self, tokens: torch.Tensor, first: torch.Tensor, count: torch.Tensor
     ) -> torch.Tensor:
         """Logits (rows, 1, V) after the text. `first` (rows,): how many tokens of the text the
-        model has read. `tokens` (rows, width): the rest of the text, `count` (rows,) tokens, then
-        padding. Padding is written to the last slot."""
+        model has read. `tokens` (rows, width): the text's other tokens, then padding. `count`
+        (rows,): the number of these other tokens."""
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
         positions = first[:, None] + torch.minimum(steps, last)
         slots = (first[:, None] + steps).masked_fill(steps > last, self.extent - 1)
-        # Committed text has slot = position: this is the causal mask.
+        # The causal mask: in committed text slot = position.
         visible = self._slots <= positions[..., None]
         logits = self.logits(tokens, positions, slots, visible)
         return logits.gather(1, last[..., None].expand(-1, -1, logits.shape[2]))
@@ -103,26 +101,24 @@ class KvView:
         first: torch.Tensor,
         ancestors: torch.Tensor,
     ) -> torch.Tensor:
-        """Logits (rows, width, V) of tree nodes (rows, width), whose keys and values are stored at
-        offsets `places` from slot `first` (rows,). `depths` (width,) count from the token before
-        slot `first`. `ancestors` (width, n): which of the first n offsets each node attends to.
-        Each node also attends to all slots before `first`, which are committed."""
+        """Logits (rows, width, V) of tree nodes. `tokens` (rows, width): the nodes' tokens. Keys
+        and values are stored at offsets `places` from slot `first` (rows,). `depths` (width,)
+        count from the token before slot `first`. `ancestors` (width, n): which of the first n
+        offsets each node attends to. Each node also attends to all slots before `first`, which are
+        committed."""
         offsets = torch.arange(places.start, places.stop, device=tokens.device)
-        # The token before slot `first` is at position first - 1; a node of depth d is d positions
-        # after it.
         positions = first[:, None] - 1 + depths
         # (rows, extent): negative for committed slots.
         offset = self._slots - first[:, None]
         size = ancestors.shape[1]
-        # (rows, width, extent); `visible` uses only entries of nodes.
+        # (rows, width, extent). The clamped entries are masked by `is_node`.
         is_ancestor = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)
         is_node = ((offset >= 0) & (offset < size))[:, None]
         visible = (offset < 0)[:, None] | (is_node & is_ancestor)
         return self.logits(tokens, positions, first[:, None] + offsets, visible)
 
     def move(self, first: torch.Tensor, places: torch.Tensor) -> None:
-        """Copies the slots `first` (rows,) + `places` (rows, n) to the slots from `first` on: the
-        accepted path becomes contiguous."""
+        """Copies the slots `first` (rows,) + `places` (rows, n) to the slots from `first` on."""
         steps = torch.arange(places.shape[1], device=places.device)
         self.arena.move_at(self.row_index, first[:, None] + places, first[:, None] + steps)
 
@@ -148,18 +144,16 @@ class ModelGroup:
         return self.members[0].num_embeddings
 
     def reserve(self, extent: int) -> tuple[int, int]:
-        """Grows the arena to at least `extent` slots a row. Returns its numbers of rows and slots.
-        If these change, the arena's tensors have moved."""
+        """Grows the arena to at least `extent` slots a row. Returns the arena's numbers of rows and
+        slots. If a number changes, the arena's tensors have moved."""
         self.arena.reserve(max(member.rows_held for member in self.members), extent)
-        # Extends the rotary tables to all slots: if they grew later, captured graphs would read the
-        # old tables.
+        # If the rotary tables grew later, captured graphs would read the old tables.
         self.forward.reach(self.arena.slots)
         return self.arena.rows, self.arena.slots
 
 
 def model_group_of(models: Sequence[LanguageModel]) -> ModelGroup | None:
-    """The group of these models, which may be in any order; None if there is no pass over tensors
-    that runs them all."""
+    """The group of these models, given in any order. None if no TensorForward runs all of them."""
     stack = common_stack(models)
     if stack is not None:
         if stack.tensors is None:
@@ -171,7 +165,6 @@ def model_group_of(models: Sequence[LanguageModel]) -> ModelGroup | None:
     return ModelGroup((one,), one.tensors, one.arena)
 
 
-# Greater than any token id.
 TOKEN_ID_LIMIT = 1 << 32
 
 
@@ -190,7 +183,7 @@ class TreeLayout:
 
     @cached_property
     def levels(self) -> tuple[range, ...]:
-        """The nodes of one copy at depth 1, 2, ..."""
+        """The nodes of one copy, one range for each depth from 1 on."""
         ranges, width, start = [], 1, 0
         for children in self.shape:
             width *= children
@@ -200,7 +193,7 @@ class TreeLayout:
 
     @cached_property
     def num_fed(self) -> int:
-        """Nodes of one copy that a drafter's model is fed: all but the last level's."""
+        """How many nodes of one copy an SSM is fed: all nodes but the last level's."""
         return self.levels[-1].start if self.levels else 0
 
     @cached_property
@@ -242,7 +235,7 @@ class TreeLayout:
             ancestors[node + 1] = ancestors[parent + 1]
             lineage[node + 1] = lineage[parent + 1]
             ancestors[node + 1, node + 1] = True
-            # The slice reaches past the node's depth, so that every row of `lineage` is full.
+            # Past the node's depth too: every row of `lineage` is full.
             lineage[node + 1, self.depths[node] - 1 :] = node
         return LayoutTensors(
             torch.tensor(self.parents, dtype=torch.long).add(1).to(device),
@@ -258,11 +251,11 @@ class TreeLayout:
 
 @dataclass(frozen=True, slots=True)
 class LayoutTensors:
-    """Tables of n nodes, where row 0 is the root and row i + 1 node i. `parents` (n,): the row of
-    each node's parent. `depths` (1 + n,). `ancestors` (1 + n, 1 + n): each row's ancestors and
-    itself. `lineage` (1 + n, depth): the node at depth 1, 2, ... on the way to a row; past the
-    row's own depth, the row's node (in the root's row, node 0). `levels`: the nodes at depth 1, 2,
-    ..."""
+    """Tables of n nodes. Row 0 is the root, row i + 1 is node i. `parents` (n,): the row of each
+    node's parent. `depths` (1 + n,). `ancestors` (1 + n, 1 + n): True at each row's ancestors and
+    at the row itself. `lineage` (1 + n, depth): the nodes on the path from the root to a row's
+    node, then the row's node repeated; 0 in the root's row. `levels`: the nodes of each depth from
+    1 on."""
 
     parents: torch.Tensor
     depths: torch.Tensor
@@ -273,17 +266,15 @@ class LayoutTensors:
 
 def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
     """For the root and each node, the first node whose path from the root has the same tokens.
-    Returns (rows, 1 + n), in which 0 is the root and i + 1 is node i. `tokens` (rows, n): the
-    nodes' tokens."""
+    Returns (rows, 1 + n), in which 0 is the root and i + 1 is node i. `tokens`: (rows, n)."""
     rows, size = tokens.shape
     first = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
-    # Level by level: two nodes are equal if their parents are equal and their tokens are equal.
     for nodes in tables.levels:
         merged_parents = first[:, tables.parents[nodes]]
         # One number for (merged parent, token); + 1 since an absent node's token is -1.
         key = merged_parents * TOKEN_ID_LIMIT + tokens[:, nodes] + 1
         same = key[:, :, None] == key[:, None]
-        # Descending: arg max must find the first of equal nodes.
+        # Descending: the arg max is the first of equal nodes.
         order = torch.arange(len(nodes), 0, -1, device=tokens.device)
         first[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
     return first

@@ -1,5 +1,4 @@
-"""RoundPass: the part of a round after drafting, over tensors: the LLM's pass, acceptance, the
-commit in the KV caches of the LLM and the SSMs, and the SSMs' calibration.
+"""RoundPass: the part of a round after drafting, as a function over tensors.
 
 The SSMs' trees are verified side by side under one root, duplicates included.
 """
@@ -30,8 +29,8 @@ __all__ = ["RoundPass", "round_input_shapes"]
 
 def round_input_shapes(rows: int, depth: int) -> dict[str, tuple[int, ...]]:
     """Shapes of the inputs by name, with a row for each request. `root`: the root's token;
-    `length`: its position; `llm_ends`: end-of-text tokens; `llm_bases`: noise hashes of the `depth`
-    + 1 positions after the root."""
+    `length`: the root's position; `llm_ends`: end-of-text tokens; `llm_bases`: noise hashes of the
+    `depth` + 1 positions after the root."""
     return {
         "root": (rows, 1),
         "length": (rows,),
@@ -54,7 +53,7 @@ class RoundPass:
     draft_pass: DraftPass | None
 
     def result_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the packed results by name, in their order."""
+        """Shapes of the packed results by name, in the order of packing."""
         rows, nodes = len(self.view.rows), len(self.layout)
         draft_rows = rows * self.layout.copies if self.draft_pass else 0
         nodes_per_ssm = len(self.draft_pass.layout) if self.draft_pass else 0
@@ -70,27 +69,26 @@ class RoundPass:
         }
 
     def verify_and_commit(self, draft: DraftTensors | None) -> torch.Tensor:
-        """Runs the pass on the drafts (None: plain decoding). Returns the packed results, see
-        `result_shapes`."""
+        """Verifies the drafts (None: plain decoding) and commits in all KV caches. Returns the
+        packed results, see `result_shapes`."""
         inputs, tables = self.inputs.device, self.tables
         rows = len(self.view.rows)
         # (rows, n): the drafts of a request's SSMs are adjacent rows.
         tokens = inputs["root"][:, :0] if draft is None else draft.tokens.view(rows, -1)
-        # Absent nodes are fed as token 0; no present node sees them.
+        # Absent nodes are fed as token 0. No present node attends to an absent node.
         fed = torch.cat((inputs["root"], tokens.clamp(min=0)), 1)
         slots = range(len(self.layout) + 1)
-        # Depths count from the last committed slot: the root, not committed yet, is at depth 1.
+        # Depths count from the token before the root.
         depths = tables.depths + 1
         logits = self.view.node_logits(fed, depths, slots, inputs["length"], tables.ancestors)
-        # Equal nodes of several SSMs have equal logits up to rounding: the first node's decide.
+        # Logits of equal nodes differ by rounding: the first node's logits decide.
         parents = first_equal(tokens, tables)[:, tables.parents]
         trees = TreeBatch(tokens, parents, tables.depths.expand(rows, -1))
         bases = inputs["llm_bases"] if self.uses_noise else None
         outputs = target_outputs(logits, trees, self.sampling, bases)
         paths = accepted_paths(outputs, trees, tables.ancestors[None], inputs["llm_ends"])
-        # Commit in the LLM's KV cache: the root (the 0 in front) stays, the path moves up to it.
-        # Past the path's end, a row of `lineage` repeats a node. The copies made for these repeats
-        # lie beyond the committed length and are overwritten later.
+        # The 0 in front: the root stays in its slot. Past the path's end, `lineage` repeats a node:
+        # the copies lie beyond the committed length.
         path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
         self.view.move(inputs["length"], path)
         parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)
@@ -104,13 +102,13 @@ class RoundPass:
     def _committed_tokens(
         self, tokens: torch.Tensor, paths: AcceptedPaths, own_tokens: torch.Tensor
     ) -> torch.Tensor:
-        """The accepted tokens and, unless they end the text, the LLM's own token after them: (rows,
+        """The accepted tokens and, unless they end the text, the LLM's own token. Returns (rows,
         depth + 1), padded with NO_TOKEN."""
         path = torch.nn.functional.pad(
             tokens.gather(1, self.tables.lineage[paths.last]), (0, 1), value=NO_TOKEN
         )
         steps, length = torch.arange(path.shape[1], device=path.device), paths.length[:, None]
-        # The last accepted token; if no token is accepted, any value, which `length > 0` masks.
+        # If no token is accepted, any value, which `length > 0` masks.
         last = path.gather(1, (length - 1).clamp(min=0))
         ends = self.inputs.device["llm_ends"]
         ended = (length > 0) & (last == ends).any(-1, keepdim=True)
@@ -120,15 +118,15 @@ class RoundPass:
     def _commit_ssms(
         self, draft_pass: DraftPass, draft: DraftTensors, committed: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Commits in the SSMs' KV caches. Returns two tensors (draft_rows,): the number of fed
-        nodes that each SSM keeps, and its calibration temperature after the round."""
+        """Commits in the SSMs' KV caches. Returns two tensors (draft_rows,): how many fed nodes
+        each SSM keeps, and the calibration temperatures after the round."""
         tables, depth = draft_pass.tables, len(draft_pass.layout.shape)
         copies = self.layout.copies
         # From (rows, depth + 1) to (draft_rows, depth + 1).
         committed = committed[:, None].expand(-1, copies, -1).flatten(0, 1)
         depths = tables.depths[1:]
-        # A node of depth d matches if its token is the d-th committed token, whichever SSM drafted
-        # the accepted node.
+        # Whichever SSM drafted the accepted path: a node of depth d matches if its token is the
+        # d-th committed token.
         matches = (draft.tokens == committed[:, depths - 1]) & (draft.tokens >= 0)
         matched = deepest_nodes(matches, tables.depths[None], tables.ancestors[None])
         path = tables.lineage[matched.last]
@@ -137,9 +135,7 @@ class RoundPass:
         num_kept = torch.minimum(matched.length, limit - 1)
         steps = torch.arange(depth, device=path.device)
         draft_pass.view.move(draft.start, path[:, : depth - 1])
-        # The utilities from which the children of the root and of each matching node were chosen:
-        # row 0 is the root's, row i + 1 node i's. Above the deepest level all nodes are fed, and
-        # have rows.
+        # Row 0 of the utilities is the root's, row i + 1 is node i's.
         utility_rows = torch.nn.functional.pad(path[:, : depth - 1] + 1, (1, 0))
         is_reached = (steps <= matched.length[:, None]) & (steps < limit[:, None])
         draft_rows = torch.arange(len(utility_rows), device=path.device)[:, None]

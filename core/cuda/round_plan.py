@@ -24,7 +24,7 @@ from core.trees.verify import TargetTokens, verdict_of_tokens
 
 __all__ = ["RoundPlan", "RoundResult", "fill_drafts", "plan_round"]
 
-# Limit on the nodes of all SSMs' trees side by side, duplicates included.
+# Limit on the nodes of all SSMs' trees, duplicates included.
 MAX_ROUND_NODES = 64
 
 
@@ -51,15 +51,15 @@ class RoundPlan:
 
     @cached_property
     def extents(self) -> tuple[int, int]:
-        """Numbers of KV slots that the LLM's pass and the SSMs' pass attend to; the second is 0 if
-        no SSM drafts."""
+        """Numbers of KV slots that the LLM's pass and the SSMs' pass use; (n, 0) if no SSM
+        drafts."""
         longest = max(len(state.request.sequence.tokens) for state in self.states)
         ssm_extent = 0 if self.requests is None else padded_extent(self.requests.num_slots)
         return padded_extent(longest + len(self.layout)), ssm_extent
 
     @property
     def uses_noise(self) -> bool:
-        """Whether verification is `match`; otherwise it is `greedy`."""
+        """Whether verification is `match`, else `greedy`."""
         return self.states[0].speculation.verify == "match"
 
     @property
@@ -73,8 +73,7 @@ class RoundPlan:
 
     @property
     def inputs_key(self) -> tuple[object, ...]:
-        """Equal for plans with the same inputs: the same graph, runs, positions, numbers of read
-        tokens and shapes of drafts."""
+        """Equal for plans with the same inputs."""
         positions = tuple(
             (state.request.sequence.run_id, state.root_position) for state in self.states
         )
@@ -85,8 +84,8 @@ class RoundPlan:
 def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
-    """The plan of a round; None if the round has to run step by step. The pipeline mode
-    must be `off`. Opens each drafter at its first draft request."""
+    """The plan of a round; None if the round cannot run on the device. The pipeline mode must be
+    `off`. Opens each drafter at its first draft request."""
     if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}
@@ -114,7 +113,6 @@ def plan_round(
 
 
 def _fits_device_round(state: RoundState) -> bool:
-    """Whether the state allows a device round."""
     router, rule = state.request.router, combine_rule(state.speculation.combine)
     return (
         is_batchable(state)
@@ -131,17 +129,17 @@ def _fits_device_round(state: RoundState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """`arrays`: results by name, see `RoundPass.result_shapes`; `forward`: the LLM's pass."""
+    """`arrays`: results by name, see `RoundPass.result_shapes`. `forward`: the span of the LLM's
+    pass."""
 
     plan: RoundPlan
     arrays: Mapping[str, IntArray]
     forward: Timed
 
     def fill_verdicts(self) -> None:
-        """Fills in each state's `target_tokens` and verdict. The host must have set
-        `RoundState.combined` before.
+        """Fills in each state's `target_tokens` and verdict. `RoundState.combined` must be set.
 
-        Raises EngineError if a path is not as long as the path that was committed on the device.
+        Raises EngineError if a path is not as long as the path committed on the device.
         """
         for row, state in enumerate(self.plan.states):
             start = time.perf_counter()
@@ -149,7 +147,7 @@ class RoundResult:
             eos_ids = state.request.sequence.eos_ids
             state.verdict = verdict_of_tokens(state.tree, state.target_tokens, eos_ids)
             committed = int(self.arrays["length"][row])
-            # If the two paths ever differ, the KV cache is wrong.
+            # If the paths differ, the KV cache is wrong.
             if len(state.verdict.path) != committed:
                 raise EngineError(
                     f"path is {number_of(len(state.verdict.path), 'node')} long: "
@@ -158,8 +156,7 @@ class RoundResult:
             state.timings += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
 
     def _target_tokens(self, row: int, state: RoundState) -> TargetTokens:
-        """The LLM's outputs at the nodes of the merged tree. If several SSMs drafted a node, these
-        are the outputs at the first of the equal nodes."""
+        """The LLM's outputs at the nodes of the merged tree."""
         nodes = self._first_nodes(row, state) if self.plan.requests else []
         tokens = self.arrays["target_tokens"][row]
         token_probs = as_reals(self.arrays["token_probs"][row])
@@ -185,11 +182,11 @@ class RoundResult:
         for ssm in range(num_ssms):
             draft_row = row * num_ssms + ssm
             draft = state.drafts[requests.rows[draft_row].request.index]
-            # From a draft's nodes to the merged tree's.
+            # From the draft's nodes to the merged tree's nodes.
             merged = {ROOT: ROOT}
             for node, layout_node in enumerate(present_nodes(self.arrays["tokens"][draft_row])):
                 merged[node] = children[merged[draft.parents[node]], draft.token_ids[node]]
-                # The first of equal nodes is kept, as on the device.
+                # As on the device, the first of equal nodes is kept.
                 first.setdefault(merged[node], ssm * nodes_per_ssm + layout_node)
         return [first[node] for node in range(len(tree))]
 
@@ -201,8 +198,8 @@ def fill_drafts(
     span: tuple[float, float],
 ) -> None:
     """Fills in each state's drafts, and records in the SSMs' rows how many tokens were committed on
-    the device. `results`: arrays by name, see `RoundPass.result_shapes`; `span`: start and end of
-    drafting, time.perf_counter."""
+    the device. `results`: see `RoundPass.result_shapes`. `span`: start and end of drafting,
+    time.perf_counter."""
     scores, temperatures = as_reals(results["scores"]), as_reals(results["temperature"])
     for i, row in enumerate(requests.rows):
         draft = host_draft(requests.layout, results["tokens"][i], scores[i], row.request)
@@ -214,7 +211,7 @@ def fill_drafts(
         )
         row.model.note(row.state.row, len(row.unread) + int(results["num_kept"][i]))
     for state in plan.states:
-        # In the run's order of drafters; rows are in the order of the SSMs' group.
+        # The run's order of drafters may differ from the order of `requests.rows`.
         state.drafts = dict(sorted(state.drafts.items()))
         for draft in state.drafts.values():
             state.timings.extend(draft.timings)

@@ -47,7 +47,7 @@ class HostToDevice:
             start = end
 
     def reals(self, name: str) -> torch.Tensor:
-        """An input whose bits are float64, on the device."""
+        """The input `name` on the device, with its bits read as float64."""
         return self.device[name].view(torch.float64)
 
     def wait(self) -> None:
@@ -77,7 +77,7 @@ def _as_int64(part: torch.Tensor) -> torch.Tensor:
 
 
 class DeviceToHost:
-    """Reads packed results in one copy, for which the host waits."""
+    """Reads packed results in one copy."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
@@ -86,7 +86,7 @@ class DeviceToHost:
     def read(
         self, packed: torch.Tensor, shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, IntArray]:
-        """The parts that were packed, by name and shape; see `as_reals` for real numbers."""
+        """The packed parts by name. See `as_reals` for real numbers."""
         if self._cuda:
             if len(self._buffer) != len(packed):
                 self._buffer = torch.zeros(len(packed), dtype=torch.long, pin_memory=True)
@@ -108,7 +108,7 @@ def as_reals(numbers: IntArray) -> npt.NDArray[np.float64]:
 
 
 class DeviceClock:
-    """Times the steps of a device: call `mark` before the first step and after each step, and
+    """Times the steps of a device. Call `mark` before the first step and after each step; call
     `times` once the last step is known to be done."""
 
     def __init__(self, device: torch.device) -> None:
@@ -124,9 +124,9 @@ class DeviceClock:
             self._events[-1].record()
 
     def times(self) -> list[float]:
-        """The time of each mark, in seconds of time.perf_counter. On CUDA the durations are the
-        device's; the first step is assumed to start when it was enqueued."""
+        """The time of each mark, in seconds of time.perf_counter."""
         if self._cuda is None:
             return self._marks
+        # The first step is assumed to start when it was enqueued.
         first = self._events[0]
         return [self._marks[0] + first.elapsed_time(event) / 1000 for event in self._events]

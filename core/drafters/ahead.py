@@ -1,8 +1,7 @@
 """Drafting ahead within one request (`pipeline=ahead`).
 
-While the LLM verifies a tree, one SSM scores the tree's nodes and predicts the most probable
-outcomes: the tokens that the round may commit. Then the SSMs draft after these outcomes. If an
-outcome comes true, the next round can use its draft.
+While the LLM verifies a tree, one SSM predicts the most probable outcomes: the tokens that the
+round may commit. Then the SSMs draft after these outcomes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from core.trees.tree import TokenTree
 
 __all__ = ["CancelSignal", "AheadDraft", "AheadDrafting", "AheadPlan", "AheadDraftsByName"]
 
-# The most outcomes of a tree that are drafted for. More outcomes would make every pass slower.
+# The most outcomes per tree. More outcomes would make every pass slower.
 OUTCOMES = 4
 
 
@@ -37,7 +36,7 @@ class CancelSignal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AheadPlan:
-    """What to draft ahead for one request: the tree that is being verified, weights by SSM, and
+    """A plan for one request. `tree`: the tree that is being verified. `weights`: by SSM.
     `requests[n]`: each SSM's draft request after n + 1 committed tokens."""
 
     sequence: TokenSequence
@@ -48,8 +47,8 @@ class AheadPlan:
 
 @dataclass(eq=False)
 class AheadDraft:
-    """One SSM's work for one request's next round: the passes that scored the tree, the passes that
-    drafted, and the `outcomes` it drafted for (committed tokens -> predicted probability)."""
+    """One SSM's work for one request's next round. `outcomes`: committed tokens -> predicted
+    probability."""
 
     outcomes: dict[tuple[int, ...], float] = field(default_factory=dict)
     scoring_timings: list[Timed] = field(default_factory=list)
@@ -57,7 +56,7 @@ class AheadDraft:
 
     @property
     def timings(self) -> list[Timed]:
-        """All passes, in order."""
+        """The spans of all passes, in order."""
         return [*self.scoring_timings, *self.draft_timings]
 
 
@@ -66,19 +65,17 @@ AheadDraftsByName = dict[str, AheadDraft]
 
 
 class AheadDrafting:
-    """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by SSM.
-
-    Noise is keyed by position: a draft reads the same noise whether it is made ahead or not.
-    """
+    """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by
+    SSM."""
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:
         self.results: list[AheadDraftsByName] = [{} for _ in plans]
         self.failed: dict[str, BaseException] = {}
         self._plans = plans
         self._ssms = ssms
-        # By plan index: the predictions of the plan's lead SSM (`_lead_ssms`).
+        # By plan index.
         self._outcomes: dict[int, list[PredictedOutcome]] = {}
-        # By SSM: indices of the plans it drafts for; empty after it has failed.
+        # By SSM: indices of its plans; empty after the SSM has failed.
         self._members = {
             name: [
                 i for i, plan in enumerate(plans) if name in plan.weights and _has_room(plan, ssm)
@@ -87,8 +84,7 @@ class AheadDrafting:
         }
 
     def run(self, pass_ended: CancelSignal) -> None:
-        """Scores the trees, begins drafts, then extends them level by level until they are complete
-        or `pass_ended` is set."""
+        """Drafts until all drafts are complete or `pass_ended` is set."""
         leads = self._lead_ssms()
         for name in self._names():
             if pass_ended.is_set():
@@ -109,12 +105,12 @@ class AheadDrafting:
         return [name for name, members in self._members.items() if members]
 
     def _lead_ssms(self) -> dict[int, str]:
-        """By plan, the SSM of the greatest weight. It predicts the outcomes."""
+        """By plan index, the SSM of the greatest weight, which predicts the outcomes."""
         leads: dict[int, str] = {}
         for name, members in self._members.items():
             for i in members:
                 weights = self._plans[i].weights
-                # On a tie the SSM that was loaded first.
+                # On a tie, the SSM that was loaded first leads.
                 if i not in leads or weights[name] > weights[leads[i]]:
                     leads[i] = name
         return leads
@@ -154,7 +150,7 @@ class AheadDrafting:
         return self.results[i].setdefault(name, AheadDraft())
 
     def _extend_drafts(self, name: str) -> bool:
-        """One more pass for all unfinished drafts of an SSM; False if there are none."""
+        """Runs one more pass for all unfinished drafts of an SSM. False if all are complete."""
         ssm, plans = self._ssms[name], self._plans
         with_draft = [i for i in self._members[name] if name in self.results[i]]
         members = [i for i in with_draft if ssm.has_growing(plans[i].sequence)]
@@ -166,7 +162,7 @@ class AheadDrafting:
 
     @contextmanager
     def _pass(self, name: str, members: list[int], *, scoring: bool = False) -> Iterator[None]:
-        """Times a pass for some plans; an SSM that fails in it is left out from then on."""
+        """Times a pass for some plans. An SSM that fails is left out from then on."""
         start = time.perf_counter()
         try:
             yield
@@ -179,28 +175,25 @@ class AheadDrafting:
         span = Timed(name, "ahead", start, time.perf_counter())
         for i in members:
             draft = self._draft_of(i, name)
-            # Separate: the time of scoring counts as wasted.
+            # The time of scoring counts as wasted.
             (draft.scoring_timings if scoring else draft.draft_timings).append(span)
 
 
 def _has_room(plan: AheadPlan, ssm: SsmDrafter) -> bool:
     """Whether the SSM has read the whole text and its context has room after the tree."""
-    # One position for each level of the tree, and at least one below it for the draft itself.
     room = ssm.context_length - plan.sequence.root_position - plan.tree.depth
     return room > 1 and ssm.is_caught_up(plan.sequence)
 
 
 def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
-    """Utilities (1 + nodes, V) that predict the LLM's token after the root and after each node.
-    They are the logits or, under `match`, log q plus the position's Gumbel noise; the LLM chooses
-    with the same noise."""
+    """Utilities (1 + nodes, V) that predict the LLM's token after the root and after each node:
+    the logits or, under `match`, log q plus the Gumbel noise with which the LLM chooses."""
     sequence = plan.sequence
     logits = penalize_tree(logits, sequence.sampling, sequence.tokens, plan.tree)
     if sequence.speculation.verify != "match":
         return logits
     log_q = process_logits(logits, sequence.sampling).double().log_softmax(dim=-1)
-    # The row of a node of depth d predicts the token at position root + 1 + d. Nodes of one depth
-    # share that position's noise.
+    # The row of a node of depth d predicts the token at position root + 1 + d.
     first = sequence.root_position + 1
     depths = (0, *plan.tree.depths)
     noise = {depth: sequence.noise.gumbel(first + depth) for depth in set(depths)}

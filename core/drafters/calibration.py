@@ -1,8 +1,7 @@
 """Temperature scaling of a drafter's scores, fitted online to the committed tokens.
 
-A score is softmax(utilities / temperature). Each committed token with a score above 0 in the draft
-gives one damped Newton step on beta = 1 / temperature. The step raises the token's log-likelihood.
-All steps of one draft use the draft's temperature.
+A score is softmax(utilities / temperature). Each committed token with a score above 0 gives one
+damped Newton step on beta = 1 / temperature. All steps of one draft use the draft's temperature.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["Calibration", "updated_temperatures", "scores_of"]
 STEP = 0.05
 # Bounds of beta.
 MIN_BETA, MAX_BETA = 0.25, 4.0
-# The least variance by which a step is divided: a row that is certain has variance 0.
+# The least variance by which a step is divided: scores of 0 and 1 have variance 0.
 MIN_CURVATURE = 0.05
 # Replaces -inf, whose product with its weight 0 would be NaN.
 MIN_UTILITY = -1e4
@@ -35,7 +34,7 @@ class Calibration:
         self.temperature = temperature
 
     def copy(self) -> Calibration:
-        """A calibration of the same temperature that is updated separately."""
+        """A separate calibration of the same temperature."""
         return Calibration(self.temperature)
 
     def scores(self, utilities: torch.Tensor) -> torch.Tensor:
@@ -44,8 +43,8 @@ class Calibration:
         return scaled.softmax(dim=-1)
 
     def observe(self, utilities: Sequence[float], moments: Sequence[tuple[float, float]]) -> None:
-        """Updates the temperature by the `utilities` of committed tokens and, for each token, the
-        `moments` of all utilities at its position."""
+        """Updates the temperature. `utilities`: of committed tokens; `moments`: for each token, of
+        all utilities at the token's position."""
         # Beta is fitted: the log-likelihood is concave in beta, but not in the temperature.
         beta = 1 / self.temperature
         for one, (mean, variance) in zip(utilities, moments, strict=True):
@@ -74,11 +73,11 @@ def scores_of(utilities: torch.Tensor, calibrations: Sequence[Calibration]) -> t
 def updated_temperatures(
     utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tensor
 ) -> torch.Tensor:
-    """Batched `Calibration.observe` on tensors: the temperatures (rows,) float64 after committed
-    tokens (rows, n; negative: none) with utilities (rows, n, V)."""
+    """Batched `Calibration.observe`. Returns temperatures (rows,) float64. `utilities` (rows, n,
+    V); `tokens` (rows, n): the committed tokens, negative for none."""
     beta = 1 / temperature
     steps = torch.zeros_like(beta)
-    for place in range(tokens.shape[1]):  # one place at a time: each takes memory for (rows, V)
+    for place in range(tokens.shape[1]):  # one place at a time: a place takes memory for (rows, V)
         steps = steps + _step(utilities[:, place], tokens[:, place], temperature)
     return 1 / (beta - steps).clamp(MIN_BETA, MAX_BETA)
 
@@ -92,5 +91,5 @@ def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tens
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()
     step = STEP * (mean.double() - token_utilities) / variance.clamp(min=MIN_CURVATURE)
-    # No step for padding, nor, as in `observe`, for tokens of probability 0.
+    # As in `observe`, a token of probability 0 gives no step.
     return torch.where((tokens >= 0) & (token_utilities != float("-inf")), step, 0.0)

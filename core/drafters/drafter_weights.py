@@ -1,4 +1,4 @@
-"""Drafter weights: how much each drafter counts. One class per rule."""
+"""Drafter weights: how much each drafter counts."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SLOWEST_MEAN = 64
 FORGETTING = 0.95
 # The least probability counted: one bad token cannot ruin a weight.
 FLOOR = 1e-3
-# Late reports count only for the last CORRECTED tokens: 0.95^64 is less than 4 %.
+# Late reports count only for this many last tokens: 0.95^64 is less than 4 %.
 CORRECTED = 64
 
 
 @dataclass(slots=True)
 class Token:
     """One committed token, the `at`-th that the weights count. `log_probs`: by drafter (NaN: no
-    prediction); `counted_logs`: by drafter, the value that its weight contains for this token."""
+    prediction); `counted_logs`: by drafter, the value for this token in the drafter's weight."""
 
     at: int
     log_probs: dict[str, float] = field(default_factory=dict)
@@ -41,17 +41,15 @@ class Token:
 
 @dataclass(slots=True)
 class LikelihoodHistory:
-    """The likelihoods observed for one text. `positions`: per drafter, the position after the last
-    token it reported; `tokens`: the text's last tokens by position, which a drafter that lags
-    may still report."""
+    """The likelihoods observed for one text. `positions`: by drafter, the position after the last
+    reported token; `tokens`: the text's last tokens by position."""
 
     positions: dict[str, int] = field(default_factory=dict)
     tokens: dict[int, Token] = field(default_factory=dict)
 
     def advance(self, name: str, count: int, length: int, *, whole: bool) -> None:
-        """Records that a drafter reported `count` tokens of a text of `length` tokens. If `whole`,
-        or if this is its first report, the drafter has read the whole text; otherwise it continues
-        from its last position."""
+        """Records that a drafter reported `count` tokens of a text of `length` tokens. `whole`:
+        whether the drafter has read the whole text; a first report always counts as `whole`."""
         if whole or name not in self.positions:
             self.positions[name] = length
         else:
@@ -66,22 +64,22 @@ class DrafterWeights(Protocol):
         ...
 
     def observe_wins(self, wins: Sequence[tuple[str, float]]) -> None:
-        """Updates by one batched verification: the winner of each request's vote, and the share of
-        the winner's sequence that was accepted."""
+        """Updates by one batched verification. `wins`: the winner of each request's vote, and the
+        accepted share of the winner's sequence."""
         ...
 
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        """Updates by the probabilities that each drafter gave to the tokens committed since its
-        last report; NaN without a prediction. `history`: the positions of these tokens."""
+        """Updates by each drafter's probabilities of the tokens since the drafter's last report;
+        NaN without a prediction. `history` must have advanced already."""
         ...
 
 
 class MinionsWeights:
-    """See DrafterWeights. Minions' rewards (arXiv 2402.15678): the weight of a winner is multiplied
-    by 1 + eta if its accepted share is above the running mean, and divided by 1 + eta if it is
-    below. Then all weights are scaled to a mean of 1 and clipped."""
+    """Minions' rewards (arXiv 2402.15678). A winner's weight is multiplied by 1 + eta if the
+    accepted share is above the running mean, and divided by 1 + eta if the share is below. Then all
+    weights are scaled to a mean of 1 and clipped."""
 
     def __init__(self, config: SpeculationConfig, names: Iterable[str]) -> None:
         self._weights = dict.fromkeys(names, 1.0)
@@ -99,7 +97,6 @@ class MinionsWeights:
             by_winner.setdefault(name, []).append(share)
         if not by_winner:
             return
-        # Each winner is rewarded once per batch, by its mean share.
         for name, shares in by_winner.items():
             self._reward(name, sum(shares) / len(shares))
         for shares in by_winner.values():
@@ -122,14 +119,14 @@ class MinionsWeights:
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        """Ignores likelihoods: Minions' rule uses wins only."""
+        """Ignores likelihoods."""
 
 
 class LikelihoodWeights:
-    """See DrafterWeights. w <- w^0.95 P(token) for each committed token.
+    """w <- w^0.95 P(token) for each committed token.
 
-    A drafter without a prediction, or whose report is missing, gets the others' mean
-    log-probability of the token. A later report replaces this value.
+    A drafter without a report or prediction gets the other drafters' mean log-probability of the
+    token. A later report replaces this value.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -144,7 +141,7 @@ class LikelihoodWeights:
         return {name: share / mean for name, share in shares.items()}
 
     def observe_wins(self, wins: Sequence[tuple[str, float]]) -> None:
-        """Ignores wins: these weights depend on probabilities only."""
+        """Ignores wins."""
 
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
@@ -178,7 +175,7 @@ class LikelihoodWeights:
     def _count(self, token: Token) -> None:
         log_probs = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
         average = sum(log_probs.values()) / len(log_probs) if log_probs else 0.0
-        # The fraction of this token's value that remains; a correction is multiplied by it.
+        # The fraction of this token's value that remains in the weights.
         share = FORGETTING ** (self._tokens - token.at)
         for name in self._logs:
             log = log_probs.get(name, average)

@@ -1,10 +1,10 @@
 """Fused drafts: confidence-based token fusion (CoSine). Several SSMs draft one chain, the trunk, in
 lock-step.
 
-At each step an SSM proposes a token after the trunk, and a token after its own chain if that chain
-differs from the trunk and has not ended. The proposal after the trunk with the highest calibrated
-score continues the trunk. The most probable nodes of the tree of all proposals are kept: at most
-the node budget, and at most K (m + 1) nodes for m SSMs and K steps.
+At each step an SSM proposes a token after the trunk, and a token after the SSM's own chain if this
+chain differs from the trunk and has not ended. The proposal after the trunk with the highest
+calibrated score continues the trunk. The most probable proposals are kept: at most the node budget,
+and at most K (m + 1) nodes for m SSMs and K steps.
 
 A fused token was not drawn from one SSM's q: only `greedy` and `match` are lossless. With
 `fused_credit` (not in the paper) a score is multiplied by the SSM's weight relative to the highest
@@ -34,19 +34,17 @@ __all__ = ["draft_fused"]
 
 @dataclass
 class _FusedRequest:
-    """One request: its SSMs that can take part, and their tree. `error`: the error of an SSM that
-    failed."""
+    """One request. `members`: the SSMs that can take part."""
 
     members: list[FusedSsm]
     tree: FusedTree
     error: DrafterError | None = None
 
     def begin_step(self, depth: int) -> bool:
-        """Sets its SSMs' tips and returns True if the step to `depth` is made."""
+        """Sets the members' tips; False if there is no step to `depth`."""
         if self.error is not None or not self.members or not self._continues(depth):
             return False
         trunk = self.tree.trunk[-1] if self.tree.trunk else ROOT
-        # Only the trunk's tip if the SSM's own chain has ended or equals the trunk so far.
         for member in self.members:
             member.tips = [trunk] if member.own in (None, trunk) else [trunk, member.own]
         return True
@@ -56,13 +54,11 @@ class _FusedRequest:
         # `fitting_requests` has left only requests that are worth starting.
         if depth == 1:
             return True
-        # No token was proposed in the last step, or there is no step left.
+        # No token was proposed in the last step, or no step is left.
         if len(tree.trunk) < depth - 1 or depth > len(request.shape):
             return False
         if tree.token_ids[tree.trunk[-1]] in request.sequence.eos_ids:
             return False
-        # The score of the trunk's tip decides whether the tip has children. The path's probability
-        # decides whether another pass is worth its time.
         grows = request.grows(tree.trunk_scores[-1])
         return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
@@ -75,7 +71,6 @@ class _FusedRequest:
             if score * member.weight > highest:
                 best, best_score, winner = fused, score, member.request.index
                 highest = score * member.weight
-            # An SSM's own chain is continued by its own proposal.
             own, own_score = member.proposed[-1]
             ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
             ended = ended or not member.request.grows(own_score)
@@ -88,14 +83,13 @@ class _FusedRequest:
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:
-        """Ends its drafts and drops its SSMs' pending nodes."""
         self.error = error
         # An SSM that did not fail may have pending nodes too.
         for member in self.members:
             member.drafter.drop_pending(member.request)
 
     def drafts(self, pool: PooledRequest) -> list[Draft] | DrafterError:
-        """One draft per SSM of `pool`, empty if the SSM does not take part; or the error."""
+        """One draft per SSM of `pool`, or the error. Empty for an SSM that does not take part."""
         if self.error is not None:
             return self.error
         by_index: dict[int, Draft] = {}
@@ -113,8 +107,8 @@ def draft_fused(
     """One draft per request and SSM: the kept nodes that are in the trunk or that the SSM
     proposed. `ssms`: by name.
 
-    If an SSM fails, every request that it drafts for gets a DrafterError instead of drafts, and
-    these requests' SSMs drop their pending nodes.
+    If an SSM fails, its requests get a DrafterError instead of drafts, and all SSMs of these
+    requests drop their pending nodes.
     """
     requests = [_fused_request(ssms, pool) for pool in pools]
     depth = 1
@@ -142,7 +136,7 @@ def _fused_request(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> _Fuse
 
 
 def _step(requests: Sequence[_FusedRequest], stage: str) -> None:
-    """One pass of each SSM over its tips of all requests."""
+    """One pass of each SSM over the SSM's tips in all requests."""
     by_ssm: dict[str, list[FusedSsm]] = {}
     for one in requests:
         for member in one.members:
@@ -166,8 +160,8 @@ def _step(requests: Sequence[_FusedRequest], stage: str) -> None:
 
 
 def _next_logits(members: Sequence[FusedSsm]) -> Steps[list[torch.Tensor]]:
-    """Logits (tips, V) after the tips of one SSM in each of its requests. If the tips are the
-    roots, the SSM first reads the committed text."""
+    """Logits (tips, V) after one SSM's tips in each request. If the tips are the roots, the SSM
+    reads the committed text."""
     drafter = members[0].drafter
     # All requests are at the same depth.
     if members[0].tips == [ROOT]:

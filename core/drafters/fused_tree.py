@@ -1,4 +1,4 @@
-"""The tree of a fused draft (FusedTree), and one SSM's part in it (FusedSsm)."""
+"""FusedTree: the tree of a fused draft. FusedSsm: one SSM's part of the draft."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ __all__ = ["FusedSsm", "FusedTree"]
 
 @dataclass
 class FusedTree:
-    """All proposals as a trie. `values`: by node, the product of score x weight along its path; if
-    several SSMs proposed a token, its highest product counts. `origins`: by node, the drafter index
-    of the SSM whose proposal counts. `trunk`: see fused_drafting.py; its scores are without
-    weights."""
+    """All proposals as a trie. `values`: by node, the highest product of score x weight along the
+    path. `origins`: by node, the drafter index of the SSM whose proposal counts. `trunk`: the nodes
+    of the common chain. `trunk_scores`: without weights."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -35,7 +34,7 @@ class FusedTree:
     _children: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def add(self, parent: int, child: Child, origin: int, weight: float) -> int:
-        """The node of a proposal, new or known; updates the node's value and origin."""
+        """Adds a proposal. Returns its node, which may exist already."""
         value = child.score * weight * self.value(parent)
         key = (parent, child.token_id)
         if key not in self._children:
@@ -51,7 +50,7 @@ class FusedTree:
         return node
 
     def value(self, node: int) -> float:
-        """The value of the path to a node; 1 for the root."""
+        """A node's value; 1 for the root."""
         return 1.0 if node == ROOT else self.values[node]
 
     def tokens_to(self, node: int) -> list[int]:
@@ -59,21 +58,21 @@ class FusedTree:
         return [self.token_ids[above] for above in path_of(self.parents, node)]
 
     def best(self, count: int) -> list[int]:
-        """The `count` nodes of the highest values, ascending. The set is closed under ancestors: a
-        child's value is at most its parent's, a child's number is higher."""
+        """The `count` nodes of the highest values, in the order of their numbers. Includes all
+        ancestors: a child's value is at most its parent's, and a child's number is higher."""
         nodes = sorted(range(len(self.token_ids)), key=lambda node: (-self.values[node], node))
         return sorted(nodes[:count])
 
 
 @dataclass
 class FusedSsm:
-    """One SSM's part of one request. `tree`: the tree of all SSMs of the request. `weight`: at most
-    1. `own`: the tip of its own chain, None once the chain has ended. By node of the tree,
-    `places`: the node's index among its model's uncommitted nodes; `rows`: the row of the SSM's
-    logits after the node. `own_nodes`: nodes that it proposed.
+    """One SSM's part of one request. `tree`: shared by all SSMs of the request. `weight`: at most
+    1. `own`: the tip of the SSM's own chain, None once the chain has ended. `places`: by node, the
+    index among the model's uncommitted nodes. `rows`: by node, the row of `logits` after the node.
+    `own_nodes`: the nodes that the SSM proposed.
 
-    In the current step, `tips`: the nodes after which it proposes; `proposed`: for each tip the
-    proposed node with its score, or ROOT and 0 without a proposal.
+    In the current step, `tips`: the nodes after which the SSM proposes; `proposed`: for each tip,
+    the proposed node and the score, or (ROOT, 0) without a proposal.
     """
 
     drafter: SsmDrafter
@@ -93,8 +92,7 @@ class FusedSsm:
 
     @property
     def node_feed(self) -> tuple[SsmState, list[int], list[int]]:
-        """The SSM's state, and the tokens and parents of its tips, for
-        `ssm_state.Feeder.feed_nodes`."""
+        """The input of `ssm_state.Feeder.feed_nodes` for the tips."""
         token_ids = [self.tree.token_ids[tip] for tip in self.tips]
         parents = [self.places[self.tree.parents[tip]] for tip in self.tips]
         return self.drafter.state(self.request), token_ids, parents
@@ -107,14 +105,13 @@ class FusedSsm:
             paths = [self.tree.tokens_to(tip) for tip in self.tips]
             penalty = sampling.repetition_penalty
             logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
-        # The trunk and the SSM's own chain are equally long: children of both tips are at this
-        # position.
+        # The trunk and the SSM's own chain are equally long.
         position = self.request.root_position + len(self.tree.trunk) + 1
         calibration = self.drafter.calibration(sequence)
         return Frontier(logits, position, (), sampling, sequence.noise, calibration)
 
     def propose(self, proposals: Proposals) -> None:
-        """Adds its best token after each tip to the tree."""
+        """Adds the SSM's best token after each tip to the tree."""
         assert self.frontier is not None
         # `rows`: indices into the concatenation of `logits`.
         for tip in self.tips:
@@ -130,8 +127,7 @@ class FusedSsm:
         self.own_nodes.update(node for node, _ in self.proposed if node != ROOT)
 
     def draft(self, node_ids: list[int]) -> Draft:
-        """The SSM's draft, with its own scores. `node_ids`: the kept nodes, of which the draft has
-        the trunk's nodes and the nodes that the SSM proposed."""
+        """The SSM's draft, with the SSM's own scores. `node_ids`: the nodes kept of the tree."""
         tree = self.tree
         # A draft has all ancestors of its nodes: the trunk is included.
         needed = self.own_nodes | {*tree.trunk}
@@ -149,7 +145,7 @@ class FusedSsm:
             scores[rows, token_ids].tolist() if nodes else [],
             # A fused token has no q.
             [1.0] * len(nodes),
-            # 0: the SSM proposed the token; 1: a trunk token that it did not propose.
+            # 1: a trunk token that the SSM did not propose.
             [0 if node in self.own_nodes else 1 for node in nodes],
             {number[node]: row for node, row in self.rows.items() if node in number},
             logits,

@@ -1,7 +1,4 @@
-"""Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first.
-
-From the logits of its frontier a growth adds children and sets the next frontier.
-"""
+"""Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first."""
 
 from __future__ import annotations
 
@@ -35,8 +32,8 @@ class Growth(ABC):
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
     so far. `places`: each fed node's index among the sequence's fed, uncommitted nodes. ROOT's
-    place is CACHED, or, in a draft made ahead, the index of the draft's root. `prefix`: see
-    `new_growth`.
+    place is CACHED, or, with an uncommitted `prefix`, the index of the prefix's last token.
+    `prefix`: see `new_growth`.
     """
 
     def __init__(
@@ -59,7 +56,6 @@ class Growth(ABC):
         self._logits: list[torch.Tensor] = []
         self._utilities: list[torch.Tensor] = []
         self._q: list[torch.Tensor] = []
-        # Rows of logits so far.
         self._num_rows = 0
 
     @property
@@ -98,12 +94,12 @@ class Growth(ABC):
         return penalize_repetition(logits, penalty, sequence.tokens, paths)
 
     def proposer_input(self, logits: torch.Tensor) -> Frontier:
-        """The proposer's input for the frontier's logits (n, V) after `penalize`. All nodes of the
-        frontier have the same depth."""
+        """The proposer's input for the frontier's logits (n, V) after `penalize`."""
         sequence, root = self.request.sequence, self.request.root_position
         # The keys of random draws include the drafter: the verification rules `mss` and `traversal`
         # need drafters to draw independently.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
+        # All nodes of the frontier have the same depth.
         position = root + self.depth_of[self.frontier[0]] + 1
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
 
@@ -118,8 +114,8 @@ class Growth(ABC):
         return True
 
     def add_level(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        """Adds the frontier's children as nodes and sets the next frontier. `logits` (n, V): the
-        rows from which they were chosen."""
+        """Adds the frontier's children as nodes and sets the next frontier. `logits` (n, V): of
+        the frontier."""
         for i, node in enumerate(self.frontier):
             self.out.rows[node] = self._num_rows + i
         self._num_rows += len(self.frontier)
@@ -148,18 +144,18 @@ class Growth(ABC):
         return node
 
     def grows(self, node: int) -> bool:
-        """Whether a node may have children: it ends no text, and the length policy lets it grow."""
+        """Whether a node may have children."""
         if self.out.token_ids[node] in self.request.sequence.eos_ids:
             return False
         return self.request.grows(self.out.scores[node])
 
     def worth_feeding(self, nodes: list[int]) -> list[int]:
-        """`nodes` if the length policy allows a pass for their children, else none. All have one
-        depth."""
+        """`nodes` if the length policy allows a pass for their children, else none. `nodes` have
+        the same depth."""
         if not nodes:
             return nodes
-        # The decision depends on tokens already drawn, never on what the next pass would draw:
-        # `mss` and `traversal` stay lossless.
+        # Only tokens already drawn decide: otherwise the verification rules `mss` and `traversal`
+        # would not be lossless.
         scores = [self.cumulative_scores[node] for node in nodes]
         return nodes if self.request.continues(self.depth_of[nodes[0]] + 1, scores) else []
 
@@ -180,7 +176,7 @@ class Growth(ABC):
 
 
 class Layered(Growth):
-    """Expansion <k1,...,km>: at step i every frontier node gets up to k_i children (SpecInfer
+    """Expansion <k1,...,km>: in pass i every frontier node gets up to k_i children (SpecInfer
     3.1)."""
 
     @property
@@ -216,14 +212,13 @@ class BestFirst(Growth):
         new_nodes = self.new_nodes
         if not new_nodes or self.depth_of[new_nodes[0]] >= len(self.request.shape):
             return []
-        # A child of a node outside the best `budget` nodes would be outside them too.
+        # A child of a node outside the budget would be outside the budget too.
         in_budget = set(self._nodes_in_budget())
         expandable = [node for node in new_nodes if node in in_budget and self.grows(node)]
         expandable.sort(key=lambda node: -self.cumulative_scores[node])
         return self.worth_feeding(expandable[: self.width])
 
     def _nodes_in_budget(self) -> list[int]:
-        """The `budget` best nodes so far, within the depth bound."""
         depth = len(self.request.shape)
         nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
         return best_nodes(nodes, self.cumulative_scores, self.request.budget)
@@ -235,16 +230,15 @@ class BestFirst(Growth):
 def new_growth(
     request: DraftRequest, calibration: Calibration, prefix: tuple[int, ...] = ()
 ) -> Growth:
-    """The growth for a request's draft kind. `prefix`: for a draft made ahead, the tokens that it
-    expects to be committed; the last token is its root."""
+    """The growth for a request's draft kind. `prefix`: uncommitted tokens that the draft assumes;
+    the last of these tokens is the draft's root."""
     kind = BestFirst if draft_kind(request.kind).by_score else Layered
     return kind(request, calibration, prefix)
 
 
 def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> bool:
     """Whether a tree of `levels` levels that was grown for `made_for` can be continued or cut for
-    `request`. The requests must agree in kind and in the widths of these levels. Depth and budget
-    may differ."""
+    `request`."""
     if request.kind != made_for.kind:
         return False
     if draft_kind(request.kind).by_score:

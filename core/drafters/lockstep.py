@@ -1,7 +1,6 @@
 """Steps: a coroutine that needs several passes of a model and leaves the passes to its caller.
 
-A generator yields feeds and is sent their logits. The work of several SSMs can run in lock-step,
-their n-th passes batched.
+The generator yields feeds and is sent their logits.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ def run_steps(model: LanguageModel, steps: Steps[T]) -> T:
 class StepsRun(Generic[T]):
     """Steps of one model, and their result or error.
 
-    `charges`: (start, end, share) of the spans in which they ran, in seconds of time.perf_counter;
-    the share of a pass batched for n models is 1/n.
+    `charges`: spans (start, end, share) of the steps, in seconds of time.perf_counter. A pass
+    batched for n models has the share 1/n.
     """
 
     model: LanguageModel
@@ -71,7 +70,7 @@ class StepsRun(Generic[T]):
         return min(1.0, shares / (end - start)) if end > start else 1.0
 
     def timing(self, lane: str, stage: str) -> Timed:
-        """The span of these steps, with the share of it that was spent on them."""
+        """The span of these steps, with its share."""
         return Timed(lane, stage, self.start, self.end, self.share(self.start, self.end))
 
     def take_result(self, name: str) -> T:
@@ -102,8 +101,8 @@ class StepsRun(Generic[T]):
 
 
 def run_all(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
-    """Runs the steps of several models: in lock-step if `common_stack` finds a stack of them, else
-    one model after another."""
+    """Runs the steps of several models: in lock-step if the models have a `common_stack`, else one
+    model after another."""
     if len(works) > 1 and common_stack([model for model, _ in works.values()]):
         return run_in_lockstep(works)
     return {name: _run_one(model, steps) for name, (model, steps) in works.items()}
@@ -126,7 +125,6 @@ def run_in_lockstep(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict
         for work in runs.values():
             cleanup.enter_context(closing(work.steps))
             work.advance(None)
-        # Steps that need fewer passes end earlier.
         while unfinished := [work for work in runs.values() if work.next_feeds is not None]:
             passes = batched_forward([(work.model, work.next_feeds or ()) for work in unfinished])
             for work, result in zip(unfinished, passes, strict=True):

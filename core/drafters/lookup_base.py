@@ -1,5 +1,4 @@
-"""LookupDrafter: a base class for drafters without a model, which give a draft's nodes as rows of
-an array."""
+"""LookupDrafter: a base class for drafters without a model."""
 
 from __future__ import annotations
 
@@ -21,14 +20,13 @@ from core.trees.tree import ROOT
 
 __all__ = ["LookupDrafter", "LookupState", "has_children"]
 
-# Numbers of columns that `nodes_for` may return. Of six, the last two are context and share.
+# Numbers of columns that `nodes_for` may return.
 COLUMNS = (4, 6)
 
 
 @dataclass(kw_only=True)
 class LookupState:
-    """State of one run. `likelihoods`: the likelihoods since the last call of
-    `LookupDrafter.likelihoods`."""
+    """State of one run. `likelihoods`: since the last call of `LookupDrafter.likelihoods`."""
 
     likelihoods: list[float] = field(default_factory=list)
 
@@ -37,8 +35,8 @@ State = TypeVar("State", bound=LookupState)
 
 
 class LookupDrafter(ABC, Generic[State]):
-    """See Drafter. A subclass finds the nodes, and may extend LookupState. `learns`: whether
-    `learn` uses the texts of finished runs."""
+    """See `core.drafters.base.Drafter`. `learns`: whether `learn` uses the texts of finished
+    runs."""
 
     def __init__(self, name: str, *, learns: bool = True) -> None:
         self._name = name
@@ -52,8 +50,8 @@ class LookupDrafter(ABC, Generic[State]):
     @abstractmethod
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         """Rows (n, 4) of token id, parent (-1: the text's last token), score, rank among siblings;
-        parents first. At most `request.budget` rows and `len(request.shape)` deep; a chain if
-        `request.shape` has no branch. Rows (n, 6) add context and share, see
+        parents first. At most `request.budget` rows and `len(request.shape)` levels; a chain if
+        `max(request.shape)` is 1. Rows (n, 6) add context and share, see
         `core.events.parts.DraftRecord`."""
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
@@ -76,8 +74,8 @@ class LookupDrafter(ABC, Generic[State]):
             self._observe(state, draft, path, rejected=len(path) < len(token_ids))
 
     def _observe(self, state: State, draft: Draft, path: Sequence[int], *, rejected: bool) -> None:
-        """Updates the acceptance statistics. `path`: the accepted nodes; `rejected`: whether
-        another token was committed after them."""
+        """Updates a subclass's acceptance statistics. `path`: the accepted nodes. `rejected`:
+        whether another token was committed after `path`."""
 
     def close(self, sequence: TokenSequence) -> None:
         self._states.pop(sequence.run_id, None)
@@ -119,8 +117,7 @@ class LookupDrafter(ABC, Generic[State]):
 
 
 def _as_rows(nodes: object) -> np.ndarray:
-    """The result of `nodes_for`, which may be user-defined, as an array of rows. Raises ValueError
-    for a wrong shape."""
+    """`nodes` as an array. Raises ValueError for a wrong shape: a user may define `nodes_for`."""
     rows = np.asarray(nodes, np.float64)
     if not rows.size:
         return np.empty((0, 4))
@@ -130,17 +127,17 @@ def _as_rows(nodes: object) -> np.ndarray:
 
 
 def has_children(draft: Draft, path: Sequence[int]) -> bool:
-    """Whether the draft has a node below the last node of `path`, a path from the root."""
+    """Whether the draft continues after `path`, a path of nodes from the root."""
     return (path[-1] if path else ROOT) in draft.parents
 
 
 def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
-    """The probabilities that the draft gave to `count` committed tokens. `path`: its accepted
+    """The probabilities that the draft gave to `count` committed tokens. `path`: the accepted
     nodes. 0 for the first token that the draft predicted wrongly, NaN for tokens without a
     prediction."""
     if draft is None:
         return [math.nan] * count
     scores = [draft.scores[node] for node in path]
-    # If the draft ended with the path, it predicted no further token.
+    # A draft that ends with `path` predicts no further token.
     probabilities = (scores + ([0.0] if has_children(draft, path) else []))[:count]
     return probabilities + [math.nan] * (count - len(probabilities))

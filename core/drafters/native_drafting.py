@@ -1,8 +1,8 @@
 """Native drafting: one call of the compiled kernel drafts for all SSMs of a stack and all
-sequences, from the pass over unread text (catch-up) to the last level.
+sequences.
 
-The drafts equal those of `SsmDrafter.draft_steps`, except for ties, for tokens whose score is close
-to 0, and for the scores' last digits (float32).
+The drafts equal the drafts of `SsmDrafter.draft_steps`, except for ties, for tokens whose score is
+close to 0, and for the scores' last digits (float32).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = ["NativeDrafting", "native_drafts"]
 
 
 class NativeDrafting:
-    """Drafts with the native kernel, for SSMs whose requests it can serve. `ssms`: by name."""
+    """Drafts with the native kernel. `ssms`: by name."""
 
     def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
         self._ssms = ssms
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
-        """One draft per request, by SSM. SSMs that cannot be served, or whose call raises one of
-        EXPECTED_ERRORS, are left out with their states unchanged."""
+        """One draft per request, by SSM. SSMs that the kernel cannot serve, or whose call raises
+        one of EXPECTED_ERRORS, are left out with their states unchanged."""
         by_name: dict[str, list[Draft]] = {}
         stacks: dict[int, list[tuple[int, DraftSlot]]] = {}
         for name, requests in by_ssm.items():
@@ -57,7 +57,7 @@ class NativeDrafting:
             if slots is not None:
                 by_name[name] = [Draft()] * len(requests)
                 for number, slot in slots:
-                    # Grouped by the object that makes the pass: its members draft in one call.
+                    # SSMs with the same runner draft in one call.
                     stacks.setdefault(id(slot.models.runner), []).append((number, slot))
         for numbered in stacks.values():
             # The kernel expects drafts in the order of the stacked weights.
@@ -76,11 +76,12 @@ class NativeDrafting:
 
 
 def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int, DraftSlot]] | None:
-    """(number, slot) of each request worth starting; None if the SSM cannot be served."""
+    """(index of the request, slot) for each request worth starting; None if the kernel cannot
+    serve the SSM."""
     models = batched_models_of(ssm.model)
     if models is None or not all(ssm.has_state(request.sequence) for request in requests):
         return None
-    # All or nothing: the requests of an SSM in one round are drafted in one way.
+    # All or nothing: an SSM's requests of one round are drafted in one way.
     fitted = [ssm.fit_context(request) for request in requests]
     if not all(_starts_from_text(ssm, request) for request in fitted):
         return None
@@ -93,8 +94,8 @@ def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int,
 
 
 def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
-    """Whether the SSM starts with unread committed text alone: no draft ahead, no uncommitted
-    nodes, and no need of the likelihood of each committed token."""
+    """Whether the draft starts with unread committed text: no pending nodes, and no likelihoods
+    needed."""
     state = ssm.state(request)
     return (
         request.beyond == 0
@@ -107,12 +108,12 @@ def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
 
 
 def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
-    """The drafts of one stack's slots, in its members' order. Rows and states are left as after
-    `SsmDrafter.draft_steps`; errors are raised before any row or state has changed."""
+    """The drafts of one stack's slots, which are in the order of the stack's members. Errors are
+    raised before any row or state has changed."""
     start = time.perf_counter()
     models = slots[0].models
     noise = NoiseBuffer()
-    # One call for all levels; before it chooses the nodes of a level, it calls `fill_level`.
+    # The kernel calls `fill_level` before it chooses a level's nodes.
     outputs = models.runner.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
     drafts = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
     # Checked before any state changes: `SsmDrafter.draft_steps` can still serve the requests.
@@ -120,10 +121,9 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
         math.isnan(plain_sum) for one in drafts for *_, plain_sum in one.moments
     ):
         raise EngineError("logits are NaN or infinite, or the score of a drafted token is 0")
-    # A level includes the choice of its children: it ends when the next pass begins.
+    # The choice of children belongs to the pass: a pass ends when the next pass begins.
     ends = [*(begin for begin, _ in outputs.passes[1:]), time.perf_counter()]
     times = _timings_by_member(drafts, ends, start)
-    # Rows and states change from here on.
     for one in drafts:
         one.write_back()
     return [one.draft(times[one.slot.member]) for one in drafts]
@@ -131,9 +131,9 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """One draft of the kernel. `token_ids`, `parents`, `scores`, `ranks`: by node; `fed`: nodes
-    that were fed, in order; `logits` (1 + fed, V) after the root and each fed node, with their
-    utilities and moments, see core.models.native.kernel_args.DraftOutputs."""
+    """One draft of the kernel. `fed`: the nodes that were fed, in order. `logits` and `utilities`
+    (1 + fed, V), `moments` (1 + fed): after the root and each fed node, see
+    core.models.native.kernel_args.DraftOutputs."""
 
     slot: DraftSlot
     token_ids: list[int]
@@ -149,7 +149,6 @@ class _Draft:
     @classmethod
     def of(cls, slot: DraftSlot, i: int, result: DraftResult) -> _Draft:
         arrays = result.outputs
-        # Nodes drafted, nodes fed, passes that this draft took part in.
         count, fed, passes = arrays.counts[i].tolist()
         token_ids, parents, ranks = arrays.nodes[i, :count].T.tolist()
         rows = arrays.rows[i, : fed + 1]
@@ -177,8 +176,8 @@ class _Draft:
         return {ROOT: 0} | {node: 1 + i for i, node in enumerate(self.fed)}
 
     def write_back(self) -> None:
-        """Updates the model's row and the SSM's state, as passes over feeds would."""
-        # From numbers of the draft's nodes to indices among the row's pending nodes.
+        """Updates the model's row and the SSM's state."""
+        # From node numbers in the draft to indices of the row's pending nodes.
         place = {ROOT: CACHED} | {node: at for at, node in enumerate(self.fed)}
         parents = [place[self.parents[node]] for node in self.fed]
         # Row 0: the logits after the last token of the text.
@@ -195,19 +194,19 @@ class _Draft:
 def _timings_by_member(
     drafts: Sequence[_Draft], ends: Sequence[float], start: float
 ) -> dict[int, tuple[Timed, Timed]]:
-    """By member index, the catch-up span and the drafting span of each SSM. A pass of n SSMs counts
-    1/n for each. `ends`: the end of each pass."""
+    """The catch-up span and the drafting span of each SSM, by member index. A pass of n SSMs counts
+    1/n for each SSM. `ends`: the end of each pass."""
     passes: dict[int, int] = {}
     for one in drafts:
         member = one.slot.member
         passes[member] = max(passes.get(member, 0), one.passes)
-    # The number of SSMs that took part in pass i; they divide its time.
+    # The number of SSMs that took part in pass i.
     sharing = [sum(count > i for count in passes.values()) for i in range(len(ends))]
     timings = {}
     for one in drafts:
         member, count = one.slot.member, passes[one.slot.member]
         drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, count))
-        # One share for all passes: the time-weighted mean of their shares.
+        # The time-weighted mean of the passes' shares.
         span = ends[count - 1] - ends[0]
         share = min(1.0, drafted / span) if span > 0 else 1.0
         name = one.slot.ssm.name

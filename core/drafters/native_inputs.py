@@ -1,4 +1,4 @@
-"""Packs draft requests into the flat arrays that the native drafting kernel reads, and sizes its
+"""Packs draft requests into flat arrays for the native drafting kernel, and sizes the kernel's
 workspace."""
 
 from __future__ import annotations
@@ -93,25 +93,24 @@ def _is_packable(slot: DraftSlot) -> bool:
         return False
     if not slot.is_coupled:
         return True
-    # The kernel applies the temperature but neither top-k, top-p nor min-p. It reads the noise of
-    # positions that may stay undrafted, which only SeededNoise allows.
+    # The kernel applies the temperature but neither top-k, top-p nor min-p. Noise is also read at
+    # positions that stay undrafted, which only SeededNoise allows.
     return not sampling.warps and isinstance(request.sequence.noise, SeededNoise)
 
 
 def stop_limits(request: DraftRequest) -> StopLimits | None:
-    """The request's stop rule as numbers: unlimited if it has no rule; None if the rule has no
+    """The request's stop rule as numbers: unlimited without a rule; None for a rule that has no
     numbers."""
     return StopLimits() if request.stop is None else request.stop.limits(request.name)
 
 
 def workspace_for(slots: Sequence[DraftSlot]) -> DraftLimits:
-    """The largest workspace that the drafts can need: tokens of a pass, rows of logits, nodes of a
-    draft, KV slots."""
+    """The largest workspace that the drafts can need."""
     from core.models.native.workspace import DraftLimits
 
     # A pass is either the catch-up, over all unread tokens, or one level of all drafts.
     lacking = sum(len(slot.request.sequence.tokens) - slot.num_read for slot in slots)
-    # Nodes of each level: k1, k1 k2, ...
+    # Nodes of each level: k1, k1 * k2, ...
     levels = [list(accumulate(slot.shape, mul)) for slot in slots]
     widest = max(map(sum, zip_longest(*levels, fillvalue=0)))
     # Nodes that get KV slots and rows of logits: all but the deepest level.
@@ -138,7 +137,7 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
         assert limits is not None, "checked by can_batch"
         tokens, read = slot.request.sequence.tokens, slot.num_read
         model = slot.models.members[slot.member]
-        # How many ids SSM and LLM share: an SSM's padded ids must not be proposed.
+        # Ids that the SSM or the LLM lacks must not be proposed.
         num_tokens = min(model.vocab_size, slot.ssm.vocab_size)
         # member, arena row, text length, tokens read, offset of unread tokens, vocabulary
         positions[i] = slot.member, slot.row, len(tokens), read, len(text), num_tokens
@@ -146,14 +145,14 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
         last_id = model.num_embeddings - 1
         text += [min(token_id, last_id) for token_id in tokens[read:]]
         ends += sorted(slot.request.sequence.eos_ids)
-        # Prefix offsets: draft i's end-of-text tokens are ends[ends_at[i] : ends_at[i + 1]].
+        # Draft i's end-of-text tokens are ends[ends_at[i] : ends_at[i + 1]].
         ends_at[i + 1] = len(ends)
         # Width 0 in the padding: a shorter draft ends there.
         widths[i, : len(shape)] = np.minimum(shape, num_tokens)
         calibration_temperature[i] = slot.calibration_temperature
         least[i] = limits.least
         scores = (limits.scores or ())[: len(shape)]
-        # Padding stays 0, the score that every level reaches.
+        # Levels without a least score keep 0, which every draft reaches.
         step_scores[i, : len(scores)] = scores
         if slot.is_coupled:
             temperature[i] = slot.request.sequence.sampling.temperature
@@ -165,8 +164,8 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
 
 
 class NoiseBuffer:
-    """The Gumbel noise of all positions that children may have, in one array. It is computed level
-    by level: a draft may end early."""
+    """The Gumbel noise of all positions that children may have, in one array. The noise is computed
+    level by level: a draft may end early."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, int], int] = {}
@@ -175,7 +174,7 @@ class NoiseBuffer:
         self._array = np.zeros(0)
 
     def offset(self, slot: DraftSlot, level: int) -> int:
-        """Offset of the noise of a draft's level; the drafts of a run share the noise of a
+        """Offset of the noise for one level of a draft. A run's drafts share the noise of a
         position."""
         request = slot.request
         position = request.root_position + 1 + level
@@ -193,7 +192,7 @@ class NoiseBuffer:
         return self._array
 
     def fill_level(self, level: int) -> None:
-        """Computes the noise of a level, before the kernel chooses the level's nodes."""
+        """Computes the noise of a level."""
         for request, at in self._levels.get(level, ()):
             own = request.sequence.noise.gumbel(request.root_position + 1 + level).numpy()
             self._array[at : at + len(own)] = own

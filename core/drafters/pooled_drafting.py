@@ -1,7 +1,7 @@
 """Pooled drafts: several SSMs draft one tree together, in lock-step on one shared frontier.
 
 At each step a token's score is softmax(sum of w_i log score_i), the weighted geometric mean of the
-SSMs' probabilities (a logarithmic opinion pool). All SSMs are fed the same nodes.
+SSMs' probabilities (a logarithmic opinion pool).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class PooledRequest:
     weights: tuple[float, ...]
 
     def failed_requests(self, error: BaseException) -> Sequence[DraftRequest]:
-        """The requests of the SSM that the error names; all requests if it names none of the
-        SSMs."""
+        """The requests of the SSM that the error names; all requests if the error names no SSM of
+        the pool."""
         name = error.name if isinstance(error, DrafterError) else None
         return [one for one in self.requests if one.name == name] or self.requests
 
 
 @dataclass
 class _PooledSsm:
-    """One SSM of a pool. `share`: its weight divided by the sum of the weights in the
+    """One SSM of a pool. `share`: its weight divided by the sum of all weights of the
     PooledRequest."""
 
     drafter: SsmDrafter
@@ -49,8 +49,7 @@ class _PooledSsm:
     timings: list[Timed] = field(default_factory=list)
 
     def next_logits(self, growth: Growth) -> Steps[torch.Tensor]:
-        """Logits (n, V) after the growth's frontier. For the first frontier, the root, the SSM
-        reads the committed tokens that it lacks."""
+        """Logits (n, V) after the growth's frontier."""
         if not growth.passes:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:
@@ -105,8 +104,8 @@ def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Dr
 def fitting_requests(
     pool: PooledRequest, ssms: Mapping[str, SsmDrafter]
 ) -> list[tuple[DraftRequest, float]]:
-    """The requests of SSMs that can take part, with their weights. All get the shortest of their
-    shapes: all SSMs are fed the same nodes."""
+    """The requests of SSMs that can take part, with their weights. All get the shortest shape: the
+    SSMs are fed the same nodes."""
     pairs = zip(pool.requests, pool.weights, strict=True)
     fitting = [(ssms[request.name].fit_context(request), weight) for request, weight in pairs]
     fitting = [(request, weight) for request, weight in fitting if request.worth_starting]
@@ -115,8 +114,8 @@ def fitting_requests(
 
 
 def _pooled_logits(members: list[_PooledSsm], growth: Growth) -> torch.Tensor:
-    """Pooled logits (n, V): sum of w_i log softmax(logits_i / temperature_i), where the repetition
-    penalty is applied to each logits_i."""
+    """Pooled logits (n, V): sum of w_i log softmax(logits_i / temperature_i), with logits_i after
+    the repetition penalty."""
     works = run_all({m.drafter.name: (m.drafter.model, m.next_logits(growth)) for m in members})
     stage = "draft" if growth.passes else "catch_up"
     parts = []
@@ -126,7 +125,7 @@ def _pooled_logits(members: list[_PooledSsm], growth: Growth) -> torch.Tensor:
         member.timings.append(works[name].timing(name, stage))
         member.rows.append(rows)
         temperature = member.drafter.calibration(member.request.sequence).temperature
-        # log prod p_i^w_i, not normalized: the softmax of the scores does that.
+        # Not normalized: the softmax of the scores normalizes.
         parts.append(member.share * (rows / temperature).log_softmax(dim=-1))
-    # A share may round to 0; 0 x -inf, for a token that the SSM lacks, is NaN: it becomes -inf.
+    # A share may round to 0: for a token that the SSM lacks, 0 x -inf is NaN.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

@@ -41,7 +41,7 @@ class Child:
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """The nodes to expand: their logits (n, V), the position of their children, and for draws a
-    noise key for each node (`draft`, root position, drafter, path of ranks)."""
+    noise key for each node (see `core.trees.noise.Key`)."""
 
     logits: torch.Tensor
     position: int
@@ -78,8 +78,7 @@ def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
 
 def coupled_top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Top-k of log q + G(position), where G is the LLM's own noise. Under the verification rule
-    `match` the LLM takes the arg max of log p + G: the closer q is to p, the likelier a child is
-    the LLM's choice."""
+    `match` the LLM takes the arg max of log p + G."""
     log_q = _log_processed(frontiers)
     sizes = [len(one.logits) for one in frontiers]
     noise = [
@@ -104,8 +103,7 @@ def draw_independent(frontiers: Sequence[Frontier], widths: Sequence[int]) -> li
 
 
 def proposer(kind: str, *, greedy: bool) -> Proposer:
-    """The proposer of a resolved draft kind. `best_first` and fusion choose like `topk` at
-    temperature 0, else like `coupled`."""
+    """The proposer for a draft kind other than `auto`."""
     by_temperature = top_k if greedy else coupled_top_k
     proposers: dict[str, Proposer] = {
         "topk": top_k,
@@ -148,7 +146,6 @@ def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _log_processed(frontiers: Sequence[Frontier]) -> torch.Tensor:
     """The logarithms of the processed distributions, (n, V) float64."""
-    # If all requests have equal sampling, one call processes them.
     if len(frontiers) == 1 or len({one.sampling.distribution for one in frontiers}) == 1:
         log_probs = process_logits(
             _concat([one.logits for one in frontiers]), frontiers[0].sampling
@@ -173,8 +170,7 @@ def _top_children(
     )
     rows = zip(ids.tolist(), values.tolist(), strict=True)
     return [
-        # A token of score 0 is left out: for example, `sampling.top_k` excludes it or the SSM
-        # lacks it.
+        # A token of score 0 is left out: the SSM lacks it, or `sampling` excludes it.
         [
             [Child(t, v) for t, v in zip(tokens[:width], scores[:width], strict=True) if v > 0.0]
             for tokens, scores in islice(rows, size)

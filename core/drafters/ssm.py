@@ -2,7 +2,7 @@
 
 The KV of accepted nodes that were fed is kept. Committed tokens that the SSM has not read are fed
 in one catch-up pass at the next draft. `begin_ahead` and `extend_ahead` draft after tokens that are
-not committed yet; if these tokens are committed, their draft may begin the next round's draft.
+not committed yet.
 """
 
 from __future__ import annotations
@@ -33,23 +33,21 @@ __all__ = ["AUDITION", "NO_TOKEN", "PREFILL_CHUNK", "SsmDrafter"]
 T = TypeVar("T")
 PREFILL_CHUNK = 512
 """The most tokens of a prompt that one pass of an SSM reads."""
-# How many of a prompt's last tokens have their likelihoods recorded. Drafter weights decay by 0.95
+# The number of a prompt's last tokens whose likelihoods are recorded. Drafter weights decay by 0.95
 # a token: earlier tokens would count for less than 4 %.
 SCORED_PROMPT = 64
-# The most tokens of a prompt that one pass scores; small: the pass computes the logits of each.
+# The most tokens of a prompt that one pass scores; small: the pass computes logits (tokens, V).
 SCORED_CHUNK = 32
 AUDITION = 24
 """How many of a text's last tokens an audition reads by default."""
-# The draft kind of an SSM's own choice: at temperature 0 the likeliest token, above it the
-# likeliest token under the LLM's noise.
+# The draft kind of `first_choice_tokens`.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
 """Stands for a missing token."""
 
 
 class SsmDrafter:
-    """See `core.drafters.base.Drafter`. `vocab_size` is the LLM's. The attribute `feeder` feeds the
-    model."""
+    """See `core.drafters.base.Drafter`. `vocab_size` is the LLM's."""
 
     def __init__(self, name: str, model: LanguageModel, vocab_size: int) -> None:
         self._name = name
@@ -80,12 +78,12 @@ class SsmDrafter:
         # A copy: concurrent runs must not change each other's scores.
         calibration = self._carried.copy() if sequence.speculation.carry_over else Calibration()
         row = self.feeder.model.open_row()
-        # Registered before the prefill can fail: `close` finds the row.
+        # Registered first: if the prefill fails, `close` finds the row.
         state = SsmState(row, calibration, scored_until=len(sequence.tokens))
         self._states[sequence.run_id] = state
         start = time.perf_counter()
         tokens = sequence.tokens[:-1]
-        # In a text longer than its context the SSM never drafts, see `fit_context`.
+        # The SSM never drafts in a text longer than its context, see `fit_context`.
         if len(sequence.tokens) > self.context_length or not tokens:
             return ()
         num_scored = SCORED_PROMPT if needs_likelihoods(sequence.speculation) else 0
@@ -101,16 +99,14 @@ class SsmDrafter:
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def audition(self, token_ids: Sequence[int], window: int = AUDITION) -> Steps[list[float]]:
-        """Log-probabilities of a text's last `window` tokens, except the first of these tokens,
-        computed in a temporary row."""
+        """Log-probabilities of a text's last `window` tokens, except the first of these tokens."""
         return self.feeder.score_tokens(token_ids[-window:])
 
     def first_choice_tokens(
         self, sequence: TokenSequence, token_ids: Sequence[int], first: int
     ) -> Steps[list[int]]:
-        """The token that the SSM would draft first at each position of a text from `first` on, with
-        the sampling and the noise of `sequence`; NO_TOKEN for none. Ends where the SSM's context
-        ends. Uses a temporary row."""
+        """The token that the SSM would draft first at each position of a text from `first` on;
+        NO_TOKEN for none. Ends where the SSM's context ends."""
         tokens: list[int] = []
         sampling, noise = sequence.sampling, sequence.noise
         propose_own = proposer(OWN_KIND, greedy=sampling.greedy)
@@ -137,11 +133,11 @@ class SsmDrafter:
     def draft_steps(self, requests: Sequence[DraftRequest]) -> Steps[list[Draft]]:
         """`draft` as Steps: the caller makes the model's passes."""
         start = time.perf_counter()
-        # By index into `requests`: a request that is not worth starting keeps its empty draft.
+        # By index into `requests`.
         fitting = {i: self.fit_context(request) for i, request in enumerate(requests)}
         to_draft = {i: request for i, request in fitting.items() if request.worth_starting}
-        # `early` growths were begun ahead, or begin with logits made ahead; `fresh` growths begin
-        # with the catch-up pass.
+        # `early` growths have their root's logits already; `fresh` growths begin with the catch-up
+        # pass.
         growths = {i: self._growth_ahead(request) for i, request in to_draft.items()}
         early = {i: growth for i, growth in growths.items() if growth is not None}
         # Passes made ahead, as far as this round's shape uses their nodes.
@@ -179,7 +175,7 @@ class SsmDrafter:
             state.record_pending_likelihoods(token_ids, sequence.tokens)
         if draft is None:
             self.feeder.drop_pending(state)
-            state.pending = PendingTrie()  # its root logits belong to an earlier token
+            state.pending = PendingTrie()  # the root logits belong to an earlier token
             return
         # With `next_temperature` the round was committed on the device, calibration included.
         if draft.next_temperature is not None:
@@ -203,7 +199,6 @@ class SsmDrafter:
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         state = self._states.get(sequence.run_id)
         probabilities = state.likelihoods if state else []
-        # Each likelihood is reported once.
         if state:
             state.likelihoods = []
         return probabilities
@@ -216,17 +211,15 @@ class SsmDrafter:
         return state is not None and state.pending.root is not None
 
     def tree_logits(self, trees: Sequence[tuple[TokenSequence, TokenTree]]) -> list[torch.Tensor]:
-        """Logits after the root and every node of each tree, (1 + nodes, V), by one pass over the
-        nodes that were not fed yet."""
+        """Logits (1 + nodes, V) after the root and every node of each tree."""
         states = [(self._states[one.run_id], tree) for one, tree in trees]
         return self._run_unbatched(self.feeder.feed_trees(states))
 
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
-        """Begins a draft after each outcome. An outcome is the tokens that would be committed, with
-        the draft request after them. One pass feeds the outcomes' tokens that were not fed yet, if
-        any."""
+        """Begins a draft after each outcome. An outcome: the tokens that would be committed, and
+        the request for a draft after these tokens."""
         to_begin, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]
@@ -238,8 +231,7 @@ class SsmDrafter:
         for (state, _, _), (_, outcomes), places in zip(to_begin, plans, ends, strict=True):
             for (tokens, request), place in zip(outcomes, places, strict=True):
                 growth = self.new_growth(request, prefix=tokens)
-                # The growth's root is an uncommitted node here; after the commit it is the last
-                # committed token.
+                # The growth's root is not committed yet: its place is not CACHED.
                 growth.places[ROOT] = place
                 growth.absorb(state.pending.logits[place][None])
                 state.drafts_by_outcome[tokens] = growth
@@ -250,8 +242,8 @@ class SsmDrafter:
         return any(growth.frontier for growth in growths)
 
     def extend_ahead(self, sequences: Sequence[TokenSequence]) -> None:
-        """One more pass for the unfinished drafts made ahead. Each sequence must have at least
-        one."""
+        """One more pass for the unfinished drafts made ahead. Each sequence must have an unfinished
+        draft."""
         states = [self._states[sequence.run_id] for sequence in sequences]
         groups = [(s, [g for g in s.drafts_by_outcome.values() if g.frontier]) for s in states]
         self._run_unbatched(self.feeder.extend_growths(groups))
@@ -306,8 +298,8 @@ class SsmDrafter:
         return self._states[sequence.run_id].calibration
 
     def _growth_ahead(self, request: DraftRequest) -> Growth | None:
-        """The draft made ahead for the outcome that came true; None if there is none. If it does
-        not suit the request, a new draft from the same root logits."""
+        """The draft made ahead for the outcome that came true, or None. If that draft does not suit
+        the request, a new draft from the same root logits."""
         state = self.state(request)
         # Cleared in any case: a draft made ahead is valid in this round only.
         growth, state.ready = state.ready, None
@@ -323,8 +315,8 @@ class SsmDrafter:
     def _grow(
         self, growths: dict[int, Growth], requests: dict[int, DraftRequest]
     ) -> Steps[dict[int, int]]:
-        """Grows all drafts to their ends, with one pass per level for all drafts. Returns each
-        draft's number of passes, the root's pass included."""
+        """Grows all drafts to their ends, with one pass per level. Returns each draft's number of
+        passes, the root's pass included."""
         passes = dict.fromkeys(growths, 1)
         while active := [i for i, growth in growths.items() if growth.frontier]:
             for i in active:
@@ -348,7 +340,7 @@ class SsmDrafter:
 
 def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...]) -> None:
     utilities = draft.utilities if draft.utilities is not None else draft.logits
-    # The nodes on the committed path that have logits, each with the token committed after it.
+    # Nodes on the committed path that have logits, each with the token committed after the node.
     nodes = zip((ROOT, *draft.walk(token_ids)), token_ids, strict=False)
     pairs = [(draft.rows[node], token_id) for node, token_id in nodes if node in draft.rows]
     if utilities is None or not pairs:

@@ -30,8 +30,7 @@ class BatchedDrafting(Protocol):
     """Drafts of several SSMs in as few calls as possible."""
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> Mapping[str, Drafts]:
-        """Drafts or an error by SSM. SSMs that it does not support are left out, their state
-        unchanged."""
+        """Drafts or an error by SSM. Unsupported SSMs are left out, with their states unchanged."""
         ...
 
 
@@ -45,7 +44,6 @@ class SsmPool:
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts of several SSMs, by name: batched if possible, else by `run_all`."""
         drafts = {**self.batched.draft(by_ssm)}
-        # The SSMs that were left out run pass by pass.
         steps = {
             name: (self.ssms[name].model, self.ssms[name].draft_steps(requests))
             for name, requests in by_ssm.items()
@@ -55,7 +53,7 @@ class SsmPool:
 
     def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
         """Several SSMs draft one tree per request. A result is one draft per SSM, with nodes of the
-        request's tree, or an error: a DrafterError if an SSM failed."""
+        request's tree, or an error (DrafterError if an SSM failed)."""
         # Fused requests share passes.
         results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
         return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]
@@ -81,8 +79,8 @@ class SsmPool:
         window: int = AUDITION,
     ) -> tuple[dict[str, list[float]], list[Timed]]:
         """By SSM, the log-probabilities of `SsmDrafter.audition`; and the spans of the passes,
-        named `stage`. Both are empty for a text shorter than MIN_TOKENS. An SSM whose pass fails
-        has no log-probabilities."""
+        named `stage`. Both results are empty for a text shorter than MIN_TOKENS. An SSM whose pass
+        fails has no log-probabilities."""
         to_score = names if len(token_ids) >= MIN_TOKENS else ()
         # The same tokens for all SSMs, even if one SSM's context is shorter than the window.
         window = min([window, *(self.ssms[name].context_length for name in to_score)])
@@ -123,7 +121,7 @@ def _is_fused(request: PooledRequest) -> bool:
 
 
 def _drafts_or_error(work: StepsRun[list[Draft]]) -> Drafts:
-    """The SSM's drafts, or its error. Each span's `share` is the part spent on this SSM."""
+    """The SSM's drafts, or its error."""
     if work.error is not None:
         return work.error
     drafts = []

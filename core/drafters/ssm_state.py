@@ -63,8 +63,8 @@ class PendingTrie:
     def nodes_to_feed(
         self, paths: Sequence[Sequence[int]]
     ) -> tuple[list[int], list[int], list[int]]:
-        """The nodes to feed so that all `paths` are present: token ids and parents' places, as for
-        `add`; and the place where each path will end."""
+        """Token ids and parents' places of the nodes that the trie lacks for `paths`, and the place
+        where each path will end."""
         token_ids: list[int] = []
         parents: list[int] = []
         ends = []
@@ -83,16 +83,14 @@ class PendingTrie:
         return token_ids, parents, ends
 
     def subtree_after(self, path: Sequence[int]) -> tuple[list[int], dict[int, int], PendingTrie]:
-        """The subtree that stays when `path` is committed: the nodes under its last node. Returns
-        the places that stay, a map from old to new places (the path's last place becomes CACHED),
-        and the new trie."""
+        """The subtree that stays when `path` is committed. Returns the places that stay, a map from
+        old to new places (the path's last place becomes CACHED), and the new trie."""
         number = {path[-1]: CACHED}
         stay: list[int] = []
         for place, parent in enumerate(self._parents):
             if parent in number:
                 number[place] = len(stay)
                 stay.append(place)
-        # The path's last token becomes the last committed token: its logits are the new root's.
         rest = PendingTrie(self.logits[path[-1]])
         rest._parents = [number[self._parents[place]] for place in stay]
         rest.logits.update({number[place]: self.logits[place] for place in stay})
@@ -110,9 +108,8 @@ class SsmState:
     the committed text.
 
     `drafts_by_outcome`: drafts begun for the next round, by the outcome (committed tokens) that
-    they assume; `ready`: the draft whose outcome came true. `likelihoods`: the probabilities of
-    tokens of the text that were recorded and not reported yet. `scored_until`: index of the next
-    token to record.
+    they assume; `ready`: the draft whose outcome came true. `likelihoods`: the recorded
+    probabilities that were not reported yet. `scored_until`: index of the next token to record.
     """
 
     row: int
@@ -154,7 +151,7 @@ class SsmState:
 
 # The most tokens of a pass of `read_text`; bounds the pass's logits, (READ_CHUNK, V).
 READ_CHUNK = 128
-# The least log-probability that is returned. It is finite, so that a text's mean is finite.
+# The least log-probability that `score_tokens` returns: finite, so that a text's mean is finite.
 UNKNOWN = -20.0
 
 
@@ -177,7 +174,7 @@ class Feeder:
         """One pass over committed tokens, one feed per state. Returns the tokens' logits (n, V)."""
         logits = [self.pad_logits(rows) for rows in (yield feeds)]
         for state, feed, rows in zip(states, feeds, logits, strict=True):
-            # The text is certain: what was fed is committed at once.
+            # The text is certain: its tokens are committed at once.
             self.model.commit(feed.row, range(len(feed.token_ids)))
             # rows (n, V); (1, V) with `last_only`.
             state.pending = PendingTrie(rows[-1])
@@ -186,8 +183,8 @@ class Feeder:
     def feed_nodes(
         self, nodes_by_state: Sequence[tuple[SsmState, list[int], list[int]]]
     ) -> Steps[list[tuple[list[int], torch.Tensor]]]:
-        """One pass over (state, token ids, parents' places); returns places and logits (n, V) for
-        each state."""
+        """One pass over (state, token ids, parents' places). Returns the nodes' places and logits
+        (n, V) for each state."""
         feeds = [
             Feed(state.row, self._clip_ids(ids), parents) for state, ids, parents in nodes_by_state
         ]
@@ -225,8 +222,8 @@ class Feeder:
         absorb_all([growth for _, growths in groups for growth in growths], parts)
 
     def feed_trees(self, trees: Sequence[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
-        """One pass over the trees' nodes that were not fed yet, if any; returns the logits after
-        the root and every node of each tree, (1 + nodes, V)."""
+        """One pass over the trees' nodes that were not fed yet, if any. Returns the logits (1 +
+        nodes, V) after the root and every node of each tree."""
         nodes_by_state, ends = [], []
         for state, tree in trees:
             paths = [tree.tokens_to(node) for node in range(len(tree))]
@@ -292,7 +289,6 @@ class Feeder:
             state.pending = PendingTrie()
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return
-        # The draft made ahead continues the path: the KV of both stays, everything else is dropped.
         stay, number, state.pending = pending.subtree_after(path)
         places = state.ready.places.items()
         state.ready.places = {node: number[place] for node, place in places}

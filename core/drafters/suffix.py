@@ -1,9 +1,7 @@
-"""SuffixDrafter: drafts what followed earlier occurrences of the text's end, as a tree. The drafter
-`ngram` searches this text alone (prompt lookup), the drafter `suffix` also earlier texts.
+"""SuffixDrafter: drafts a tree of the tokens that followed earlier occurrences of the text's end.
 
-A longer match weighs more. An acceptance rate is measured for each class of match lengths. A node's
-score is the rate of its parent's match times the node's share of its parent's weight. The method is
-SuffixDecoding (arXiv 2411.04975), but without suffix trees.
+The drafter `ngram` searches this text alone (prompt lookup), the drafter `suffix` also earlier
+texts. The method is SuffixDecoding (arXiv 2411.04975), but without suffix trees.
 """
 
 from __future__ import annotations
@@ -117,7 +115,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     ) -> None:
         for depth in range(len(path)):
             state.count_tried(depth, hit=True)
-        # The first rejected level was tried too; deeper levels were not.
+        # Levels below the first rejected level were not tried.
         if rejected and has_children(draft, path):
             state.count_tried(len(path), hit=False)
 

@@ -25,23 +25,22 @@ from core.trees.tree import ROOT
 
 __all__ = ["FOLDS", "TableDrafter", "fold_of"]
 
-# The number of folds into which prompts are divided by their hash.
+# Prompts are divided into this number of folds by their hash.
 FOLDS = 4
 # Rows of a fold's table, of 64 bytes: 16 MiB.
 NUM_CONTEXTS = 1 << 18
-# The number of the latest texts whose hashes are kept: a text among them is not counted again.
+# The number of latest texts whose hashes are kept: such a text is not counted again.
 TEXTS = 1024
 # Prior of both `hits` and `predicted`, in tokens.
 PRIOR_TOKENS = 4.0
-# Limit on the levels of a draft; sizes the scratch for a path.
+# Limit on the levels of a draft.
 DEEPEST = 32
 
 
 @dataclass(kw_only=True)
 class _TableState(LookupState):
-    """`hits`: the number of accepted nodes; `predicted`: the sum of the verified nodes' shares of
-    their contexts' counts. Both are by the length of the context after which the node was
-    counted."""
+    """`hits`: the number of accepted nodes; `predicted`: the sum of the verified nodes' shares (see
+    `core.events.parts.DraftRecord`). Both are by context length."""
 
     table: np.ndarray
     ends: np.ndarray
@@ -58,12 +57,11 @@ class _TableState(LookupState):
 
 
 class TableDrafter(LookupDrafter[_TableState]):
-    """A Drafter (core.drafters.base). `rows`: the rows of a table of any size, with which the
+    """See `core.drafters.base.Drafter`. `rows`: the rows of a table of any size, with which the
     counts begin.
 
     A run reads the table of its prompt's fold, and a text is counted in the tables of all other
-    folds. Otherwise a repeated run would draft from its own result. Subtracting the result's counts
-    instead would not be exact: rows inherit from shorter contexts and overwrite one another.
+    folds. Otherwise a repeated run would draft from its own result.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:

@@ -1,8 +1,7 @@
-"""Texts as flat arrays, and the search for earlier occurrences of a text's end in them.
+"""Texts as flat arrays, and the search for earlier occurrences of a text's end.
 
-Chains of equal hashes, as in LZ77 compressors: each position links to the latest earlier position
-in its hash bucket. Texts are in a ring buffer that overwrites its oldest tokens. Matches are exact:
-candidates are compared token by token.
+Hash chains, as in LZ77 compressors: each position links to the latest earlier position in its hash
+bucket.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ def _hash_of(tokens: np.ndarray, last: int, count: int) -> int:
     """The hash of the `count` tokens of a ring that end at the position `last`."""
     code = 0
     for back in range(count):
-        # Token t counts as t + 2 in the hash, and SEPARATOR as 1.
         code = (code * FACTOR + tokens[(last - back) % tokens.shape[0]] - SEPARATOR + 1) % PRIME
     return code
 
@@ -101,8 +99,8 @@ def _find_matches(
     lengths: np.ndarray,
     found: int,
 ) -> int:
-    """Finds the latest positions at which the end of `tail` occurs; `tail` is the last tokens of a
-    text. From index `found` on, writes the position of each match's last token into `ends` and its
+    """Finds the latest positions at which the end of `tail`, a text's last tokens, occurs. From
+    index `found` on, writes the position of each match's last token into `ends` and the match's
     length into `lengths`. Returns the number of matches, including the first `found`. Matches that
     end at the positions [skipped[0], skipped[1]) are left out."""
     capacity, mask, count = index.tokens.shape[0], index.heads.shape[1] - 1, index.written[0]
@@ -145,9 +143,9 @@ def find_tree(
     matches: np.ndarray,
     nodes: np.ndarray,
 ) -> tuple[int, int, float]:
-    """Builds the tree of the tokens that followed occurrences of the end of `tail`, at most `depth`
-    deep. The occurrences are in the run's own text (`own`) and in `earlier` texts; matches in
-    `earlier` that end at the positions [skipped[0], skipped[1]) are left out.
+    """Builds a tree of at most `depth` levels: the tokens that followed the end of `tail` in the
+    run's `own` text and in `earlier` texts. Matches in `earlier` that end at the positions
+    [skipped[0], skipped[1]) are left out.
 
     A match adds `weights[its length]` to the weight of each node on its path. Fills `nodes` (rows
     of token, parent, weight) until it is full. Returns the number of nodes, the length of the
@@ -215,7 +213,7 @@ def likeliest_nodes(
     rows: np.ndarray,
 ) -> int:
     """Selects the likeliest of the `count` nodes that `find_tree` found, parents first. `total` and
-    `match`: the sum of weights and the length of the longest match that `find_tree` returned.
+    `match`: the sum of weights and the longest match's length, from `find_tree`.
 
     A node's score is its share of its parent's weight, times `rates[match_class(n)]`, where n is
     the length of the match that ends with the parent. A node whose token is in `ends` gets no

@@ -78,8 +78,8 @@ def _refusal(path: str, reason: str = "") -> ConfigError:
 @dataclass(eq=False)
 class _SequenceCopy:
     """The copy of a run's sequence that a drafter gets. `size`: the number of tokens that the copy
-    should have. `num_likelihoods`: how many likelihoods the drafter has reported. `temperature`:
-    the last temperature that it reported."""
+    should have. `num_likelihoods` and `temperature`: the number of likelihoods and the last
+    temperature that the drafter reported."""
 
     sequence: TokenSequence
     size: int = 0
@@ -115,8 +115,7 @@ class GuardedDrafter:
 
     @property
     def learns(self) -> bool:
-        """Whether the class overrides `LookupDrafter.learn` and the drafter's own `learns` is
-        true."""
+        """Whether the class overrides `LookupDrafter.learn`, and the drafter's `learns` is true."""
         drafter = self._drafter
         own = isinstance(drafter, LookupDrafter) and type(drafter).learn is not LookupDrafter.learn
         return own and bool(getattr(drafter, "learns", False))  # absent if its __init__ did not run
@@ -156,7 +155,7 @@ class GuardedDrafter:
         with self._guard(sequence) as (copy,):
             own_draft = None if draft is None else _plain_copy(draft)
             self._drafter.commit(copy.sequence, own_draft, token_ids)
-            # Read here, where an error drops the drafter, and not when the round is recorded.
+            # Read here, not when the round is recorded: here an error drops the drafter.
             copy.temperature = temperature = self._drafter.temperature(copy.sequence)
             if not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
                 raise ValueError(f"its temperature is {temperature!r}")
@@ -201,8 +200,8 @@ class GuardedDrafter:
             raise DrafterError(self._name, error, _place(self._drafter, error)) from error
 
     def _checked_timings(self, timings: object, start: float) -> tuple[Timed, ...]:
-        """Returns `timings`. Raises ValueError unless each span has this drafter's lane, a stage of
-        STAGES, a share above 0 and up to 1, and a time within the call that began at `start`."""
+        """Returns `timings`. Raises ValueError for an invalid span. `start`: when the drafter was
+        called."""
         end = time.perf_counter()
         if type(timings) is not tuple or not all(type(one) is Timed for one in timings):
             raise ValueError(
@@ -222,8 +221,8 @@ class GuardedDrafter:
 
 
 def _place(drafter: Drafter, error: BaseException) -> str:
-    """The last place in the error's traceback that is in the drafter's module, as file:line; empty
-    if there is none."""
+    """The last place of the traceback in the drafter's module, as file:line; empty if there is
+    none."""
     own = type(drafter).__module__
     places = [
         f"{PurePath(frame.f_code.co_filename).name}:{line}"
@@ -234,10 +233,10 @@ def _place(drafter: Drafter, error: BaseException) -> str:
 
 
 def _copy_of(sequence: TokenSequence) -> _SequenceCopy:
-    """A copy that has no tokens yet."""
+    """A copy without tokens."""
     assert isinstance(sequence.noise, SeededNoise), "the noise of real runs"
-    # The noise is copied: changing a cached Gumbel tensor in place would change what the LLM
-    # samples.
+    # The noise is copied: a drafter that changed a cached Gumbel tensor in place would change the
+    # LLM's samples.
     own = replace(
         sequence,
         noise=sequence.noise.copy(),

@@ -20,7 +20,7 @@ from core.trees.noise import SeededNoise
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 
 # A long prompt's beginning, CHARACTERS_A_TOKEN characters per token of the context, is tokenized
-# first. The cut may add at most CUT_TOKENS tokens.
+# first. Cutting the text there may add at most CUT_TOKENS tokens.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
 # The most characters of a rendered conversation.
 MOST_RENDERED = 1 << 26
@@ -43,7 +43,6 @@ def prepare(models: LoadedModels, request: Request) -> TokenSequence:
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolve(sampling.temperature)
-    # A token's text may depend on the tokens before it.
     detokenizer = Detokenizer(models.tokenizer, prompt_ids)
     return TokenSequence(
         run_id=uuid.uuid4().hex,
@@ -89,7 +88,6 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
 
 
 def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
-    """Raises ContextLengthError if the beginning of a very long prompt overfills the context."""
     context, name = models.llm.context_length, models.llm.info.name
     beginning = text[: context * CHARACTERS_A_TOKEN]
     if len(beginning) == len(text):
@@ -125,8 +123,6 @@ def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]
 
 
 def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
-    """The prompt's token ids. Raises ConfigError, and ContextLengthError if no token of an answer
-    would fit."""
     llm = models.llm
     refuse_oversized(models, request)
     prompt_ids = _tokenize(models, request)
@@ -154,8 +150,8 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
 
 def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
     """The tokens of the messages in the LLM's chat template. Raises ConfigError without a template,
-    or if the template fails or renders nothing, or the tokenizer fails. Raises ContextLengthError
-    only for a very long text."""
+    or if the template or the tokenizer fails, or the template renders nothing. Raises
+    ContextLengthError only for a very long text."""
     tokenizer = models.tokenizer
     if not tokenizer.chat_template:
         raise ConfigError.must_be(
@@ -179,7 +175,6 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
 
 
 def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
-    """Raises ConfigError if the tokenizer fails on the text."""
     try:
         # Not verbose: no warning of a long prompt.
         with models.tokenizing:

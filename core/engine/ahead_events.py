@@ -17,16 +17,15 @@ Reason = Literal["", "wrong", "unused", "ended"]
 
 
 def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
-    """This round's drafts for the next round, with the tokens `committed`; None without drafts."""
+    """This round's drafts for the next round; None without drafts."""
     if not state.next_drafts:
         return None
-    # The drafts were made during these passes.
     passes = tuple(t for t in state.timings if t.lane == LLM_LANE)
     return AheadDrafts(state.next_drafts, passes, committed)
 
 
 def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
-    """An event per draft made ahead for this round. Call it when the round has drafted."""
+    """An event per draft made ahead for this round; call it after the round's drafting."""
     if state.ahead_drafts is None:
         return ()
     num_used = {
@@ -61,8 +60,7 @@ def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[
 def _ahead_event(
     name: str, draft: AheadDraft, reason: Reason, num_used: int = 0, passes: Sequence[Timed] = ()
 ) -> Ahead:
-    """`reason`: of a miss; empty for a hit. `num_used`: the number of drafting passes that the
-    round used. `passes`: the LLM's passes while the draft was made."""
+    """`reason`: of a miss; empty for a hit."""
     waste = [*draft.scoring_timings, *draft.draft_timings[num_used:]]
     return Ahead(
         drafter=name,
@@ -77,18 +75,15 @@ def _ahead_event(
 
 
 def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahead:
-    """The event of a draft that was made during the LLM's pass over other requests. The draft
-    continues committed text: it is a hit without a guess."""
+    """The event of a draft that was made during the LLM's pass over other requests. Such a draft
+    continues committed text, so it is always a hit."""
     name = state.request.drafters[index].name
     hidden = _hidden_ms(state.drafts[index].timings, passes)
     return Ahead(name, outcomes=0, probability=1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
 
 
 def _hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:
-    """Milliseconds in which `timings` overlap `passes`; a timing's overlap is multiplied by its
-    `share`."""
     overlaps = (
-        # Overlap of two intervals: min(ends) - max(starts), if positive.
         one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))
         for one in timings
         for other in passes

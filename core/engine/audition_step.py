@@ -19,7 +19,7 @@ __all__ = ["AuditionStep"]
 
 
 class AuditionStep:
-    """Runs auditions, in this process and on drafter nodes."""
+    """Runs auditions of SSMs in this process and on drafter nodes."""
 
     def __init__(self, ssm_pool: SsmPool, costs: Costs, remote: RemoteDrafting | None) -> None:
         self._ssm_pool = ssm_pool
@@ -68,8 +68,7 @@ class AuditionStep:
         window: int,
         observe: TakesAudition,
     ) -> list[Timed]:
-        """Scores SSMs on the text's last tokens, and calls `observe` at once unless an SSM is on a
-        drafter node. Returns the spans of the passes in this process."""
+        """Calls `observe` at once unless an SSM is on a drafter node."""
         here = [name for name in names if name in self._ssm_pool.ssms]
         there = tuple(name for name in names if name not in here)
         if there and self._remote is not None:
@@ -84,7 +83,7 @@ class AuditionStep:
             self._costs.draft_costs(one.lane).audition.add(one.seconds * 1000)
         ms = sum(one.seconds for one in timings) * 1000
         if there and self._remote is not None:
-            # Requested with the next drafts: an audition has no round trip of its own.
+            # Sent with the next draft requests, to save a round trip.
             audition = PartialAudition(there, window, observe, log_probs, ms)
             self._remote.add_audition(request, audition)
         else:
@@ -92,7 +91,6 @@ class AuditionStep:
         return timings
 
     def _ssm_names(self, request: ActiveRequest) -> list[str]:
-        """The run's SSMs that have not failed."""
         remote = () if self._remote is None else self._remote.drafters
         return [
             drafter.name

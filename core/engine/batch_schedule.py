@@ -44,7 +44,7 @@ class BatchSchedule:
         self._scheduler = make_scheduler(name, costs)
         self._plan = Plan((), ())
         self._num_queued = self._num_live = self._num_passes = 0
-        # The last plan with a decision, and the number of that plan's pass.
+        # The last plan with a decision, and that plan's `_num_passes`.
         self._last_decision: tuple[Plan, int] | None = None
         self._start = 0.0  # when the last `plan` began, by time.perf_counter
         self._num_drafted: dict[str, int] = {}  # tree nodes before the budget drops any, by run
@@ -65,9 +65,8 @@ class BatchSchedule:
     def take_over(
         self, requests: Sequence[ActiveRequest], pool_states: Mapping[str, RoundState]
     ) -> None:
-        """Forgets the grants and decisions of another schedule, and this schedule's own last
-        decision. Call it when this schedule replaces another. `pool_states`: the drafted states
-        that wait to be verified, by run; they keep their grants."""
+        """Forgets the grants and decisions of the schedule that this schedule replaces.
+        `pool_states`: the drafted states that wait to be verified, by run; their grants stay."""
         self._last_decision = None
         if isinstance(self._scheduler, FollowsLoad):
             self._scheduler.forget_load()
@@ -85,7 +84,7 @@ class BatchSchedule:
         pool_states: Mapping[str, RoundState] = EMPTY_POOL,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
         """Returns the requests to verify in the next round, and the requests to draft for
-        meanwhile; None: not decided here. An active schedule sets each request's grant and load.
+        meanwhile. The second value is None if the caller has to decide.
 
         `modes`: the pipeline mode by run; `num_queued`: requests in the queue; `pool_states`: the
         drafted states that wait to be verified, by run.
@@ -113,8 +112,8 @@ class BatchSchedule:
         )
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
-        """Merges each request's drafts. If the scheduler sets a budget, the least likely nodes of
-        all requests whose rules do not read q are dropped."""
+        """Merges each request's drafts. If the scheduler sets a budget, drops the least likely
+        nodes, except under rules that read q."""
         assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
         self._num_drafted = {}
@@ -151,8 +150,6 @@ class BatchSchedule:
                 state.combined = select(trie, selection, state.keep_node)
 
     def _record(self, states: Sequence[RoundState]) -> None:
-        """Fills in `scheduled` of each state. Updates the rounds waited and the mean tree width of
-        each request."""
         plan, load = self._plan, self._plan.load
         num_drafted = sum(self._num_drafted.values())
         num_granted = sum(len(state.tree) for state in states)
@@ -180,13 +177,12 @@ class BatchSchedule:
             )
 
     def end_round(self, states: Sequence[RoundState]) -> None:
-        """Reports the round to the scheduler. Its time runs from the beginning of `plan`."""
+        """Reports the round to the scheduler. The round's time includes `plan`."""
         if self._scheduler is None or not states:
             return
         spans = [t for state in states for t in state.timings if t.start >= self._start]
         models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
-        # Reported apart: most rounds have no opening stage.
         opening = [t for t in models if t.name in OPENING]
         wall_ms = (time.perf_counter() - self._start) * 1000
         all_drafts = [draft for state in states for draft in state.drafts.values()]
@@ -237,7 +233,7 @@ def _live_request(
 
 
 def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int]]:
-    """For each request, the sorted indices of its nodes among the `budget` likeliest of all."""
+    """For each request, the indices of its nodes among the `budget` likeliest of all requests."""
     nodes = [
         (-chance, request, node)
         for request, own in enumerate(chances)

@@ -1,7 +1,4 @@
-"""The draft step of a round: plans the draft requests and runs the drafters.
-
-Requests that use the same drafter share its passes.
-"""
+"""The draft step of a round: plans the draft requests and runs the drafters."""
 
 from __future__ import annotations
 
@@ -60,7 +57,6 @@ class Drafting:
             if isinstance(one, (LookupDrafter, GuardedDrafter)) and one.learns
         ]
         self._lookups = {one.name: one for one in lookups}
-        # Finished texts that no lookup has learned yet.
         self._unlearned_texts: deque[TokenSequence] = deque(maxlen=MAX_UNLEARNED_TEXTS)
         self._lookup_in_use = False
         if remote is not None:
@@ -71,10 +67,9 @@ class Drafting:
         return tuple(self._drafters[name] for name in names)
 
     def draft(self, states: Sequence[RoundState]) -> None:
-        """Routes and drafts, and fills in the results in each state. Updates drafter weights
-        that follow likelihoods."""
+        """Routes and drafts, and fills in the results in each state."""
         for state in states:
-            # First: the router chooses by the audition's scores.
+            # Before the route: a router may choose by the audition's scores.
             self.auditions.before_route(state)
             _route(state)
         plans: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
@@ -91,7 +86,6 @@ class Drafting:
         if self.wire_ms:
             self._wait_for_wire(states)
         for state in states:
-            # Events list drafts by drafter index.
             state.drafts = dict(sorted(state.drafts.items()))
             for draft in state.drafts.values():
                 state.timings.extend(draft.timings)
@@ -99,8 +93,6 @@ class Drafting:
             _update_likelihoods(state)
 
     def _wait_for_wire(self, states: Sequence[RoundState]) -> None:
-        """Sleeps for `wire_ms`, and adds a span of this time to the drafts of SSMs in this
-        process."""
         waiting = [
             (state, index, draft)
             for state in states
@@ -120,8 +112,7 @@ class Drafting:
             state.drafts[index] = replace(draft, timings=(*draft.timings, wire))
 
     def draft_requests(self, state: RoundState) -> list[DraftRequest]:
-        """The draft requests of a round. Opens drafters that are not open; leaves out drafters that
-        fail to open."""
+        """The draft requests of a round, without drafters that fail to open."""
         requests = [
             one for one in plan_draft_requests(state) if self._ensure_open(state.request, one.index)
         ]
@@ -129,13 +120,11 @@ class Drafting:
         return requests
 
     def draft_ahead(self, states: Sequence[RoundState], pass_ended: CancelSignal) -> None:
-        """Drafts for the next round of `states` while the LLM verifies their trees. Skips states
-        without a draft by an SSM of this process."""
+        """Drafts for the next round of `states` while the LLM verifies their trees."""
         plans = [(state, plan) for state in states if (plan := self._plan(state)).weights]
         if not plans:
             return
-        # Errors are returned, not raised: an error raised on the drafting thread would end the
-        # round.
+        # Errors are returned: an error raised on the drafting thread would end the round.
         results, errors = self.ssm_pool.draft_ahead([plan for _, plan in plans], pass_ended)
         for (state, _), by_drafter in zip(plans, results, strict=True):
             state.next_drafts = by_drafter
@@ -159,7 +148,7 @@ class Drafting:
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
-        # How many tokens an outcome may commit: an accepted path and the LLM's own token.
+        # The round commits an accepted path and the LLM's own token.
         counts = range(1, state.tree.depth + 2)
         return AheadPlan(
             state.request.sequence,
@@ -183,18 +172,15 @@ class Drafting:
                 request.drop_drafter(index, error)
 
     def close(self, request: ActiveRequest) -> None:
-        """Closes the request in every open drafter; safe to call in any state. Keeps a finished
-        text for the lookups to learn."""
+        """Closes the request in every open drafter; safe to call in any state."""
         for index in request.open_drafters:
-            with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
+            with suppress(*MODEL_FAULTS):  # no later round of the run could report the error
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
-        # Not a cancelled or failed run: the drafter `suffix` keeps only the first text of a prompt,
-        # and `table` would count the text's beginning again in a later run.
+        # Not a cancelled or failed run: the drafter `suffix` keeps only the first text of a prompt.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
-        # Not before a run opens a lookup: compiling its functions could delay every live request
-        # for seconds.
+        # Not before a run opens a lookup: compiling could delay every live request for seconds.
         if self._lookup_in_use:
             self._learn()
         if self._remote is not None:
@@ -208,7 +194,7 @@ class Drafting:
         self._unlearned_texts.clear()
 
     def _ensure_open(self, request: ActiveRequest, index: int) -> bool:
-        """Opens the request in a drafter unless it is open; False if the drafter fails."""
+        """Returns False if the drafter fails to open."""
         if index not in request.open_drafters:
             # Added first: `drop_drafter` discards the index.
             request.open_drafters.add(index)
@@ -224,8 +210,6 @@ class Drafting:
     def _draft_by_drafter(
         self, by_drafter: Mapping[str, Sequence[tuple[RoundState, DraftRequest]]]
     ) -> None:
-        """Runs the drafters and fills in `state.drafts`. A drafter that fails is dropped from the
-        requests that use it."""
         requests = {name: [one for _, one in pairs] for name, pairs in by_drafter.items()}
         for name, drafts in self._draft_all(requests).items():
             if isinstance(drafts, BaseException):
@@ -252,8 +236,7 @@ class Drafting:
         return drafts
 
     def _draft_together(self, plans: PlannedDrafts) -> PlannedDrafts:
-        """Drafts for the runs whose SSMs draft one tree together. Returns the other draft
-        requests."""
+        """Runs the SSMs that draft one tree together, and returns the other draft requests."""
         pools: list[tuple[RoundState, PooledRequest]] = []
         others: PlannedDrafts = []
         for state, requests in plans:
@@ -271,7 +254,6 @@ class Drafting:
                 pairs = zip(pool.requests, drafts, strict=True)
                 state.drafts |= {one.index: draft for one, draft in pairs}
                 continue
-            # The round continues without these drafts.
             for draft_request in pool.failed_requests(drafts):
                 state.request.drop_drafter(draft_request.index, drafts)
         return others
@@ -310,8 +292,6 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
 
 
 def _update_likelihoods(state: RoundState) -> None:
-    """Updates the drafter weights and `log_probs` with the probabilities that drafters gave to
-    committed tokens."""
     if not needs_likelihoods(state.speculation):
         return
     request, sequence = state.request, state.request.sequence
@@ -333,5 +313,4 @@ def _update_likelihoods(state: RoundState) -> None:
 
 
 def _logs(probabilities: Sequence[float]) -> list[float]:
-    """Logarithms; NaN stays NaN, and a probability of 0 is -inf."""
     return [math.log(p) if p > 0 else p if math.isnan(p) else -math.inf for p in probabilities]

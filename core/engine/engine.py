@@ -64,18 +64,16 @@ __all__ = ["Engine"]
 # The most tokens of a prompt that one pass over pipeline stages reads: a rank waits only a limited
 # time for the stages before it.
 STAGES_CHUNK = 64
-# Limited, since a round sleeps for `wire_ms`, and no run is cancelled within a round.
+# Limited: no run is cancelled while a round sleeps for `wire_ms`.
 LONGEST_WIRE_MS = 1000.0
 
 
 class Engine:
-    """Owns the models while a call runs; one call at a time, in the caller's thread;
-    compiled passes have threads of their own.
+    """Owns the models while a call runs; one call at a time, in the caller's thread.
 
-    `on_device`: whether whole rounds may run on the device (DeviceRound). None: they may if the LLM
-    is on a GPU and has no ranks, and no `nodes` are given. `drafters`: import paths of user-defined
-    drafters. `costs`: the times that another engine measured with these models; None: this engine
-    measures.
+    `on_device`: whether whole rounds may run on the device (DeviceRound). None allows whole rounds
+    if the LLM is on a GPU and has no ranks, and no `nodes` are given. `drafters`: import paths of
+    user-defined drafters. `costs`: the times that another engine measured with these models.
     """
 
     def __init__(
@@ -116,12 +114,12 @@ class Engine:
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
         self._time_between_stages = TimeBetweenStages()
-        # Ids of admitted runs. While there are any, `_torch_alone` may limit torch's threads.
+        # While a run is live, `_torch_alone` may limit torch's threads.
         self._live_ids: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = RoundEventBuilder(models.tokenizer)
         self._schedule = BatchSchedule(schedule, self.costs)
-        # A schedule that was replaced is kept with its measurements.
+        # A replaced schedule keeps its measurements.
         self._schedules = {schedule: self._schedule}
         self._steps = RoundSteps(
             models.llm,
@@ -155,9 +153,9 @@ class Engine:
     @property
     def stream_mbps(self) -> float:
         """The rate, in 10^6 bytes a second, at which the LLM's layers are copied from host memory
-        in each pass; 0: they are not copied. Times measured at other rates are kept. The setter
-        raises ConfigError for a value out of range, or above 0 for an LLM that is no HfModel. It
-        raises UnsupportedModelError for an HfModel that cannot stream."""
+        in each pass; 0 means no copying. `costs` keeps times measured at other rates. The setter
+        raises ConfigError for a value out of range, or above 0 for an LLM that is no HfModel. The
+        setter raises UnsupportedModelError for an HfModel that cannot stream."""
         return self._stream_mbps
 
     @stream_mbps.setter
@@ -171,8 +169,8 @@ class Engine:
 
     @property
     def wire_ms(self) -> float:
-        """A simulated round trip, in milliseconds: drafts of SSMs in this process wait for it.
-        Device rounds do not wait. Times measured with other values are kept."""
+        """A simulated round trip, in milliseconds, for which the drafts of SSMs in this process
+        wait. Device rounds do not wait."""
         return self._drafting.wire_ms
 
     @wire_ms.setter
@@ -203,9 +201,7 @@ class Engine:
             )
         active: list[ActiveRequest] = []
         with ExitStack() as cleanup:
-            # Runs last, when every row is closed.
             cleanup.callback(self.busy.release)
-            # All requests are checked before the first runs.
             for sequence in [self.prepare(request) for request in requests]:
                 active.append(self.admit(sequence))
                 cleanup.callback(self.release, active[-1])
@@ -221,9 +217,8 @@ class Engine:
                 yield from self.round(running)
 
     def warm_up(self, say: Say | None = None) -> Engine:
-        """Times the LLM's passes, compiles `suffix` and `table`, and starts the process that
-        renders chat templates, if there is a template. Call it before the first request. Returns
-        the engine."""
+        """Times the LLM's passes, compiles the drafters `suffix` and `table`, and starts the
+        process that renders chat templates. Call it before the first request."""
         if say is not None:
             say("Timing the LLM's passes")
         if getattr(self.models.tokenizer, "chat_template", None):
@@ -265,15 +260,14 @@ class Engine:
         device_round = self._device_round if serial and not schedule.active else None
         # `run` returns None, and fills in no drafts, if the round has to run step by step.
         result = device_round.run(batch.states) if device_round else None
-        # Not measured in a device round: its stages run on the device without the host.
+        # Not measured in a device round: the host does not run between the stages.
         self._time_between_stages.begin(active, () if result else batch.states, start)
         if result is not None:
-            # With `pipeline=auto` the next round may be pipelined, so it is not begun here.
+            # With `pipeline=auto` the next round may be pipelined and must not begin here.
             yield from self._device_events(result, batch.states, begin_next=not switch.runs)
         else:
             overlapped_work = nullcontext() if serial else self._background_drafting(batch, modes)
             yield from run_round(self._steps, batch, overlapped_work)
-        # After the last event: emitting events counts as time between stages.
         self._time_between_stages.end()
         observe_switch(batch, switch, start)
         schedule.end_round(batch.states)
@@ -281,13 +275,11 @@ class Engine:
     def _device_events(
         self, result: RoundResult, states: Sequence[RoundState], *, begin_next: bool
     ) -> Iterator[Event]:
-        """The events of a device round; with `begin_next` the next round begins before the events
-        are built."""
+        """With `begin_next` the next round begins before the events are built."""
         record, steps = self._recorder, self._steps
         # Drafts are merged only now: the device has verified all their nodes, duplicates included.
         steps.make_trees(states)
         result.fill_verdicts()
-        # As `RoundSteps.commit`, but the events come after the launch of the next round.
         update_weights(states)
         commits = [steps.commit_one(state, len(states)) for state in states]
         running = [state.request for state in states if not state.request.sequence.finish_reason]
@@ -302,20 +294,18 @@ class Engine:
 
     @contextmanager
     def _background_drafting(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
-        """Drafts on the drafting thread and on drafter nodes while the block runs."""
-        # Drafts for other requests come first: a draft ahead is only a guess.
+        # First the drafts for other requests: a draft ahead is only a guess.
         jobs: list[Job] = []
         if batch.to_draft_during_pass:
             jobs.append(lambda _: self._drafting.draft(batch.to_draft_during_pass))
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda pass_ended: self._drafting.draft_ahead(ahead, pass_ended))
-        # Before the pass: the round trip to the nodes then takes place during the pass.
+        # Before the block, so that the nodes draft during the LLM's pass.
         self._drafting.begin_remote_ahead(ahead)
         with self._draft_thread.run_during(jobs):
             yield
         self._drafting.end_remote_ahead(ahead)
-        # The jobs have ended: their drafts are complete.
         self._draft_pool.keep(batch)
 
     # -- admission and release, for `generate_many` and the worker --
@@ -368,7 +358,7 @@ class Engine:
         size = STAGES_CHUNK if ranks is not None and ranks.split == "pp" else PREFILL_CHUNK
         for i in range(0, len(tokens), size):
             part = tokens[i : i + size]
-            # The logits are not used; `last_only` computes one token's instead of all.
+            # The logits are not used: `last_only` computes only one token's.
             self._llm.forward([chain(active.row, part, last_only=True)])
             self._llm.commit(active.row, range(len(part)))
             yield
@@ -378,8 +368,8 @@ class Engine:
     def first_choice_tokens(
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
-        """By SSM, the token that it would draft at each position of a text from `first` on. Call it
-        between two rounds, in the thread that runs them."""
+        """The tokens that each SSM would draft at the positions of a text from `first` on. Call it
+        between two rounds, in the thread that runs the rounds."""
         return self._drafting.ssm_pool.first_choice_tokens(sequence, names, token_ids, first)
 
     def release(self, active: ActiveRequest) -> None:
@@ -387,7 +377,7 @@ class Engine:
         self._live_ids.discard(active.run_id)
         with ExitStack() as cleanup:
             if not self._live_ids:
-                # Callbacks run in reverse order; all of them run even if one raises.
+                # Callbacks run in reverse order, and all run even if one raises.
                 cleanup.callback(self._torch_alone.release)
                 cleanup.callback(self._draft_thread.close)
             cleanup.callback(self._drafting.close, active)
@@ -395,15 +385,13 @@ class Engine:
             self._llm.close_row(active.row)
 
     def _time_of_round(self, ssms: Sequence[str], name: str) -> RoundTime:
-        """The predicted time of a round in which the SSM `name` drafts a chain. The drafting time
-        is the mean over the SSMs of the same shape that have drafted. If no SSM of this shape has
-        drafted, the mean is over all SSMs that have, scaled by the ratio of audition times (see
-        `core.engine.audition_step`)."""
+        """The predicted time of a round in which the SSM `name` drafts a chain."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]
         # The first level comes from the catch-up pass, whose time is in `start`.
         steps, audition = CHAIN_DEPTH - 1, costs[name].audition
+        # Times of SSMs of another shape are scaled by the ratio of audition times.
         draft_ms = [
             (one.start.get() + steps * one.step_ms)
             * (1.0 if same_shape else _ratio(audition, one.audition))
@@ -420,15 +408,13 @@ class Engine:
         return one in remote and remote[one] == remote.get(other)
 
     def _weights(self, config: SpeculationConfig) -> DrafterWeights:
-        """New weights; with `carry_over`, the weights shared by runs of the same drafters and
-        weight settings."""
         if not config.carry_over:
             return make_weights(config, config.drafters)
         key = (config.weights, config.eta, config.weight_bounds, *config.drafters)
         return self._carried_weights.setdefault(key, make_weights(config, config.drafters))
 
     def _max_tree_nodes(self, config: SpeculationConfig) -> int | None:
-        """The node budget with `auto` replaced by a number; None if uncut."""
+        """Returns None if the tree is uncut."""
         if config.max_tree_nodes == "uncut":
             return None
         if isinstance(config.max_tree_nodes, int):
@@ -436,13 +422,11 @@ class Engine:
         if config.never_drafts:
             return 1  # plain decoding
         verify = self.costs.verify
-        # If the user sets the length, the budget is the affordable nodes. A policy that finds the
-        # length weighs the cost of nodes itself: within affordable nodes, the policy `trend` could
-        # not learn that longer drafts do not pay.
+        # A policy that finds the length weighs the cost of nodes itself: within affordable nodes,
+        # the policy `trend` could not learn that longer drafts do not pay.
         set_by_user = length_policy(config.length).set_by_user
         return verify.affordable_nodes() if set_by_user else verify.largest_measured()
 
 
 def _ratio(one: Meter, other: Meter) -> float:
-    """The first cost divided by the second; 1 if one of them is unknown."""
     return one.get() / other.get() if one.get() > 0 and other.get() > 0 else 1.0

@@ -69,8 +69,8 @@ class DraftPool:
     def take_planned(
         self, group: Sequence[ActiveRequest], next_group: Sequence[ActiveRequest]
     ) -> RoundBatch:
-        """The batch of a round that verifies `group` and drafts for `next_group` meanwhile. Drafts
-        of `group` leave the pool. No request of `next_group` may have a draft in the pool."""
+        """The batch of a round that verifies `group` and drafts for `next_group` meanwhile. No
+        request of `next_group` may have a draft in the pool."""
         to_draft = [one for one in group if one.run_id not in self._states]
         already_drafted = [self._states.pop(one.run_id) for one in group if one not in to_draft]
         return RoundBatch(
@@ -80,14 +80,13 @@ class DraftPool:
         )
 
     def take(self, requests: Sequence[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
-        """The batch of the next round, by the runs' modes; its `already_drafted` states leave the
-        pool."""
+        """The batch of the next round, by the runs' modes."""
         across = [one for one in requests if modes[one.run_id] == "across"]
         others = [one for one in requests if modes[one.run_id] != "across"]
         # Half of the `across` runs are verified while the other half is drafted (Minions 3.4).
         size = (len(across) + 1) // 2 if len(across) > 1 else len(across)
         ready = [state for one in across if (state := self._states.get(one.run_id))][:size]
-        # A switch may have changed a run's mode while its draft waited.
+        # A run's mode may have changed while its draft waited.
         ready += [state for one in others if (state := self._states.get(one.run_id))]
         for state in ready:
             del self._states[state.request.run_id]
@@ -96,9 +95,7 @@ class DraftPool:
         # A run never has two drafts in the pool: the second would start from an unknown text.
         with_draft = {state.request.run_id for state in ready} | self._states.keys()
         without_draft = [one for one in across if one.run_id not in with_draft]
-        # If nothing is ready, the first group is drafted before the pass.
         first = [] if ready else without_draft[:size]
-        # A pool with `size` drafts pauses drafting.
         room = max(0, size - len(self._states))
         next_group = without_draft[len(first) :][:room]
         return RoundBatch(
@@ -108,8 +105,8 @@ class DraftPool:
         )
 
     def keep(self, batch: RoundBatch) -> None:
-        """Adds the states drafted during this round's pass; a later round verifies them."""
-        # The states of a batch share the LLM's pass.
+        """Adds the states drafted during this round's pass."""
+        # One state is enough: the states of a batch share the LLM's pass.
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
         for state in batch.to_draft_during_pass:
             events = tuple(hidden_event(state, index, passes) for index in state.drafts)
@@ -123,10 +120,9 @@ class DraftPool:
 
 
 class DraftThread:
-    """One thread for drafting during LLM passes, started by the first job and ended by `close`. On
-    CUDA it has its own stream.
+    """One thread for drafting during LLM passes, started by the first job and ended by `close`.
 
-    A thread, not a process: docs/results.md, "Pipelining", has measurements of both.
+    docs/results.md, "Pipelining", compares a thread with a process.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -137,8 +133,8 @@ class DraftThread:
 
     @contextmanager
     def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Runs `jobs` in order while the `with` block runs, then waits for their end. A job's error
-        ends the jobs and is raised."""
+        """Runs `jobs` in order while the `with` block runs, then waits for their end. Raises a
+        job's error."""
         if not jobs:
             yield
             return
@@ -167,8 +163,7 @@ class DraftThread:
 @dataclass(frozen=True, slots=True)
 class PipelineSwitch:
     """`pipeline=auto` in one round. `kind`: `across` or `ahead`. `runs`: the runs to which the
-    switch applies. Built once per round: a drafter that fails within the round would select another
-    switch."""
+    switch applies."""
 
     kind: str
     runs: tuple[ActiveRequest, ...]
@@ -184,14 +179,12 @@ def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> Pipeline
     kind = "across" if len(runs) > 1 else "ahead"
     if kind == "ahead":
         runs = [one for one in runs if _can_draft_ahead(one)]
-    # Each set of drafters has its own measurements.
     names = {drafter.name for one in runs for drafter in one.drafters}
     return PipelineSwitch(kind, tuple(runs), costs.pipeline_switch(kind, names))
 
 
 def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
-    """The pipeline mode of each run in this round: `off`, `across` or `ahead`. A run configured
-    with `across` gets a note in its first round if no other run drafts `across`."""
+    """The pipeline mode of each run in this round: `off`, `across` or `ahead`."""
     auto_mode = auto.kind if auto.switch.on else "off"
     modes = {}
     for one in requests:
@@ -210,12 +203,10 @@ def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> d
 
 def observe_switch(batch: RoundBatch, auto: PipelineSwitch, start: float) -> None:
     """Updates the switch of `pipeline=auto` with a round's milliseconds and drafted steps per
-    request; a decision becomes a note of the runs. `start`: when the round began, by
-    time.perf_counter."""
+    request. `start`: when the round began, by time.perf_counter."""
     states = (*batch.states, *batch.to_draft_during_pass)
     if not auto.runs or not any(state.drafts for state in states):
         return
-    # Excludes prefills, and drafts of an earlier round.
     spans = [
         t for state in states for t in state.timings if t.start >= start and t.name != "prefill"
     ]
@@ -239,8 +230,7 @@ def _can_draft_ahead(request: ActiveRequest) -> bool:
 
 
 def _has_ssms(request: ActiveRequest) -> bool:
-    """Whether the request may draft with an SSM that has not failed. Model-free drafters take too
-    little time to be worth overlapping."""
+    """Model-free drafters do not count: they take too little time to be worth overlapping."""
     if request.sequence.speculation.never_drafts:
         return False
     working = (

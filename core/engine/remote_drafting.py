@@ -1,7 +1,7 @@
 """A round's drafts from SSMs on drafter nodes: sends the draft requests and fills in the answers.
 
 Between `begin` and `finish` the nodes draft for this round. Between `begin_ahead` and `end_ahead`
-they draft for the next round.
+the nodes draft for the next round.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ scoring."""
 @dataclass(slots=True)
 class PartialAudition:
     """An audition: SSMs on drafter nodes score the text's last tokens. `to_score`: the names of
-    these SSMs. `window`: the number of tokens that they score. `log_probs`, `ms`: results and
-    milliseconds of the SSMs in this process. `observe`: called with the results."""
+    these SSMs. `window`: the number of tokens to score. `log_probs`, `ms`: results and milliseconds
+    of the SSMs in this process."""
 
     to_score: tuple[str, ...]
     window: int
@@ -120,8 +120,7 @@ class RemoteDrafting:
         )
 
     def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
-        """If the SSMs draft one tree together, divides the tree's node budget among their
-        processes: each process drafts one tree with its own SSMs."""
+        """Divides a tree's node budget among the processes whose SSMs draft the tree together."""
         if not drafts_together(state.speculation.draft, state.speculation.combine):
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]
@@ -137,8 +136,7 @@ class RemoteDrafting:
         return sorted(in_budget, key=lambda one: one.index)
 
     def finish(self) -> None:
-        """Waits for the drafter nodes, and fills in their drafts; an SSM that failed there is
-        dropped."""
+        """Waits for the drafter nodes, and fills in their drafts."""
         # Cleared before the code below can fail: no round is waited for twice.
         states, self._states = self._states, []
         if not states:
@@ -165,14 +163,14 @@ class RemoteDrafting:
             return
         if not answer.auditions.keys() >= {*audition.to_score} and self._misses[run_id] < AUDITIONS:
             self._misses[run_id] += 1
-            request.had_audition = False  # all SSMs are scored again
+            request.had_audition = False
             return
         log_probs = {**audition.log_probs, **answer.auditions}
         audition.observe(log_probs, audition.ms + answer.audition_ms)
 
     def begin_ahead(self, plans: PlannedDrafts) -> None:
         """Requests drafts for the next round from the nodes' SSMs that drafted in this round.
-        `plans`: the next round's draft requests, made as if this round committed one token."""
+        `plans`: the next round's draft requests if this round commits one token."""
         runs = []
         for state, requests in plans:
             there = tuple(

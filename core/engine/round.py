@@ -1,7 +1,4 @@
-"""One round: draft, combine, verify and commit, for the requests of a batch.
-
-A step fills in its part of the RoundStates and yields the events of this part.
-"""
+"""One round: draft, combine, verify and commit, for the requests of a batch."""
 
 from __future__ import annotations
 
@@ -39,8 +36,7 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. States get `target_tokens` only with
-    `fill_target_tokens`."""
+    """The four steps over one engine's models."""
 
     def __init__(
         self,
@@ -60,13 +56,13 @@ class RoundSteps:
         self.schedule = schedule
         self._costs = costs
         self._similarity = embedding_similarity(llm)
-        # The number of the engine's live requests. An error of a lone request is raised.
+        # Live requests of the engine: if there is only one, its error is raised.
         self.num_live = 1
 
     def draft(
         self, to_draft: Sequence[RoundState], states: Sequence[RoundState]
     ) -> Iterator[Event]:
-        """Drafts for `to_draft`; the other `states` have drafts."""
+        """Drafts for `to_draft`; the other `states` already have drafts."""
         self._drafting.draft(to_draft)
         # For all states: a draft's event belongs to the round that verifies the draft.
         for state in states:
@@ -82,8 +78,7 @@ class RoundSteps:
         self, states: Sequence[RoundState], overlapped_work: AbstractContextManager[None]
     ) -> Iterator[Event]:
         """The LLM's pass and the verdicts, while `overlapped_work` runs."""
-        # The overlapped jobs end within this block: no drafter still runs when `commit` changes its
-        # state.
+        # Overlapped jobs end within this block: no drafter may run during `commit`.
         with overlapped_work:
             self.forward_and_verify(states)
         for state in states:
@@ -93,8 +88,7 @@ class RoundSteps:
                 yield run_failed(state.request.sequence, state.error)
 
     def commit(self, states: Sequence[RoundState]) -> Iterator[Event]:
-        """Commits the accepted tokens and the LLM's own, and reports the round to the length
-        policies and routers."""
+        """Commits the accepted tokens and the LLM's own token."""
         with_verdict = [state for state in states if state.error is None]
         # Before any commit: requests that share weights update them by one batch of votes (Minions,
         # arXiv 2402.15678).
@@ -171,12 +165,11 @@ class RoundSteps:
                     _ = state.target.argmax  # waits for the device: the span covers the pass
         end = time.perf_counter()
         for state in remaining:
-            # Each state waited for the whole pass.
             state.timings.append(Timed("llm", "forward", start, end))
 
     @contextmanager
     def _isolate_failure(self, state: RoundState) -> Iterator[None]:
-        """An error becomes the state's `error`; it is raised if no other request is live."""
+        """Turns an error into the state's `error`; a lone request's error is raised."""
         try:
             yield
         except MODEL_FAULTS as error:
@@ -185,8 +178,7 @@ class RoundSteps:
             state.error = error
 
     def _forward_alone(self, states: Sequence[RoundState]) -> list[torch.Tensor]:
-        """Runs a pass for each request. Returns the logits of the passes that succeed; the other
-        requests get their `error`."""
+        """Returns the logits of the passes that succeed."""
         for state in states:
             self._llm.commit(state.request.row, ())  # forgets nodes of the pass that failed
         logits: list[torch.Tensor] = []

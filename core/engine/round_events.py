@@ -30,7 +30,7 @@ __all__ = ["RoundEventBuilder"]
 
 
 class RoundEventBuilder:
-    """Builds the events of rounds. Caches token texts."""
+    """Builds the events of rounds."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -39,7 +39,6 @@ class RoundEventBuilder:
     def texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
         """The display text of each token, decoded without the tokens around it."""
         ids = tuple(token_ids)
-        # One call of the tokenizer for all new tokens: a call has overhead.
         new = [token_id for token_id in dict.fromkeys(ids) if token_id not in self._texts]
         if new:
             self._texts.update(zip(new, token_texts(self._tokenizer, new), strict=True))
@@ -73,7 +72,6 @@ class RoundEventBuilder:
     def combined_event(self, state: RoundState) -> Combined:
         """The event of the tree."""
         sequence, tree = state.request.sequence, state.tree
-        # Drafter indices are valid within this run only.
         names = [drafter.name for drafter in state.request.drafters]
         proposals = tuple(
             tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in of_node)
@@ -137,7 +135,7 @@ class RoundEventBuilder:
                 for node in nodes
                 if (d := _node_of(draft, tree.tokens_to(node))) is not None
             ]
-            if draft.logits is None:  # drafted by look-up, or on a remote node, which sent `top`
+            if draft.logits is None:  # drafted by look-up, or on a drafter node, which sent `top`
                 lists = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
                 entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in lists]
                 continue
@@ -199,13 +197,12 @@ class RoundEventBuilder:
 
 
 def _next_event_head(state: RoundState) -> tuple[str, int, float, int]:
-    """The first fields of a round's event. Call it once per event: it counts the event."""
+    """Call it once per event: `next_seq` counts the events."""
     sequence = state.request.sequence
     return sequence.run_id, sequence.next_seq(), sequence.ms(), sequence.round
 
 
 def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]]:
-    """The LLM's probabilities of its own token and of each node's token; 0 without an own token."""
     own, tree = state.verdict.own_token_id, state.tree
     # Row of the node that the own token follows; row 0 is the root's.
     after = (state.verdict.path[-1] if state.verdict.path else ROOT) + 1
@@ -217,8 +214,7 @@ def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]
 
 
 def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:
-    """For each node of a tree with fused drafts, the drafter that proposed it; empty without fused
-    drafts."""
+    """The drafter that proposed each node of the tree; empty without fused drafts."""
     if not any(draft.origins for draft in state.drafts.values()):
         return ()
     origin: dict[tuple[int, ...], str] = {}
@@ -233,8 +229,7 @@ def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _node_of(draft: Draft, token_ids: tuple[int, ...]) -> int | None:
-    """The draft's node to which these tokens lead, ROOT without tokens; None if the draft has no
-    node there."""
+    """The draft's node to which these tokens lead; None if the draft has no node there."""
     path = draft.walk(token_ids)
     if len(path) < len(token_ids):
         return None

@@ -60,8 +60,7 @@ class AheadDrafts:
 
 @dataclass(eq=False)
 class ActiveRequest:
-    """A sequence that is being decoded. `open_drafters` and `lost_drafters` hold indices in
-    `drafters`."""
+    """A sequence that is being decoded."""
 
     sequence: TokenSequence
     row: int  # of the LLM's KV cache
@@ -70,8 +69,8 @@ class ActiveRequest:
     weights: DrafterWeights
     max_tree_nodes: int | None  # None: uncut
     open_drafters: set[int] = field(default_factory=set)
-    lost_drafters: set[int] = field(default_factory=set)  # drafters that failed
-    # Spans and notes for the run's next RoundCompleted; drafts made ahead for its next round.
+    lost_drafters: set[int] = field(default_factory=set)  # indices of drafters that failed
+    # `timings`, `notes`: for the run's next RoundCompleted. `ahead_drafts`: for the next round.
     timings: list[Timed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ahead_drafts: AheadDrafts | None = None
@@ -81,9 +80,8 @@ class ActiveRequest:
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
     had_audition: bool = False  # the first audition was held or is not needed
-    # The scheduler's: the grant for this request; the load of the shared pass; rounds since the
-    # request was last verified; mean tree nodes per level; the latest decision, if made
-    # since the last draft.
+    # Set by BatchSchedule. `rounds_waited`: since the request was last verified. `mean_width`: mean
+    # tree nodes per level. `decision`: None unless made since the last draft.
     grant: Grant = FREE
     load: BatchLoad | None = None
     rounds_waited: int = 0
@@ -130,14 +128,14 @@ class ActiveRequest:
         if most is None or choice.length <= most:
             return choice
         reason = f"{choice.reason}; the batch grants {most}" if choice.reason else ""
-        # The predicted time was the longer draft's.
+        # The predicted time was for the longer draft.
         return replace(choice, length=most, reason=reason, predicted_ms=0.0)
 
     def drafters_for(self, choice: Choice) -> list[int]:
         """Indices of the drafters that draft under this `choice`."""
         route = self.route()
         indices = self._drafters_of(choice, route)
-        # With a router, `route` has already applied the grant.
+        # `route` has already applied the grant.
         if route is None and self.grant.drafters is not None:
             ssms = [index for index in indices if not is_model_free(self.drafters[index].name)]
             # At least one SSM: a grant that allows no draft has length 0.
@@ -153,7 +151,6 @@ class ActiveRequest:
         return sum(not is_model_free(self.drafters[index].name) for index in indices)
 
     def _drafters_of(self, choice: Choice, route: Route | None) -> list[int]:
-        """As `drafters_for`, without the scheduler's limit."""
         names = choice.drafters
         waiting = self.routed_ssms - {*route.drafters} if route else frozenset()
         return [
@@ -182,8 +179,8 @@ class ActiveRequest:
         return node_shares(speculation.combine, self.max_tree_nodes, names, speculation.draft)
 
     def effective_choice(self, choice: Choice) -> Choice:
-        """The choice, its length cut to the depth that the coming drafts can have; the reason names
-        the limit. A length that the user gave is not cut, only explained."""
+        """The choice, with its length cut to the depth that the coming drafts can have. A length
+        that the user gave is not cut, only explained."""
         if not choice.length or self.sequence.finish_reason:  # no draft, or no next round
             return choice
         config, room = self.sequence.speculation, self.sequence.room
@@ -219,16 +216,15 @@ class RoundState:
     route: Route | None = None
     grant: Grant = FREE
     decision: Plan | None = None
-    # Drafted. `drafts`: by drafter index, without the drafts of late drafter nodes. `log_probs`: by
-    # drafter name, of the tokens committed since the drafter's last report.
+    # Drafted. `drafts`: by drafter index. `log_probs`: by drafter name, of the tokens committed
+    # since the drafter's last report.
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    drafter_node_trips: tuple[NodeTrip, ...] = ()  # for this round
+    drafter_node_trips: tuple[NodeTrip, ...] = ()
     requests_served_ahead: tuple[DraftRequest, ...] = ()  # by drafter nodes, before the round
     # Drafting ahead: `ahead_drafts` are for this round, `next_drafts` for the next round.
-    # `ahead_events`: hits and misses of drafts made ahead. `hidden_ms`: time of drafting for this
-    # round that the LLM's pass over other requests hid.
+    # `hidden_ms`: drafting time for this round that the LLM's pass over other requests hid.
     ahead_drafts: AheadDrafts | None = None
     next_drafts: AheadDraftsByName = field(default_factory=dict)
     ahead_events: tuple[Ahead, ...] = ()
@@ -262,15 +258,16 @@ class RoundState:
         """The weights of the drafters by index, and the node limit of `vote_tree`."""
         weights = self.request.weights.values()
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.request.drafters)}
-        # Each drafter of `vote_tree` has the whole budget: the rule keeps the tree within it.
+        # Each drafter of `vote_tree` has the whole budget, so the rule limits the tree's nodes.
         num_nodes, most = self.speculation.vote_nodes, self.request.max_tree_nodes
         return VoteWeights(by_index, num_nodes if most is None else min(num_nodes, most))
 
     @property
     def keep_node(self) -> KeepNode | None:
-        """The length policy's test of a node's cumulative score: keep the node? None: keep all."""
+        """The length policy's test whether a node's cumulative score is high enough; None: keep all
+        nodes."""
         stop = self.choice.stop
-        # To drop a drawn node would bias the text under rules that read q.
+        # Dropping a drawn node would bias the text under rules that read q.
         if stop is None or verify_rule(self.speculation.verify).reads_q:
             return None
         return stop.keeps
@@ -287,8 +284,7 @@ class RoundState:
 
 
 def next_round(request: ActiveRequest) -> RoundState:
-    """Plans a request's next round. Moves the drafts made ahead, and the scheduler's decision, from
-    the request to the round."""
+    """Plans a request's next round."""
     # Moved: a draft made ahead is valid in one round, and a decision is reported once.
     drafts, request.ahead_drafts = request.ahead_drafts, None
     decision, request.decision = request.decision, None
@@ -303,8 +299,7 @@ def next_round(request: ActiveRequest) -> RoundState:
 
 
 def update_weights(states: Sequence[RoundState]) -> None:
-    """Updates the drafter weights with the winner of each vote and its accepted share. The votes of
-    requests that share weights are one batch."""
+    """Updates the drafter weights with each vote's winner and the winner's accepted share."""
     batches: dict[int, tuple[DrafterWeights, list[tuple[str, float]]]] = {}
     for state in states:
         if state.winner and len(state.tree):
@@ -352,7 +347,7 @@ def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: in
 def _outcome(
     state: RoundState, index: int, committed: tuple[int, ...], counts: tuple[int, int]
 ) -> DraftOutcome:
-    """`counts`: accepted tokens credited to this drafter, and its verified nodes."""
+    """`counts`: the drafter's credited tokens and its verified nodes."""
     draft = state.drafts[index]
     return DraftOutcome(
         ms=_ms(draft.timings),

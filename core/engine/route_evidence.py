@@ -64,10 +64,9 @@ def observe_route(
 
 
 def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) -> DraftEvidence:
-    """The evidence of the draft's best path, which takes the child of rank 0 at every depth."""
+    """The evidence of the path that takes the child of rank 0 at every depth."""
     path: list[int] = []
     for node, parent in enumerate(draft.parents):
-        # Parents come before their children, so one walk finds the whole path.
         if draft.ranks[node] == 0 and parent == (path[-1] if path else ROOT):
             path.append(node)
     tokens = [draft.token_ids[node] for node in path]

@@ -27,8 +27,8 @@ RECENT_ROUNDS = 16
 
 @dataclass(frozen=True, slots=True)
 class RunRound:
-    """A run's part in a round: its RoundCompleted, the number of nodes of its tree, and when the
-    run started, in milliseconds of time.perf_counter."""
+    """A run's part in a round. `started_ms`: when the run started, in milliseconds of
+    time.perf_counter."""
 
     completed: RoundCompleted
     num_nodes: int
@@ -48,7 +48,7 @@ class RoundFacts:
         start: float, end: float, events: Sequence[Event], start_times: dict[str, float]
     ) -> RoundFacts:
         """The facts of a round with these events. `start_times`: when each run started, by run id.
-        `start`, `end` and `start_times` are in seconds of time.perf_counter."""
+        All times are in seconds of time.perf_counter."""
         nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
         runs = {
             e.run_id: RunRound(e, nodes.get(e.run_id, 0), start_times[e.run_id] * 1000)
@@ -68,13 +68,11 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A request that is being decoded. `num_tokens`: tokens generated so far. `max_tree_nodes`: the
-    node budget, None without one.
+    """A request that is being decoded. `max_tree_nodes`: None without a node budget.
 
     `round`: the number of the request's latest round within its run; -1 if the request was in none
     of the worker's recent rounds. `num_verified`, `num_accepted`: nodes in this round. `llm_ms`,
-    `draft_ms`: times in this round, with prefills. `num_waited`: the number of recent rounds after
-    this round.
+    `draft_ms`: times in this round, with prefills. `num_waited`: recent rounds after this round.
     """
 
     run_id: str
@@ -101,8 +99,8 @@ class ScheduleDecision:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`num_waiting`: requests in the queue; `max_live`: the most requests decoded at once; `runs`:
-    the requests that are decoded now; `lanes`: the LLM's first."""
+    """`num_waiting`: requests in the queue; `max_live`: the most requests decoded at once; `lanes`:
+    the LLM's first."""
 
     schedule: str
     num_waiting: int
@@ -120,7 +118,6 @@ def live_run(
     max_tree_nodes: int | None = None,
 ) -> LiveRun:
     """A run with the figures of its last round among the worker's last `rounds`."""
-    # The last rounds may have verified other requests only.
     for num_waited, facts in enumerate(reversed(rounds)):
         if (part := facts.runs.get(run_id)) is not None:
             event, by_model = part.completed, _by_model(part.completed.spans)

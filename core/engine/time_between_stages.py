@@ -14,8 +14,8 @@ __all__ = ["TimeBetweenStages"]
 
 
 class TimeBetweenStages:
-    """Fills in `RoundState.between_ms`. The time after a round's commit counts in the next round,
-    if both rounds are measured and of the same run."""
+    """Fills in `RoundState.between_ms`. The time after a round's commit counts in the same run's
+    next round."""
 
     def __init__(self) -> None:
         self._state: RoundState | None = None

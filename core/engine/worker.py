@@ -1,7 +1,6 @@
 """Worker: serves many callers on one engine. One thread runs the rounds; callers read events.
 
-Requests join between rounds (continuous batching). Each run has its own event queue: a slow reader
-delays no other reader.
+Requests join between rounds (continuous batching).
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Run:
         self.cancel_requested = True
 
     def deliver(self, event: Event) -> None:
-        """Called in the worker's thread: passes an event to the tap, then to the reader."""
+        """Passes an event to the tap, then to the reader. Called in the worker's thread."""
         if self._tap is not None and self.tap_error is None:
             try:
                 self._tap(event)
@@ -132,7 +131,6 @@ class Worker:
     def submit(self, request: Request, tap: Tap | None = None) -> Run:
         """Queues a request. Raises ConfigError, ContextLengthError, or EngineClosedError after
         `close`."""
-        # Checked before the prompt is tokenized, which may take long.
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)  # tokenizing could delay other callers
         sequence = self.engine.prepare(request)
@@ -156,7 +154,7 @@ class Worker:
 
     def chat_tokens(self, messages: tuple[Mapping[str, str], ...]) -> tuple[int, ...]:
         """Token ids of the messages in the LLM's chat template. Raises ConfigError,
-        ContextLengthError or EngineClosedError."""
+        ContextLengthError, or EngineClosedError after `close`."""
         self._refuse_if_closed()
         text = "\n".join(message["content"] for message in messages)
         refuse_oversized(self.engine.models, Request(text))
@@ -230,7 +228,7 @@ class Worker:
                 cleanup.callback(self.engine.release, active)
 
     def _fail_remaining(self, error: BaseException) -> None:
-        """Fails every remaining run: its reader must not wait for ever."""
+        """Fails every remaining run: a reader must not wait for ever."""
         with self._change:
             joining = [] if self._joining is None else [self._joining]
             left = [*(run for run, _ in self._active.values()), *joining, *self._waiting]
@@ -241,8 +239,7 @@ class Worker:
             run.deliver(run_failed(run.sequence, error))
 
     def _admit_or_wait(self) -> bool:
-        """Waits for a request, then admits requests up to `max_live`. Returns False once the worker
-        is closed and no request is left."""
+        """Returns False once the worker is closed and no request is left."""
         with self._change:
             while not self._change.wait_for(
                 lambda: self._is_closed or self._waiting or self._active, IDLE_S
@@ -275,7 +272,7 @@ class Worker:
             # From here on `_shut_down` also releases the request.
             self._active[run.run_id], self._joining = (run, active), None
             run.deliver(self.engine.run_started_event(active, queue_ms))
-            # A run cancelled here is ended by `_end_cancelled`, which releases its request.
+            # `_end_cancelled` ends a run that is cancelled here.
             for _ in self.engine.prefill(active):
                 if self._should_stop(run):
                     return
@@ -317,7 +314,7 @@ class Worker:
     def _end(self, run: Run, event: Event) -> None:
         entry = self._active.pop(run.run_id, None)
         with ExitStack() as cleanup:
-            # Delivered last, after the release of the request, and even if the release fails.
+            # Callbacks run last: the event is delivered even if the release fails.
             cleanup.callback(run.deliver, event)
             if entry is not None:
                 self.engine.release(entry[1])

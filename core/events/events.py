@@ -4,9 +4,9 @@
 queue. Nodes are numbered as in TokenTree: parents first; -1 is the root, the last committed token.
 Probabilities are in [0, 1].
 
-Order within a run: RunStarted; for each round Drafted, Combined, Verified, RoundCompleted, also
+Order within a run: RunStarted; for each round Drafted, Combined, Verified, RoundCompleted, even
 without drafts; then one of RunCompleted, RunCancelled, RunFailed. A run that ends before it starts
-has its last event only. A round that fails lacks its remaining events.
+has only its last event. A round that fails lacks its remaining events.
 """
 
 from __future__ import annotations
@@ -62,9 +62,8 @@ class RunStarted:
     `config`: the request as it will be run, with `auto` resolved except in `pipeline`. `asked`: the
     request as it was submitted. `created_utc`: ISO 8601. `prompt_texts`: the text of each prompt
     token. `models`: all loaded models, the LLM first. `drafters`: names of the drafters that may
-    draft. `dtype`, `device`: the LLM's. `queue_ms`: the request's time in the queue. `warnings`:
-    sentences for the reader. `offload`: None if the LLM's layers are not streamed. `ranks`: None
-    for an LLM in one process.
+    draft. `dtype` and `device` are the LLM's. `warnings`: sentences for the reader. `offload`: None
+    if the LLM's layers are not streamed. `ranks`: None for an LLM in one process.
     """
 
     run_id: str
@@ -106,11 +105,11 @@ class Combined:
     have one entry per node.
 
     `dropped`: drafted tokens that are not in the tree, each as its drafter and its index in the
-    DraftRecord. `rule`: the combine rule. `weights`: the drafters' weights, by name. `masses`: the
-    weight of each node; `dropped_masses`: the weight of each dropped token. All three are empty
-    under rules without weights. `winner`: the drafter whose sequence won a vote, else empty.
-    `origins`: for each node of a tree with fused drafts (see DraftKind), the drafter whose proposal
-    counts; else empty.
+    DraftRecord. `weights`: the drafters' weights, by name. `masses`: the weight of each node;
+    `dropped_masses`: the weight of each dropped token. Weights and masses are empty under combine
+    rules without weights. `winner`: the drafter whose sequence won a vote, else empty. `origins`:
+    the drafter that proposed each node of a fused draft (see core.config.mechanisms.DraftKind);
+    empty without fused drafts.
     """
 
     run_id: str
@@ -134,8 +133,7 @@ class Combined:
     origins: tuple[str, ...] = ()
 
     def drafters_of(self, node: int) -> tuple[str, ...]:
-        """The drafters that proposed a node; the drafter in `origins`, if `origins` is not
-        empty."""
+        """The drafters that proposed a node."""
         # A fused chain is in the draft of every SSM: `proposals` name all SSMs.
         if self.origins:
             return (self.origins[node],)
@@ -146,12 +144,11 @@ class Combined:
 class Verified:
     """The LLM's verdict on the tree.
 
-    `rule`: the verify rule. `path`: accepted nodes from the root down. `outcomes`: one per node,
-    `accepted`, `rejected` or `not_reached`. `own_*`: the LLM's own token after the path.
-    `own_kind`: `recovered` after a rejection, `bonus` after an accepted leaf, `plain` after an
-    empty tree, `none` if the path ends with EOS. `llm_probabilities`: the LLM's probability of each
-    node's token after its parent, in the processed distribution; at temperature 0, in the softmax
-    of the penalized logits. `own_probability`: the same for the own token."""
+    `path`: accepted nodes from the root down. `outcomes`: one per node, `accepted`, `rejected` or
+    `not_reached`. `own_*`: the LLM's own token after the path. `own_kind`: `recovered` after a
+    rejection, `bonus` after an accepted leaf, `plain` after an empty tree, `none` if the path ends
+    with EOS. `llm_probabilities`: the LLM's probability of each node's token, in the processed
+    distribution; at temperature 0, in the softmax of the penalized logits."""
 
     run_id: str
     seq: int
@@ -173,28 +170,23 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class RoundCompleted:
-    """The tokens that the round committed, after EOS, stop string and limit were applied.
+    """The tokens that the round committed, after EOS, stop strings and the token limit were
+    applied.
 
     `texts`: the tokens, each decoded alone. `text_deltas`: the text that each token adds; empty for
     a special token, and while a character is incomplete. `num_accepted`: how many of the new tokens
     were drafted. `num_cut`: how many levels of the tree are beyond the end of the text. `spans`:
-    the stages of the round, and prefills. `weights`, `temperatures`: by drafter,
-    after the round. `kv_used`: committed tokens in the request's row of the LLM's KV cache;
-    `kv_capacity`: the slots allocated for a row.
+    the stages of the round, and prefills. `weights`, `temperatures`: by drafter, after the round.
+    `kv_used`: committed tokens in the request's row of the LLM's KV cache; `kv_capacity`: the slots
+    allocated for a row.
 
-    `speculation_length`: the length chosen for this round's drafts. `next_speculation_length`: the
-    length for the next round, within the scheduler's present limit. A length that the policy found
-    is cut to the depth that the drafts can have; a length that the user gave is not.
-    `length_reason`: why the next length was chosen, and what limits its drafts. `estimates`: the
-    tokens and the time that the policy expects of each candidate length. `between_ms`: the time
-    between stages, in which a reader may hold an event; measured only for a request that is alone,
-    else 0. `predicted_ms`: the policy's prediction of this round's time, including `between_ms`; 0
-    without a prediction.
+    `next_speculation_length`: the length chosen for the next round's drafts. `length_reason`: why
+    this length was chosen. `estimates`: one for each candidate length. `between_ms`: the time
+    between the round's stages; 0 if other requests are active. `predicted_ms`: the length policy's
+    prediction of this round's time, including `between_ms`; 0 without a prediction.
 
-    `ahead`: results of drafting ahead. `notes`: sentences about what happened. `routing`: each
-    SSM's role and score; empty without a router. `scheduled`: the request's part in its batch; None
-    under the schedule `each`. `loads`: reads of an offloaded LLM's layers. `nodes`: the trips to
-    drafter nodes. `traffic`: what each rank exchanged in the LLM's pass.
+    `notes`: sentences for the reader. `scheduled`: None under the schedule `each`. `loads`: reads
+    of an offloaded LLM's layers. `nodes`: the trips to drafter nodes.
     """
 
     run_id: str
@@ -247,7 +239,7 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunCancelled:
-    """The caller stopped the run; `stats`: of the run until then."""
+    """The caller stopped the run."""
 
     run_id: str
     seq: int
@@ -258,7 +250,7 @@ class RunCancelled:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """An error ended the run. `error`: its class name; `message`: its message."""
+    """An error ended the run. `error`: the class name of the error."""
 
     run_id: str
     seq: int

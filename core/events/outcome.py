@@ -26,11 +26,11 @@ class Outcome:
         self._started: RunStarted | None = None
         self._ended: EndEvent | None = None
         self._texts: list[str] = []
-        # A dict as an ordered set: several rounds may have the same note.
+        # A dict as an ordered set.
         self._notes: dict[str, None] = {}
 
     def observe(self, event: Event) -> str:
-        """Takes an event; returns the text it adds."""
+        """Takes an event; returns the text that the event adds."""
         delta = ""
         if isinstance(event, RunStarted):
             self._started = event
@@ -40,7 +40,6 @@ class Outcome:
             self._notes |= dict.fromkeys(event.notes)
         elif isinstance(event, EndEvent):
             self._ended = event
-            # Text that was withheld because a character was incomplete.
             delta = event.text_tail
         self._texts.append(delta)
         return delta
@@ -52,7 +51,7 @@ class Outcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes of the run's rounds, each note once."""
+        """The rounds' notes, each note once."""
         return tuple(self._notes)
 
     @property

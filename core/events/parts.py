@@ -1,6 +1,6 @@
 """The values that events are made of.
 
-core/events/events.py defines the numbering of nodes and the zero of times.
+core/events/events.py says how nodes are numbered and when times begin.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ class Span:
 
     `name`: the stage. `audition`: an SSM scores the text's last tokens; the run's first audition is
     named `prefill`. `ahead`: drafting for the next round. `load`: reading an offloaded LLM's
-    layers. `wire`: the transfer to and from a drafter node, or the wait `Engine.wire_ms` that
-    imitates it.
+    layers. `wire`: the real or imitated transfer to and from a drafter node.
 
     `share`: the part of the time that counts for this lane and run; less than 1 if several SSMs or
     requests shared the time. The LLM's pass counts in full for each of its requests.
@@ -76,12 +75,12 @@ class ModelInfo:
 
     @property
     def node(self) -> str:
-        """The address of the SSM's drafter node; empty for a model that is on no drafter node."""
+        """The address of the SSM's drafter node; empty for a local model."""
         # The device of a remote SSM is `DEVICE of node HOST:PORT`.
         return self.device.partition(ON_NODE)[2]
 
     def is_same(self, other: ModelInfo) -> bool:
-        """Whether the two have equal fields. Fingerprints are not compared if one is empty."""
+        """Whether all fields are equal. An empty fingerprint counts as equal to any other."""
         both_known = bool(self.fingerprint and other.fingerprint)
         return replace(self, fingerprint="") == replace(other, fingerprint="") and (
             not both_known or self.fingerprint == other.fingerprint
@@ -91,9 +90,8 @@ class ModelInfo:
 @dataclass(frozen=True, slots=True)
 class OffloadInfo:
     """How the LLM's layers are streamed. `mode`: from `host` memory or from `disk`. `streamed`: how
-    many of the `layers` are read again in every pass. `bytes_a_pass`: bytes of the streamed layers;
-    `resident_bytes`: bytes of the other layers. `mbps`: the limit of the reading rate in 10^6 bytes
-    a second; 0: no limit."""
+    many of the `layers` are read again in every pass. `resident_bytes`: bytes of the layers that
+    are not streamed. `mbps`: the limit of the reading rate in 10^6 bytes a second; 0: no limit."""
 
     mode: str
     layers: int
@@ -115,10 +113,10 @@ class NodeTrip:
     the round began; `late`, no answer before the deadline; `absent`, no answer for another reason.
 
     `round_trip_ms`: from request to drafts, 0 without an answer; `busy_ms`: the part that the node
-    spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`: the number of drafts
-    that arrived; `starts`: how often the engine noticed a start of the node; `plain_ms`: predicted
-    time of an LLM pass without a draft, 0 if unknown. `start_ms`: when the request was sent;
-    `end_ms`: when the answer arrived or the wait ended; both 0 without a request.
+    spent drafting; `starts`: how many starts of the node the engine has noticed; `plain_ms`:
+    predicted time of an LLM pass without a draft, 0 if unknown. `start_ms`: when the request was
+    sent; `end_ms`: when the answer arrived or the wait ended. Without a request, `start_ms` and
+    `end_ms` are 0.
     """
 
     node: str
@@ -135,8 +133,8 @@ class NodeTrip:
 
 @dataclass(frozen=True, slots=True)
 class RanksInfo:
-    """How the LLM is divided among processes. `split`: `tp`, each layer among all ranks, or `pp`,
-    each rank has some layers. `weight_bytes`: the bytes of each rank's weights, rank 0 first."""
+    """How the LLM is divided among processes. `split`: `tp` (tensor parallel) or `pp` (pipeline
+    parallel). `weight_bytes`: the bytes of each rank's weights, rank 0 first."""
 
     split: str
     weight_bytes: tuple[int, ...]
@@ -149,8 +147,8 @@ class RanksInfo:
 @dataclass(frozen=True, slots=True)
 class RankTraffic:
     """The data that one rank exchanged with the other ranks in the LLM's pass of a round.
-    `collectives`: the number of collectives; `bytes`: the size of their tensors; `ms`: their time,
-    with the wait for other ranks; on a GPU, the time of launching them."""
+    `collectives`: the number of collectives; `bytes`: the size of their tensors; `ms`: the time of
+    the collectives, with the wait for other ranks; on a GPU, only the time of the launches."""
 
     rank: int
     collectives: int
@@ -160,16 +158,15 @@ class RankTraffic:
 
 @dataclass(frozen=True, slots=True)
 class DraftRecord:
-    """The tokens that one drafter drafted in one round, a tree; the tuples from `token_ids` to
+    """The tree of tokens that one drafter drafted in one round; the tuples from `token_ids` to
     `ranks` have one entry per node.
 
     `scores`: the drafter's estimate of each token's acceptance probability; `qs`: the probability
-    with which each token was drawn, 1 if it was not drawn; `ranks`: draw order among siblings, from
-    0; in a fused draft (see DraftKind in core.config.mechanisms) 0 or 1. `drafted_ahead`: the
-    draft, or a part of it, was made during an earlier LLM pass.
+    with which each token was drawn, 1 if the token was not drawn; `ranks`: order among siblings,
+    from 0. `drafted_ahead`: at least a part of the draft was made during an earlier LLM pass.
 
     A lookup's draft has for each node: `contexts`, how many tokens before the node were found in
-    texts or counts; `shares`, the node's share among the tokens that followed there.
+    texts or counts; `shares`, the node's share among the tokens that followed these tokens.
     """
 
     drafter: str
@@ -201,10 +198,9 @@ class ProposalRecord:
 class Trial:
     """One accept-or-reject decision at `node`.
 
-    `p`: the LLM's probability of the token. Under the verify rules `mss` and `traversal` it is
-    taken from the residual distribution that earlier trials leave; under `traversal` it is also
-    multiplied by the acceptance probability that is left to the parent's branch. `q`: the
-    proposal's probability; 1 under `greedy` and `match`.
+    `p`: the LLM's probability of the token. Under the verify rules `mss` and `traversal`, `p` is
+    the probability after earlier rejections; under `traversal`, `p` is also multiplied by the
+    parent's acceptance probability. `q`: the proposal's probability; 1 under `greedy` and `match`.
     """
 
     node: int
@@ -218,8 +214,8 @@ class Trial:
 class TopK:
     """The most probable tokens after `node`. `source`: `llm` or a drafter.
 
-    The LLM's probabilities are processed; at temperature 0 they are the softmax of its penalized
-    logits. A drafter's are the softmax of its penalized logits.
+    A drafter's probabilities are the softmax of its penalized logits. The LLM's probabilities are
+    processed; at temperature 0, they are the softmax of the LLM's penalized logits.
     """
 
     node: int
@@ -231,8 +227,8 @@ class TopK:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The result that a length policy expects of drafting `length` steps and verifying `nodes`
-    nodes: `tokens` committed tokens in a round of `ms` milliseconds."""
+    """A length policy's estimate: a round with `length` drafting steps and `nodes` verified nodes
+    commits `tokens` tokens in `ms` milliseconds."""
 
     length: int
     nodes: int
@@ -242,14 +238,14 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The result of one drafter's early drafting.
+    """The result of one drafter's drafting ahead.
 
     The drafter continued `outcomes` guessed results of the last verification; `probability`: the
-    sum of their probabilities. `hit`: this round's draft continues a guess that came true.
-    `saved_ms`: how long this round's draft ran during LLM passes. `wasted_ms`: the time of early
-    drafting that is no part of this round's draft. `reason` of a miss: `wrong`, no guess came true;
-    `unused`, a guess came true, but the round did not use its draft; `ended`, the text ended before
-    the next round. Older logs have no reason, and count `unused` drafts as hits.
+    sum of the guesses' probabilities. `hit`: this round's draft continues a guess that came true.
+    `saved_ms`: how long this round's draft ran during LLM passes. `wasted_ms`: the time of drafting
+    that is no part of this round's draft. `reason` of a miss: `wrong`, no guess came true;
+    `unused`, a guess came true, but the round did not use the guess's draft; `ended`, the text
+    ended before the next round.
 
     A draft made during the LLM's pass for another request is a hit with 0 outcomes.
     """
@@ -271,9 +267,9 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class RoutedDrafter:
-    """An SSM in a round of a run that routes. `role`: `routed`, it may draft; `explored`, it may
-    draft to be measured; `waiting`, it does not draft; `lost`, it failed. `score`: after the round,
-    on the scale of the routing rule."""
+    """An SSM in a round of a run with routing. `role`: `routed`, may draft; `explored`, may draft
+    to be measured; `waiting`, does not draft; `lost`, has failed. `score`: after the round, on the
+    scale of the routing rule."""
 
     drafter: str
     role: str
@@ -284,13 +280,12 @@ class RoutedDrafter:
 class Scheduled:
     """A request's part in a round that an engine scheduled together with other requests.
 
-    `num_live`: live requests; `num_batch`: requests in this LLM pass; `num_waiting`: requests in
-    the queue. `length_limit`, `drafter_limit`: the limits for this request's draft; None: no limit.
-    `num_drafted`: nodes after the combine rule; `num_granted`: verified nodes; `batch_*`: the same
-    for all requests in the pass. `tokens_per_ms`: tokens that all requests together commit per
-    millisecond, from which the node budget follows; 0: not used. `decision`: `more`, `fewer`,
-    `plain` or `drafts` if the limits have changed since this request's last round, else empty.
-    `reason`: a sentence for the reader.
+    `num_batch`: requests in this LLM pass; `num_waiting`: requests in the queue. `length_limit`,
+    `drafter_limit`: the limits for this request's draft; None: no limit. `num_drafted`: nodes after
+    the combine rule; `num_granted`: verified nodes; `batch_*`: the sums over all requests in the
+    pass. `tokens_per_ms`: tokens that all requests together commit per millisecond; 0: not used.
+    `decision`: `more`, `fewer`, `plain` or `drafts` if the limits have changed since this request's
+    last round, else empty.
     """
 
     schedule: str
@@ -312,15 +307,13 @@ class Scheduled:
 class RunStats:
     """The figures of one run.
 
-    `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum over rounds of
-    the verified tree's depth, less what EOS, a stop string or the limit cut off.
-    `draft_acceptance_rate`: accepted tokens per draft token. `mean_acceptance_length`: 1 + accepted
-    tokens per round. `num_verified_nodes`: sum of tree sizes. `acceptance_histogram[j]`: rounds
-    that accepted j drafted tokens. `acceptance_rate_per_position[i]`: share of rounds that accepted
-    more than i drafted tokens. `overlap_ratio`: the time in which the LLM and a drafter of the run
-    were both busy, divided by the LLM's busy time for the run; at most 1. `tokens_per_second`:
-    emitted tokens a second from the end of the prefill to the end. `ttft_ms` and `total_ms` start
-    when the request leaves the queue.
+    `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum of the verified
+    trees' depths, without levels that EOS, a stop string or the limit cut off.
+    `mean_acceptance_length`: 1 + accepted tokens per round. `acceptance_histogram[j]`: rounds that
+    accepted j drafted tokens. `acceptance_rate_per_position[i]`: share of rounds that accepted more
+    than i drafted tokens. `overlap_ratio`: the time in which the LLM and a drafter of the run were
+    both busy, divided by the LLM's busy time for the run; at most 1. `tokens_per_second`: the
+    prefill's time does not count. `ttft_ms` and `total_ms` start when the request leaves the queue.
     """
 
     num_new_tokens: int = 0

@@ -21,18 +21,16 @@ from core.plurals import number_of
 __all__ = ["TemplateProcess"]
 
 PROGRAM = Path(__file__).with_name("template_program.py")
-# Time limit for rendering a conversation. The program also sets this limit on itself.
+# Time limit for rendering a conversation.
 RENDER_TIMEOUT_S = 2.0
 # Time limit for the program to import its libraries.
 START_TIMEOUT_S = 60.0
-# The process is killed this long after RENDER_TIMEOUT_S, since on some systems the program cannot
-# limit its own time.
+# The process is killed this long after RENDER_TIMEOUT_S: on Windows, it cannot limit its own time.
 GRACE_S = 1.0
 
 
 class TemplateProcess:
-    """A child process that renders conversations; `render` starts it unless it runs. It is killed
-    when this object is collected. Thread-safe."""
+    """A child process that renders conversations. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +39,7 @@ class TemplateProcess:
         self._ready = False
 
     def start(self) -> None:
-        """Starts the process unless it runs, without waiting for it."""
+        """Starts the process without waiting, unless it runs already."""
         with self._lock, contextlib.suppress(OSError):  # `render` reports the error
             self._ensure_started()
 
@@ -52,9 +50,9 @@ class TemplateProcess:
         special_tokens: Mapping[str, Any],
         longest: int,
     ) -> str:
-        """The text of the conversation in the template, with the generation prompt at its end.
-        Raises ModelError if the template fails or takes too long, or if the process cannot be
-        started; ContextLengthError if the text has more than `longest` characters."""
+        """The text of the conversation in the template, with the generation prompt at the end.
+        Raises ModelError if rendering fails or takes too long; ContextLengthError if the text has
+        more than `longest` characters."""
         request = {
             "template": template,
             "messages": [dict(message) for message in messages],
@@ -97,8 +95,7 @@ class TemplateProcess:
             self._kill = weakref.finalize(self, _kill, self._process)
 
     def _exchange(self, request: Mapping[str, Any] | None, timeout_s: float) -> dict[str, Any]:
-        """Sends a request, if given, and returns the program's next line; empty if the program has
-        ended or was killed."""
+        """Sends a request, if given, and returns the next reply; empty if the process has ended."""
         process, reply = self._process, {}
         assert process is not None and process.stdin is not None and process.stdout is not None
         timer = threading.Timer(timeout_s, process.kill)
@@ -108,7 +105,7 @@ class TemplateProcess:
             if request is not None:
                 process.stdin.write(json.dumps(request) + "\n")
                 process.stdin.flush()
-            # Blocks until the reply, or until the process has ended: its end closes the pipe.
+            # The end of the process closes the pipe: the call cannot block forever.
             line = process.stdout.readline()
             if line.endswith("\n"):
                 reply = json.loads(line)
@@ -116,8 +113,7 @@ class TemplateProcess:
             pass
         finally:
             timer.cancel()
-            # Killed also after an interrupt: a late reply would be read as the reply to the next
-            # conversation.
+            # Else a late reply would be read as the reply to the next conversation.
             if not reply:
                 self._kill()
         return reply

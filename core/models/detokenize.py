@@ -2,8 +2,7 @@
 
 The texts that `push` and `flush` return, concatenated, are the new tokens' part of
 `tokenizer.decode(prompt + new)` without special tokens. Exception: if a byte in a run of byte
-tokens is invalid, `decode` replaces the whole run. The Detokenizer keeps the characters that were
-already shown, and each byte after them becomes U+FFFD.
+tokens is invalid, `decode` replaces the whole run, but characters already shown stay.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from weakref import WeakKeyDictionary
 __all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts", "token_texts"]
 
 REPLACEMENT = "�"
-# Prompt tokens in the first window, unless it needs more.
+# Prompt tokens in the first window, before any doubling.
 CONTEXT_TOKENS = 6
-# The most tokens that one character takes: one for each of its bytes in UTF-8.
+# The most tokens that one character takes: one for each UTF-8 byte.
 CHARACTER_TOKENS = 4
 
 
@@ -61,11 +60,11 @@ class Detokenizer:
         return self._advance(text, len(REPLACEMENT))
 
     def flush(self) -> str:
-        """The rest of the text, with incomplete characters as U+FFFD; call it once, at the end."""
+        """The rest of the text, with incomplete characters as U+FFFD. Call once, at the end."""
         return self._advance(self._decode(self._ids))
 
     def _advance(self, text: str, held_back: int = 0) -> str:
-        """The text after the shown part, less the last `held_back` characters."""
+        """Returns the text after the shown part, except the last `held_back` characters."""
         newest = self._ids[self._shown_tokens :]
         # False if an invalid byte has changed text that was already shown.
         continues = text.startswith(self._shown)
@@ -93,8 +92,7 @@ def _is_end(part: str, text: str) -> bool:
     return bool(part) and text.endswith(part)
 
 
-# Models of the package `tokenizers` in which a token stands for no more characters than its
-# vocabulary entry has.
+# Models of the package `tokenizers` in which no token's text is longer than its vocabulary entry.
 BOUNDED_MODELS = ("BPE", "Unigram")
 # By tokenizer; cached, since `get_vocab` copies the whole vocabulary.
 _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -114,7 +112,7 @@ def special_texts(tokenizer: Any) -> dict[int, str]:
     """The texts of the tokens that decoding skips, by id: special added tokens, and tokens with a
     role (bos, eos, pad, ...)."""
     tokens = getattr(tokenizer, "added_tokens_decoder", {}).items()
-    # Some tokens with a role are ordinary tokens, which decoding shows: these are excluded below.
+    # The return value excludes tokens with a role that are ordinary tokens: decoding shows them.
     texts = {token_id: str(token) for token_id, token in tokens if token.special}
     ids = getattr(tokenizer, "all_special_ids", ())
     texts |= zip(ids, getattr(tokenizer, "all_special_tokens", ()), strict=True)

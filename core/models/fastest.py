@@ -58,10 +58,10 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
         from core.models.native.forward import CompiledForward
 
         compiled_forward = CompiledForward(weights, masks)
-        # Compiled now, while loading, rather than in the first request.
+        # Else the first request would wait for compilation.
         compiled_forward.try_out()
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
-        return None  # numba is missing or fails here
+        return None
     return compiled_forward
 
 
@@ -81,8 +81,8 @@ def streamed_forward(
 
 
 def compiled_of(forward: Forward) -> CompiledForward | None:
-    """The pass itself if it is native, else None."""
-    # Only a compiled pass has worker threads: any other pass is rejected without importing numba.
+    """`forward` if it is native, else None."""
+    # Only a compiled pass has worker threads: other passes are rejected without importing numba.
     if not getattr(forward, "workers", 0):
         return None
     from core.models.native.forward import CompiledForward

@@ -49,7 +49,7 @@ class Forward(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the model, and of its keys and values."""
+        """The dtype of the weights, keys and values."""
         ...
 
     @property
@@ -63,8 +63,8 @@ class Forward(Protocol):
         ...
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
-        """Logits (batch, width, V) in the model's dtype or float32. With `batch.last_only` they may
-        be the last query's alone: (batch, 1, V)."""
+        """Logits (batch, width, V) in the model's dtype or float32. With `batch.last_only` a pass
+        may return only the last query's logits: (batch, 1, V)."""
         ...
 
 
@@ -106,7 +106,7 @@ def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Te
     def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
         return arena.write(layer, batch.plan, k, v)
 
-    # A host decision: not within `over`.
+    # A host decision, which `over` must not make.
     forward.reach(int(batch.positions.max()))
     tokens, positions = (
         torch.from_numpy(part).to(forward.device) for part in (batch.tokens, batch.positions)
@@ -136,7 +136,7 @@ class GeneralForward:
         self._keep_argument = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._cache_argument = cache_argument(module)
         shapes = self._probe()
-        # Layers that share another layer's cache are missing: they never call `ShapeProbe.update`.
+        # Layers that share another layer's cache never call `ShapeProbe.update`.
         self._layers = sorted(shapes)
         self.shapes = [shapes[layer] for layer in self._layers]
         self._cache: ArenaCache | None = None
@@ -150,7 +150,7 @@ class GeneralForward:
             self._cache = ArenaCache(arena, self._layers)
         self._cache.plan = batch.plan
         optional: dict[str, Any] = {}
-        # Else the head would run for every token of a prompt.
+        # Else the LM head would run for every token of a prompt.
         if self._keep_argument and batch.last_only:
             optional["logits_to_keep"] = 1
         optional[self._cache_argument] = self._cache

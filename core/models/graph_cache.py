@@ -10,16 +10,16 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# The most graphs in a caller's cache. A full cache is cleared: its keys have text lengths, and a
-# growing text does not return to old ones.
+# The most graphs in a caller's cache. A full cache is cleared: the keys contain text lengths, and a
+# growing text never returns to a shorter length.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")
 
 
 class GraphPool:
-    """Memory shared by graphs that never run at the same time. `captures`: whether graphs are
-    captured."""
+    """Memory shared by graphs that never run at the same time. `captures`: whether new graphs may
+    be captured."""
 
     def __init__(self, *, capture: bool) -> None:
         self.captures = capture
@@ -49,8 +49,7 @@ class CachedGraph(Generic[T]):
     """`work`, captured as a CUDA graph. Each call runs `work` on the device exactly once: `work`
     may change its own inputs.
 
-    The first call runs eagerly, a warm-up. A later call captures `work`, if the pool captures, and
-    replays it. Replays return the same tensors.
+    The first call is an eager warm-up. All replays return the same tensors.
     """
 
     def __init__(self, work: Callable[[], T], pool: GraphPool) -> None:
@@ -60,7 +59,7 @@ class CachedGraph(Generic[T]):
 
     @property
     def is_captured(self) -> bool:
-        """Whether calls are replays. A replay overwrites the tensors of the replay before."""
+        """Whether calls are replays."""
         return self._captured is not None
 
     def __call__(self) -> T:

@@ -1,7 +1,6 @@
 """GraphedForward: a TensorForward in few fixed shapes, each replayed as a CUDA graph.
 
-A pass is padded to a bucket of queries and slots. Its inputs are copied into tensors with fixed
-addresses.
+A pass is padded to a bucket of queries and slots.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ __all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"
 
 # The number of queries of a row is padded to the next of these widths.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-# The number of slots is rounded up to a multiple of this: one graph then serves many lengths of a
-# text.
+# Slots are rounded up to a multiple of EXTENT, so that one graph serves many text lengths.
 EXTENT = 256
 
 
@@ -121,7 +119,6 @@ class _Pass:
         self._copy_done = None if on_cpu else cuda.Event()
 
     def fill(self, batch: Batch) -> None:
-        """Copies a batch into the pass's inputs."""
         if self._copy_done is not None:
             self._copy_done.synchronize()  # waits until the last batch has left pinned memory
         width = batch.tokens.shape[1]
@@ -145,7 +142,7 @@ class _Pass:
         lean = self._lean
         lowest = torch.finfo(lean.dtype).min
         masks = tuple(
-            # Built on the device: the copied inputs are bool, a byte per element.
+            # Built on the device, since bool inputs are smaller to copy.
             torch.zeros(hidden.shape, dtype=lean.dtype, device=lean.device).masked_fill_(
                 hidden, lowest
             )
@@ -171,8 +168,8 @@ def _inputs(rows: int, width: int, extent: int, device: torch.device) -> _Inputs
 
 
 def _hide(hidden: BoolArray, visible: BoolArray, counts: tuple[int, ...]) -> None:
-    """Marks in `hidden` the slots that a query does not attend to; a padded query attends to the
-    last slot only."""
+    """Marks in `hidden` the slots that a query does not attend to. A padded query attends only to
+    the last slot."""
     hidden[:] = True
     for i, real in enumerate(counts):
         hidden[i, 0, :real, : visible.shape[2]] = ~visible[i, :real]

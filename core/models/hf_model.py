@@ -49,7 +49,7 @@ class HfModel:
         self._forward: Forward = forward or (
             GeneralForward(module, masks) if lean is None else fastest(lean, masks)
         )
-        # The loaded pass while `stream_from_host` replaces it, else None.
+        # The loaded pass, while a pass with streamed layers replaces it; else None.
         self._resident_forward: Forward | None = None
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
@@ -105,7 +105,7 @@ class HfModel:
 
     def stream_from_host(self, mbps: float) -> None:
         """Streams the layers from host memory at `mbps` (10^6 bytes/s) in later passes; 0 ends
-        this. Raises UnsupportedModelError if `mbps` is above 0 and `can_stream_from_host` is
+        streaming. Raises UnsupportedModelError if `mbps` is above 0 and `can_stream_from_host` is
         false."""
         resident = self._resident_forward or self._forward
         compiled = compiled_of(resident)
@@ -173,8 +173,6 @@ class HfModel:
     @torch.inference_mode()
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
         state = self._row(row)
-        # The path's nodes move to the slots right after the committed tokens; the nodes of `keep`
-        # follow.
         order = [*nodes, *keep]
         if any(not 0 <= node < state.pending for node in order):
             raise EngineError(f"commit nodes are {order}: 0 to {state.pending - 1} are pending")
@@ -183,7 +181,7 @@ class HfModel:
 
     def pass_bytes(self, rows: int, width: int, extent: int) -> int:
         """Estimated bytes that a pass over `rows` rows of `width` tokens allocates, if the longest
-        row has `extent` slots. Counts logits, copies of one layer's cache and a grown cache."""
+        row has `extent` slots."""
         logits = rows * width * self.vocab_size * (4 + self.dtype.itemsize)
         cache = self.arena.copied_bytes(rows, extent)
         return logits + cache + self.arena.growth_bytes(self.rows_held, extent)
@@ -202,16 +200,16 @@ class HfModel:
 
     @torch.inference_mode()
     def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult:
-        """See `CompiledForward.drafts`, for a model that is not stacked. Rows do not change: `note`
-        records what was fed."""
+        """See `CompiledForward.drafts`. Rows do not change: `note` records the fed tokens."""
         compiled = compiled_of(self._forward)
         assert compiled is not None, "only a compiled pass drafts in native code"
         self.arena.reserve(self.rows_held, limits.slots)
         return compiled.drafts(draft_batch, limits, ready, self.arena)
 
     def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:
-        """Records what a pass outside `forward` wrote to the row's slots: `committed` more tokens,
-        then pending nodes with these parents. Raises EngineError if nodes are pending already."""
+        """Records the tokens that a pass outside `forward` wrote to the row's slots: `committed`
+        more tokens, then pending nodes with these parents. Raises EngineError if nodes are pending
+        already."""
         state = self._row(row)
         if state.pending:
             raise EngineError(f"pending nodes are {state.pending}: none may be left behind")
@@ -237,8 +235,8 @@ class HfModel:
         placement: tuple[int, int],
         own: tuple[LeanWeights, Forward],
     ) -> None:
-        """Switches to the stack's arena and to `own`: views of the stack's weights, and a pass over
-        them. `placement`: (index, number of members). Raises EngineError if a row is open."""
+        """Switches to the stack's arena. `placement`: (index, number of members). `own`: views of
+        the stack's weights, and a pass over these views. Raises EngineError if a row is open."""
         if any(row is not None for row in self._rows):
             raise EngineError(f"{self._info.name} has open rows: it cannot join a stack now")
         self.stack, self.arena, self._placement, self._rows = stack, arena, placement, []
@@ -248,9 +246,9 @@ class HfModel:
             adopt(self._module, self._lean)
 
     def place(self, row: int) -> int:
-        """The arena's row of one of this model's rows."""
+        """The arena row that holds `row` of this model."""
         index, members = self._placement
-        # Members alternate: their rows of the same number are adjacent in the arena.
+        # The members' rows with the same number are adjacent in the arena.
         return row * members + index
 
     def add_nodes(self, feeds: Sequence[Feed]) -> list[Row]:

@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache
 from core.errors import OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
-# Up to this size a cache is allocated without asking the system for the amount of free memory.
+# Up to this size a cache is allocated without a check of the free memory.
 UNCHECKED_BYTES = 1 << 26
 
 __all__ = ["UNCHECKED_BYTES", "ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
@@ -105,13 +105,13 @@ class KVArena:
                 stacks.append(new)
                 pair.append(new)
             layers.update({m: (pair[0][i], pair[1][i]) for i, m in enumerate(members)})
-        # Last: an arena whose allocation fails is unchanged.
+        # Last, so that a failed allocation changes nothing.
         self._stacks = stacks
         self._layers = [layers[i] for i in sorted(layers)]
         self.rows, self.slots = rows, slots
 
     def growth_bytes(self, rows: int, slots: int) -> int:
-        """Bytes that `reserve` would allocate; the present cache is freed only after that."""
+        """Bytes that `reserve` would allocate."""
         if rows <= self.rows and slots <= self.slots:
             return 0
         return self._bytes_of(max(self.rows, rows) * self._grown_slots(slots))
@@ -147,10 +147,10 @@ class KVArena:
     def write(
         self, layer: int, plan: SlotPlan, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Stores new keys and values (batch, heads, width, size); returns all that the batch reads
-        (batch, heads, extent, size)."""
+        """Stores new keys and values (batch, heads, width, size); returns the keys and values that
+        the batch reads (batch, heads, extent, size)."""
         if len(plan.rows) == 1:
-            # A single row has no padded queries, and its slots are contiguous: slices suffice.
+            # A single row has no padded queries and its slots are contiguous: slices suffice.
             row, start = plan.rows[0], plan.starts[0]
             read = []
             for store, new in zip(self._layers[layer], (keys, values), strict=True):
@@ -176,7 +176,6 @@ class KVArena:
             # The indexed part is (batch, width, heads, size).
             store[at, :, slots] = part.transpose(1, 2)
             used = store[:, :, :extent]
-            # Adjacent rows are read as a view, others are copied.
             read.append(used[first : last + 1] if contiguous else used.index_select(0, at[:, 0]))
         return read[0], read[1]
 
@@ -230,8 +229,8 @@ class ArenaCache(_PassCache):
         super().__init__()
         self.arena = arena
         self.plan: SlotPlan | None = None
-        # A layer's index in the arena, by its index in the model: layers that share another layer's
-        # cache have none.
+        # Index in the arena by index in the model. Layers that share another layer's cache have no
+        # entry.
         self._index = {layer: i for i, layer in enumerate(layers)}
 
     def update(

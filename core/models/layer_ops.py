@@ -1,5 +1,6 @@
-"""Operations of a transformer layer in few torch calls: matrix products with bias, RMSNorm, rotary
-position embedding, attention. A small model's pass spends more time on calls than on arithmetic.
+"""Operations of a transformer layer in few torch calls.
+
+A small model's pass spends more time on calls than on arithmetic.
 """
 
 from __future__ import annotations
@@ -51,8 +52,7 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    float32 and float64 use the vector norm. Half precision uses
-    `F.rms_norm`, which sums in float32.
+    Half precision uses `F.rms_norm`, which sums in float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
@@ -99,7 +99,7 @@ class Rotation:
 def cos_sin_table(
     inverse: torch.Tensor, scale: float, positions: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines (positions, head size) in float32; the first half of the sines is negated:
+    """Cosines and sines (positions, head size) in float32. The first half of the sines is negated:
     a rotation is x cos + roll(x, head size / 2) sin."""
     # In float32 whatever the model's dtype: bfloat16 rounds positions above 256.
     angles = torch.outer(torch.arange(positions, device=inverse.device).float(), inverse)
@@ -128,8 +128,8 @@ def attend(
 def grouped_attention(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """`attend` for grouped queries on a GPU, where torch has no fused kernel for grouped queries
-    with a mask. Query heads of one KV head become queries of that head."""
+    """`attend` for a GPU, where torch has no fused kernel for grouped queries with a mask. Query
+    heads of one KV head become queries of that head."""
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
     # Query heads of one KV head are adjacent: (rows, KV heads, heads / KV heads x width, size).

@@ -1,8 +1,7 @@
 """LayerStream yields a model's layers in order, once for each pass.
 
-Some layers may stay resident. A thread reads the other layers in every pass, into up to two
-alternating buffers: while the pass computes on one buffer, the next layer is read into the other.
-After the last layer, the thread reads the first layers of the next pass.
+Some layers may stay resident. While a pass computes on one buffer, a thread reads the next layer
+that is not resident into another buffer.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def memory_of(bytes_: torch.Tensor) -> memoryview:
 
 
 def page_aligned(size: int, device: torch.device | None = None) -> torch.Tensor:
-    """Page-aligned bytes (uint8), as O_DIRECT needs; pinned if `device` is a GPU."""
+    """Page-aligned bytes (uint8); pinned if `device` is a GPU."""
     if device is not None and device.type == "cuda":
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
     memory = mmap.mmap(-1, max(1, -(-size // PAGE)) * PAGE)
@@ -107,9 +106,8 @@ class HostBuffer:
 
 
 class CudaBuffer:
-    """A GPU buffer with the methods of HostBuffer. A copy stream fills it; events order this stream
-    and the compute stream. Layers that are not in host memory pass through pinned staging
-    memory."""
+    """A GPU buffer with the methods of HostBuffer. Layers that are not in host memory pass through
+    pinned staging memory."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self._data = torch.empty(size, dtype=torch.uint8, device=device)
@@ -154,11 +152,11 @@ class LayerStream:
         self, source: LayerSource, resident: int, mbps: float, mode: str, device: torch.device
     ) -> None:
         """`resident`: memory in bytes for layers that stay on the device. `mbps`: limit on reading
-        in 10^6 bytes/s, 0: none. `mode` is reported in `info`."""
+        in 10^6 bytes/s, 0: none. `mode`: see OffloadInfo."""
         count, size = source.count, source.size
         num_resident = min(count, resident // size)
-        # Resident layers are spread evenly, since the reader would wait for a free buffer during a
-        # run of resident layers.
+        # Resident layers are spread evenly: while the pass computes on many resident layers in a
+        # row, the reader would wait for a free buffer.
         self._resident = {
             layer: _load(source, layer, device)
             for layer in range(count)
@@ -250,8 +248,7 @@ class _LayerReader:
                 self._changed.notify_all()
 
     def take(self) -> HostBuffer | CudaBuffer:
-        """Waits for the next layer's buffer. On a GPU the copy may still run: `CudaBuffer.use`
-        waits for it. If no further buffer will come, raises the error of the read, or RuntimeError
+        """Waits for the next layer's buffer. Raises the error of a failed read, or RuntimeError
         after `end`."""
         with self._changed:
             while self._read == self._taken and self._error is None and not self._ended:
@@ -276,7 +273,7 @@ class _LayerReader:
             times = list(self._times)
             self._times.clear()
             if self._reading_since is not None:
-                # The rest of this read is reported later.
+                # The next call reports the rest of the current read.
                 now = time.perf_counter()
                 times.append((self._reading_since, now))
                 self._reading_since = now
@@ -292,9 +289,9 @@ class _LayerReader:
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)
-                # Waits for the previous read's copy, else the times would be those of launches.
+                # Waits for the previous copy: else the times would cover only launches of copies.
                 self._buffers[(number - 1) % len(self._buffers)].wait()
-            except MODEL_FAULTS as failure:  # raised again in the pass, see `take`
+            except MODEL_FAULTS as failure:  # `take` raises the failure again
                 error = failure
             if self._rate:
                 due += self._source.size / self._rate
@@ -302,8 +299,8 @@ class _LayerReader:
             self._finish(epoch, error)
 
     def _next(self) -> tuple[int, int, bool] | None:
-        """Epoch and number of the next read, and whether the reader was idle before it or an epoch
-        begins; waits for a free buffer. None once the stream is closed."""
+        """Waits for a free buffer. Returns the next read's epoch and number, and whether the reader
+        was idle or an epoch begins. None once the stream is closed."""
         with self._changed:
             idle = self._read == 0
             while not self._ended and (

@@ -1,4 +1,4 @@
-"""Engines whose models are tables of probabilities, and parts of their events."""
+"""Engines whose models are tables of probabilities, and helpers that read events."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -39,8 +39,7 @@ def rounds_of(events: Iterable[Event]) -> list[RoundCompleted]:
 
 
 def tokens_by_drafter(events: Iterable[Event]) -> tuple[Counter[str], Counter[str]]:
-    """Two counters by drafter: drafted tokens and accepted nodes. An accepted node counts for each
-    drafter that proposed it."""
+    """Drafted tokens and accepted nodes. A node counts for each drafter that proposed it."""
     drafted, accepted = Counter[str](), Counter[str]()
     for run in by_run(events):
         tree: Combined | None = None
@@ -57,7 +56,6 @@ def tokens_by_drafter(events: Iterable[Event]) -> tuple[Counter[str], Counter[st
 
 
 def by_run(events: Iterable[Event]) -> list[list[Event]]:
-    """The events of each run; the runs are in the order of their first events."""
     runs: dict[str, list[Event]] = {}
     for event in events:
         runs.setdefault(event.run_id, []).append(event)
@@ -65,7 +63,6 @@ def by_run(events: Iterable[Event]) -> list[list[Event]]:
 
 
 def texts_of(events: Iterable[Event]) -> list[list[int]]:
-    """The new tokens of each run."""
     return [ids_of_events(run) for run in by_run(events)]
 
 
@@ -84,7 +81,6 @@ def admit_all(engine: Engine, requests: Iterable[Request]) -> list[ActiveRequest
 
 
 def failing_from(model: TableModel, passes: int, error: Exception) -> None:
-    """Makes the model raise `error` in each pass after its first `passes` passes."""
     forward = model.forward
 
     def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:

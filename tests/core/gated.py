@@ -18,8 +18,7 @@ TIMEOUT_S = 60.0
 
 
 class GatedModel(TableModel):
-    """A TableModel whose passes wait at `gate` while `open` is unset. `failure` and `narrow_at` act
-    once."""
+    """`failure` and `narrow_at` act once."""
 
     def __init__(self) -> None:
         super().__init__("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), CONTEXT)
@@ -28,7 +27,7 @@ class GatedModel(TableModel):
         self.open.set()
         self.failure: BaseException | None = None
         self.fails_at: tuple[int, Exception] | None = None  # root token and error
-        self.narrow_at: int | None = None  # a root token that gets too few logits, once
+        self.narrow_at: int | None = None  # a root token that gets too few logits
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         if not self.open.is_set():

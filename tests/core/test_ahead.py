@@ -90,7 +90,6 @@ def test_a_draft_that_was_ready_took_no_pass() -> None:
 
 
 def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
-    """At temperature 0, an SSM that is the LLM itself predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
     # At the end of the text, too few tokens are left for a draft.
@@ -99,8 +98,7 @@ def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
 
 @pytest.mark.parametrize("draft", ["coupled", "topk"])
 def test_under_match_the_drawn_token_is_guessed(draft: str) -> None:
-    """An SSM that is the LLM itself also has the LLM's noise. A right guess is no hit if too few
-    tokens are left for another draft."""
+    """A right guess is no hit if too few tokens are left for another draft."""
     hits: list[bool] = []
     for seed in range(3):
         sampling = SamplingParams(40, temperature=0.8, seed=seed)
@@ -150,9 +148,6 @@ def test_requests_of_a_batch_share_the_passes() -> None:
 
 
 class FailsAhead(TableModel):
-    """While `counting` is set, passes are counted, and all counted passes after the first `limit`
-    fail."""
-
     def __init__(self, limit: int) -> None:
         super().__init__("broken", 8, random_table(8, 5), 64)
         self.counted, self.limit = 0, limit

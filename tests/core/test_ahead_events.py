@@ -1,4 +1,4 @@
-"""Events of drafting ahead. A hit is a draft that was used."""
+"""Events of drafting ahead."""
 
 import itertools
 from collections import defaultdict
@@ -32,7 +32,7 @@ WARM = SamplingParams(40, temperature=0.8, seed=1)
 
 
 class Hiding(TableModel):
-    """An LLM that runs the jobs of drafting ahead within its pass: the pass hides their time."""
+    """An LLM that runs the jobs of drafting ahead within its pass."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1, sharpness=2.5), 64)
@@ -73,7 +73,7 @@ def ahead_of(events: Sequence[Event]) -> list[Ahead]:
 
 
 def work_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
-    """Milliseconds of work ahead, by the round in which it was done and by drafter."""
+    """Milliseconds of work ahead, by round and drafter."""
     results: dict[tuple[int, str], float] = defaultdict(float)
     for event in rounds_of(events):
         for span in event.spans:
@@ -83,9 +83,8 @@ def work_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
-    """The saved and wasted milliseconds that events report, by the round of the work and by
-    drafter. An event reports the work of the round before its own; with reason `ended`, it reports
-    the work of its own round."""
+    """An event with reason `ended` reports the work of its own round. Other events report the work
+    of the round before."""
     return {
         (e.round - (one.reason != "ended"), one.drafter): one.saved_ms + one.wasted_ms
         for e in rounds_of(events)
@@ -95,8 +94,7 @@ def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def choose_in_turn(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
-    """Makes `fixed` choose the `choices` in turn. `choose` is called twice in each round: for the
-    event and for the plan."""
+    """`choose` is called twice in each round: for the event and for the plan."""
     turns = itertools.cycle([one for one in choices for _ in range(2)])
     monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
 
@@ -168,7 +166,6 @@ def test_of_a_shortened_draft_only_the_used_part_is_saved(monkeypatch: pytest.Mo
 
 
 def test_work_ahead_is_reported_when_the_mode_changes_to_across(monkeypatch):
-    """`auto` may change from `ahead` to `across` if another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
     def modes_of(live: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:

@@ -33,7 +33,6 @@ NAMES = ("same", "ssm-2", "ssm-3")
 
 
 def greedy_text(model: TableModel, count: int) -> list[int]:
-    """`count` tokens: token 1, then always the model's most probable token other than token 0."""
     ids = [1]
     while len(ids) < count:
         row = list(model._table(tuple(ids)))
@@ -199,7 +198,6 @@ def test_an_ssm_that_fails_has_no_score() -> None:
 
 @pytest.mark.parametrize("routing", ["credit", "cosine", "all"])
 def test_the_time_of_auditions_is_in_the_events(routing: str) -> None:
-    """The prompt's audition counts, although it is part of the prefill."""
     engine = engine_of(*tables(3, context=128))
     config = SpeculationConfig(routing=routing, routed_drafters=1, max_tree_nodes=8)
     prompt = " ".join(["w1 w5 w3 w2"] * 8)

@@ -43,7 +43,6 @@ def run(config: SpeculationConfig, temperature: float = 0.0, tokens: int = 12) -
 
 
 def deepest(events: list[Event]) -> list[int]:
-    """The depth of each round's deepest draft."""
     return [
         max((depth for record in event.drafts for depth in record.depths), default=0)
         for event in events
@@ -118,8 +117,7 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
     drafted = [[len(d.token_ids) for d in e.drafts] for e in events if isinstance(e, Drafted)]
     assert drafted[0] == node_shares(combine, 6, ("ssm-1", "ssm-2", "ssm-3")), "each share is used"
     sizes = [len(e.token_ids) for e in events if isinstance(e, Combined)]
-    # The drafts of a union have nodes in common. A rule that is not named here may keep fewer
-    # nodes.
+    # The drafts of a union have nodes in common.
     assert max(sizes) >= {"union": 4, "vote": 6, "vote_tree": 6, "log_pool": 6}.get(combine, 1)
 
 

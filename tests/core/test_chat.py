@@ -19,8 +19,6 @@ SAMPLING = SamplingParams(max_new_tokens=3)
 
 
 class Template:
-    """Renders each letter as a word; records roles and contents."""
-
     def __init__(self) -> None:
         self.rendered: list[list[tuple[str, str]]] = []
 
@@ -41,7 +39,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 def renderings_of(engine: Engine) -> list[list[tuple[str, str]]]:
-    """The messages of each rendering, except for the trial rendering before the first message."""
+    """Leaves out the trial rendering before the first message."""
     rendered: Any = engine.models.templates
     return list(rendered.rendered)[1:]
 

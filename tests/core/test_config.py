@@ -1,4 +1,4 @@
-"""Configurations and requests: lossless settings, presets, fields from text, JSON."""
+"""Configurations and requests."""
 
 import dataclasses
 import json
@@ -35,7 +35,6 @@ VERIFY_SETTINGS = ("auto", "greedy", "match", "mss", "traversal")
 def test_only_lossless_settings_are_resolved(
     draft: str, combine: str, verify: str, temperature: float
 ) -> None:
-    """The test implements `lossless_rules` a second time."""
     config = SpeculationConfig(draft=draft, combine=combine, verify=verify)
     keeps_all = combine_rule(combine).keeps_all
     if draft in FUSED and combine != "union":
@@ -176,8 +175,6 @@ def test_every_field_can_be_set_from_text() -> None:
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         assert parse_field(SpeculationConfig(), field.name, text) == SpeculationConfig()
 
-
-# -- plain values --
 
 samplings = st.builds(
     SamplingParams,

@@ -160,7 +160,6 @@ def test_lists_become_tuples_and_values_are_frozen() -> None:
 
 
 def handwritten_refusals(path: Path) -> Iterator[str]:
-    """Calls of error classes whose message has a hand-written `field is value: allowed`."""
     for node in ast.walk(tree_of(path)):
         is_error = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if not is_error or not hasattr(core.errors, node.func.id) or not node.args:
@@ -175,7 +174,6 @@ def handwritten_refusals(path: Path) -> Iterator[str]:
 
 
 def is_count(part: ast.expr) -> bool:
-    """Whether this part of an f-string is a number with its noun, made by `number_of`."""
     return "number_of" in ast.unparse(part)
 
 

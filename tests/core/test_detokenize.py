@@ -1,5 +1,4 @@
-"""Detokenization, token by token. The joined deltas equal the text of `decode`, unless an invalid
-byte makes `decode` replace characters that were already shown."""
+"""Detokenization, token by token."""
 
 from __future__ import annotations
 
@@ -22,14 +21,12 @@ MIXED = "naïve café 東京 🙂👩‍👩‍👧 x\n\n  def f():\t'“quoted�
 
 @cache
 def byte_level() -> Any:
-    """The bundled tokenizer: byte-level BPE."""
     return AutoTokenizer.from_pretrained(str(bundled_llm()))
 
 
 @cache
 def metaspace() -> Any:
-    """A tokenizer like LLaMA's: words begin with ▁, and unknown characters fall back to bytes
-    <0x..>."""
+    """A tokenizer like LLaMA's."""
     words = ["▁", "▁hello", "▁world", "hello", "a", "▁a", "b", "é", "▁日", "本", ".", "▁."]
     vocab = {"<unk>": 0, "<s>": 1, "</s>": 2}
     for token in [f"<0x{i:02X}>" for i in range(256)] + words:
@@ -58,7 +55,6 @@ def deltas(tokenizer: Any, prompt: list[int], new: list[int]) -> list[str]:
 
 
 def continuation(tokenizer: Any, prompt: list[int], new: list[int]) -> str:
-    """The text that decode(prompt + new) adds to decode(prompt)."""
     before, full = decode(tokenizer, prompt), decode(tokenizer, prompt + new)
     assert full.startswith(before)
     return full[len(before) :]
@@ -112,13 +108,12 @@ def test_random_ids_of_the_bundled_tokenizer_give_the_decoded_text(
 
 
 def byte_tokens(characters: str) -> list[int]:
-    """The metaspace tokenizer's byte tokens of these characters."""
+    """In the vocabulary of `metaspace`, token 3 + b is byte b."""
     return [3 + byte for byte in characters.encode()]
 
 
 def text_of_bytes(tokenizer: Any, prompt: list[int], new: list[int]) -> tuple[str, bool]:
-    """The expected text, computed from the bytes, and whether `decode` would take back characters
-    that were shown. In the expected text, the characters before an invalid byte stay."""
+    """The expected text, and whether `decode` would take back characters that were shown."""
     tokens = [(i, number >= len(prompt)) for number, i in enumerate(prompt + new) if i >= 3]
     text, taken_back = "", False
     for is_byte, group in groupby(tokens, lambda token: token[0] < 259):

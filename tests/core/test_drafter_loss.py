@@ -1,4 +1,4 @@
-"""A drafter that fails within a run does not change the text: the run continues without it."""
+"""A drafter that fails within a run does not change the text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +21,6 @@ PROMPT = "w3 w1 w4"
 
 
 class FailsAtPass(TableModel):
-    """Fails at pass number `failing_pass`, counted from 0, and at each later pass."""
-
     def __init__(self, seed: int, failing_pass: int, error: type[Exception]) -> None:
         super().__init__(f"ssm-{seed}", VOCAB, random_table(VOCAB, seed), 96)
         self.failing_pass, self.error = failing_pass, error

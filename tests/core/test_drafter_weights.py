@@ -26,7 +26,6 @@ def full() -> LikelihoodWeights:
 
 
 def observe(weights: LikelihoodWeights, likelihoods: dict[str, list[float]]) -> None:
-    """Reports the likelihoods of all tokens of a text."""
     history = LikelihoodHistory({name: len(result) for name, result in likelihoods.items()})
     weights.observe_likelihoods(likelihoods, history)
 
@@ -58,8 +57,7 @@ def test_only_winners_change_and_their_requests_are_averaged() -> None:
 
 @pytest.mark.parametrize(("share", "gains"), [(0.143, False), (0.149, True)])
 def test_the_mean_follows_recent_wins(share: float, gains: bool) -> None:
-    """Ten wins with accepted share 1 follow 200 wins with share 0. With rate 1 / 64, the mean is
-    1 - (63 / 64)^10 = 0.146."""
+    """With rate 1 / 64, ten wins raise the mean to 1 - (63 / 64)^10 = 0.146."""
     weights = paper()
     for _ in range(200):
         weights.observe_wins([("a", 0.0)])
@@ -72,7 +70,6 @@ def test_the_mean_follows_recent_wins(share: float, gains: bool) -> None:
 
 
 def test_at_first_the_mean_is_that_of_all_wins() -> None:
-    """The mean of 50 wins with share 0 and 10 wins with share 1 is 1 / 6."""
     for share, gains in ((0.16, False), (0.17, True)):
         weights = paper()
         weights.observe_wins([("a", 0.0)] * 50 + [("a", 1.0)] * 10)
@@ -124,7 +121,7 @@ Report = tuple[dict[str, list[float]], int]
 
 
 def weights_after(*reports: Report) -> dict[str, float]:
-    """The weights after these reports; a report is (likelihoods by drafter, length of the text)."""
+    """A report is (likelihoods by drafter, length of the text)."""
     weights, history = full(), LikelihoodHistory()
     for probabilities, length in reports:
         for name, result in probabilities.items():
@@ -173,7 +170,7 @@ def test_old_tokens_are_not_corrected() -> None:
     )
     corrected = weights_after(report, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
     assert corrected["c"] / corrected["a"] == pytest.approx(0.2 ** (0.95 ** (CORRECTED - 1)))
-    # A gap that no drafter reported is skipped.
+    # Positions that no drafter reported are skipped.
     weights, history = full(), LikelihoodHistory({"a": 3})
     weights.observe_likelihoods({"a": [0.5] * 2}, history)
     history.positions["b"] = 10**12

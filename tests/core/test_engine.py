@@ -1,4 +1,4 @@
-"""Engine: the order and the contents of events, and several runs at once."""
+"""Events of the engine, and several runs at once."""
 
 import dataclasses
 
@@ -179,7 +179,6 @@ def test_many_runs_are_distinguished_and_do_not_disturb_each_other() -> None:
 
 
 def content(event: Event) -> dict[str, object]:
-    """The event's fields without `run_id`, `asked`, `kv_capacity`, times and statistics."""
     plain = dataclasses.asdict(event)
     clocked = ("at_ms", "created_utc", "spans", "stats", "between_ms")
     for name in ("run_id", "kv_capacity", "asked", *clocked):

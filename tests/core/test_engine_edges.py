@@ -1,4 +1,4 @@
-"""Engine: one call at a time, closed rows, accepted and refused prompts, costs of verification."""
+"""Edge cases of the engine."""
 
 import dataclasses
 import threading
@@ -153,8 +153,6 @@ def test_given_prompt_tokens_replace_the_prompts() -> None:
 
 
 class CountingTokenizer:
-    """A tokenizer whose entries have at most three letters; `calls` counts the tokenized texts."""
-
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer, self.calls = tokenizer, 0
         self.backend_tokenizer = SimpleNamespace(model=models.BPE())
@@ -185,7 +183,7 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(count: int) 
 def test_of_a_prompt_that_cannot_fit_only_the_beginning_is_tokenized(
     word: str, chat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokenizer splits a text into words: a token may have any length."""
+    """A token of a word-level tokenizer may have any length."""
     engine = engine_of(*tables())
     tokenizer = engine.models.tokenizer
     tokenizer.chat_template = "{{ messages[0].content }}"
@@ -276,8 +274,6 @@ def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
 def test_control_tokens_in_a_chat_message_are_reported(
     message: str, chat: bool, reported: tuple[str, ...]
 ) -> None:
-    """The model cannot distinguish control tokens in a chat message from the template's control
-    tokens."""
     engine = engine_of(*tables())
     tokenizer = word_tokenizer(8)
     tokenizer.add_tokens(["w3", "w6"], special_tokens=True)
@@ -291,16 +287,12 @@ def test_control_tokens_in_a_chat_message_are_reported(
 
 
 class OneToken(TableModel):
-    """Gives one token a probability above 0.98 after every context."""
-
     def __init__(self, token_id: int) -> None:
         row = [float(i == token_id) * 0.98 + 0.02 / 8 for i in range(8)]
         super().__init__("llm", 8, lambda context: tuple(row), 64)
 
 
 class FailsAtToken7(OneToken):
-    """Fails in every pass that holds token 7."""
-
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         if any(7 in feed.token_ids for feed in feeds):
             raise NameError("no such token")
@@ -372,8 +364,7 @@ def test_costs_are_measured_once_for_every_size_that_fits() -> None:
 
 
 def owners_of_costs(owner: Any, visited: dict[int, Any]) -> Iterator[tuple[str, Costs]]:
-    """Searches `owner` and the objects of `core` to which it refers. Yields the class name and the
-    Costs of each object that has Costs."""
+    """Yields the class name and the Costs of each object that has Costs."""
     if isinstance(owner, Mapping):
         values = list(owner.values())
     elif isinstance(owner, (list, tuple, set)):
@@ -399,7 +390,6 @@ def test_all_parts_of_an_engine_share_the_costs_it_is_given() -> None:
 
 
 def test_slow_passes_do_not_raise_a_sizes_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only every third pass of a size is fast."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 

@@ -1,5 +1,4 @@
-"""Events are plain, frozen, and unchanged after JSON and back. An Outcome has the values of a run's
-events."""
+"""Events are plain, frozen, and unchanged after JSON and back."""
 
 import dataclasses
 import json
@@ -30,7 +29,6 @@ PLAIN = {
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Random values of the type `hint`, the annotation of a field."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint in PLAIN:
         return PLAIN[hint]

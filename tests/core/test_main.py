@@ -42,8 +42,6 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_once() -> Iterator[None]:
-    """Loads the bundled models and times the LLM's passes before the first test. Tests in this
-    process share the results."""
     loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
@@ -78,7 +76,6 @@ def result(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
 
 @pytest.fixture(scope="module")
 def tiny_llm(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with a tiny model that has no SSMs."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     tiny_module("llama", seed=1, dtype=torch.float32).save_pretrained(folder)
     word_tokenizer().save_pretrained(folder)

@@ -58,7 +58,6 @@ NEW_RULES, NEW_POLICIES = (DEEPEST, MAJORITY), (TWO, THREE)
 
 
 def deepest(trie: MergedTree, weights: VoteWeights) -> Selection:
-    """A combine rule that keeps only the path to the deepest node."""
     depths = trie.tree.depths
     node = max(range(len(depths)), key=lambda i: (depths[i], -i), default=-1)
     path = []
@@ -69,7 +68,6 @@ def deepest(trie: MergedTree, weights: VoteWeights) -> Selection:
 
 
 def majority(trie: MergedTree, weights: VoteWeights) -> Selection:
-    """A combine rule that keeps the nodes whose drafters have more than half of all weight."""
     node_weights = tuple(
         sum(weights.weights[drafter] for drafter in trie.drafters(node))
         for node in range(len(trie.tree))
@@ -80,8 +78,6 @@ def majority(trie: MergedTree, weights: VoteWeights) -> Selection:
 
 
 class Two:
-    """A length policy that always chooses two steps."""
-
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None: ...
 
     def choose(self) -> Choice:
@@ -91,8 +87,6 @@ class Two:
 
 
 class Three(Two):
-    """A length policy that always chooses three steps, with estimates and a predicted time."""
-
     def choose(self) -> Choice:
         return Choice(3, estimates=(Estimate(3, 9, 2.5, 5.0),), predicted_ms=5.0)
 

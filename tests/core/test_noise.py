@@ -15,13 +15,12 @@ FALSE_ALARM = 1e-6
 
 
 def uniformity(values: list[float], cells: int = 20) -> float:
-    """The p-value of a chi-square test of whether the values are uniform in [0, 1)."""
+    """The p-value of a chi-square test."""
     counts = Counter(min(int(value * cells), cells - 1) for value in values)
     return pooled_chi_square(counts, dict.fromkeys(range(cells), 1 / cells))[0]
 
 
 def by_hand(seed: int, position: int, token_id: int) -> float:
-    """The Gumbel noise of a token at a position, in plain Python."""
     mask = (1 << 64) - 1
     key = repr((seed, "target", position)).encode()
     base = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
@@ -80,8 +79,6 @@ def test_coins_are_fair_and_strict() -> None:
 
 
 def test_a_coin_is_monotonic_in_its_probability() -> None:
-    """With the same key, a coin that is true at one probability is true at every higher
-    probability."""
     noise = SeededNoise(4, 3)
     for i in range(200):
         answers = [noise.coin(prob / 20, ("accept", i)) for prob in range(21)]

@@ -95,8 +95,6 @@ def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
 
 
 class WaitingLlm(TableModel):
-    """While `wait` is set, each pass of this LLM waits up to 5 s for the SSM to draft."""
-
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1), 64)
         self.drafted_in_time: list[bool] = []

@@ -71,7 +71,6 @@ def test_requests_of_all_modes_may_run_together(temperature: float, combine: str
 
 
 def test_where_no_ssm_drafts_none_drafts_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The policy chooses `ngram` alone, like `goodput` if SSMs do not pay."""
     ran: list[AheadDrafting] = []
     monkeypatch.setattr(AheadDrafting, "run", lambda self, _: ran.append(self))
     monkeypatch.setattr(Fixed, "choose", lambda _: Choice(3, "", frozenset({"ngram"})))

@@ -1,4 +1,4 @@
-"""`weights=paper` in complete runs: a second implementation computes the weights from events."""
+"""`weights=paper` in complete runs, compared with a second implementation."""
 
 from collections.abc import Iterator
 
@@ -19,8 +19,7 @@ Win = tuple[str, float]  # (winner of a round, share of the tree's nodes that we
 
 
 def half(llm: Table, other: Table, low: bool) -> Table:
-    """A table: `llm` after tokens of one half of the vocabulary, else `other`. `low`: whether the
-    half is the lower one."""
+    """`llm` after tokens of one half of the vocabulary, else `other`."""
     return lambda context: (llm if (context[-1] < VOCAB // 2) == low else other)(context)
 
 
@@ -45,9 +44,7 @@ class Reference:
         self.shares: list[float] = []
 
     def observe(self, wins: list[Win]) -> None:
-        """Observes a batch's wins: compares each winner's mean share in the batch with the mean
-        share of all earlier wins."""
-        # After 64 wins, the engine's mean gradually forgets old wins. These runs have at most 64.
+        # After 64 wins, the engine's mean gradually forgets old wins.
         assert len(self.shares) + len(wins) <= 64
         if wins and self.shares:
             theta = sum(self.shares) / len(self.shares)
@@ -63,7 +60,6 @@ class Reference:
 
 
 def win(combined: Combined, verified: Verified) -> list[Win]:
-    """The round's win, in a list; [] for an empty tree."""
     if not combined.token_ids:
         return []
     return [(combined.winner, len(verified.path) / len(combined.token_ids))]

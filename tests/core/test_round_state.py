@@ -1,5 +1,4 @@
-"""What a round with made-up times reports to a length policy and to the switch of `pipeline=auto`.
-Also the node limit of a vote."""
+"""Observations of rounds with made-up times."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,8 +20,8 @@ TWO_PROMPTS = ("w1 w2 w3", "w2 w2 w6")
     ("drafting", "round_ms"),
     [
         ((0.0, 0.4), 500.0 + 30.0),  # within the other request's pass
-        ((0.6, 1.1), 500.0 + 30.0 + 100.0),  # partly within it
-        ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # after it
+        ((0.6, 1.1), 500.0 + 30.0 + 100.0),  # partly within that pass
+        ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # after that pass
     ],
 )
 def test_drafting_hidden_by_a_pass_is_no_part_of_the_round(drafting, round_ms):
@@ -103,7 +102,6 @@ def llm_span(start: float, end: float) -> Timed:
 def observations(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, batch: RoundBatch, live: list[ActiveRequest]
 ) -> Mapping[str, Observed]:
-    """For each kind of pipelining, the (milliseconds, drafted steps) that its switch observed."""
     observed: dict[str, Observed] = {"across": [], "ahead": []}
     for kind, one in observed.items():
         switch = engine.costs.pipeline_switch(kind, ["same"])
@@ -123,8 +121,7 @@ def test_a_rounds_time_is_divided_by_its_requests(monkeypatch, engine, live):
 
 
 def test_work_of_an_earlier_round_is_not_counted_again(monkeypatch, engine, live):
-    """The first request's draft was made during an earlier pass. Drafting for the second request
-    lengthens the round only after this round's pass has ended."""
+    """Only drafting after the end of the pass lengthens the round."""
     drafted = state_of(live[0], draft_span(-0.5, -0.4), llm_span(0.0, 0.1))
     meanwhile = state_of(live[1], draft_span(0.01, 0.12), depth=6)
     groups = observations(monkeypatch, engine, RoundBatch((drafted,), (), (meanwhile,)), live[:2])

@@ -1,4 +1,4 @@
-"""Processing of logits, compared with transformers; residuals; the probabilities of a Target."""
+"""Processing of logits, residuals, and the probabilities of a Target."""
 
 import pytest
 import torch
@@ -36,7 +36,6 @@ def logits_of(seed: int, rows: int = 3, vocab: int = 11) -> torch.Tensor:
 
 
 def logits_with_ties(seed: int) -> torch.Tensor:
-    """Logits with three different values: tokens tie at the edges of top-k and top-p."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 3, (3, 11), generator=generator).float()
 
@@ -44,7 +43,6 @@ def logits_with_ties(seed: int) -> torch.Tensor:
 def warp(
     logits: torch.Tensor, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> torch.Tensor:
-    """The logits after transformers' warpers, applied one after another."""
     scores = TemperatureLogitsWarper(temperature)(None, logits)
     if top_k:
         scores = TopKLogitsWarper(top_k)(None, scores)
@@ -64,7 +62,6 @@ def test_processing_equals_transformers_warpers(
 
 
 def test_temperature_comes_before_top_k_and_top_k_before_top_p() -> None:
-    """Top-p applies to the tokens that top-k kept."""
     logits = torch.tensor([[4.0, 3.9, 3.8, 0.0]])
 
     def num_kept(**settings: float) -> int:
@@ -77,7 +74,7 @@ def test_temperature_comes_before_top_k_and_top_k_before_top_p() -> None:
 
 @pytest.mark.parametrize("penalty", [1.0, 1.3, 0.5, 40.0])
 def test_the_repetition_penalty_equals_transformers(penalty: float) -> None:
-    """Logits have one row for each path. Ids past the logits' vocabulary are ignored."""
+    """Ids past the logits' vocabulary are ignored."""
     logits, tokens, paths = logits_of(1, rows=4), [3, 3, 0, 11], [(), (5,), (5, 3), (99, 1)]
     got = penalize_repetition(logits, penalty, tokens, paths)
     processor = RepetitionPenaltyLogitsProcessor(penalty)
@@ -143,7 +140,7 @@ def test_the_residual_of_a_certain_proposal_excludes_its_token() -> None:
 
 
 def test_acceptance_and_residual_add_up_to_p() -> None:
-    """The identity behind `mss`: min(p, q), plus the rejected mass times the residual, is p."""
+    """The identity behind `mss`."""
     generator = torch.Generator().manual_seed(11)
     for _ in range(50):
         p, q = torch.rand(2, 6, generator=generator, dtype=torch.float64) ** 3

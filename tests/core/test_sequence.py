@@ -1,4 +1,4 @@
-"""TokenSequence: what ends a text, where the text is cut, and how long a draft may be."""
+"""TokenSequence: where a text ends, and how long a draft may be."""
 
 import pytest
 
@@ -11,8 +11,7 @@ PLAIN = SpeculationConfig.preset("autoregressive")
 
 
 class Letters:
-    """A detokenizer: token i is the i-th letter, counted from 0. Token 25 is half a character: its
-    "z" comes with the text of the next token."""
+    """Token 25 is half a character: its "z" comes with the text of the next token."""
 
     def __init__(self) -> None:
         self.pending = ""

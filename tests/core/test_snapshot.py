@@ -1,4 +1,4 @@
-"""Worker.snapshot: schedule, queue, requests and lanes."""
+"""Worker.snapshot."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,8 +46,6 @@ def test_a_snapshot_agrees_with_the_events(worker: Worker, engine: Engine, llm: 
 
 
 class OneByOne:
-    """A Scheduler that verifies one request per pass, in turn; its third plan has a decision."""
-
     def __init__(self) -> None:
         self.plans = 0
 
@@ -86,7 +84,7 @@ def test_the_last_decision_stays_and_every_live_request_records_it(
 
 
 def rounds_of(*spans: tuple[Span, ...]) -> list[RoundFacts]:
-    """One round of 10 ms for each argument. The run starts 5 ms before its first round."""
+    """The run starts 5 ms before its first round."""
     round_event = next(e for e in synthetic_run(1) if isinstance(e, RoundCompleted))
     events = [replace(round_event, round=i, spans=result) for i, result in enumerate(spans)]
     starts = {round_event.run_id: -0.005}

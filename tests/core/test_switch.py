@@ -18,7 +18,7 @@ on."""
 
 
 def feed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
-    """Feeds `count` rounds. Returns, for each round, whether the switch was on."""
+    """Returns, for each round, whether the switch was on."""
     random.seed(7)
     was_on = []
     for _ in range(count):
@@ -61,8 +61,7 @@ def test_one_outlier_decides_nothing() -> None:
 
 
 def test_a_negative_prediction_does_not_stop_comparisons() -> None:
-    """Until the switch is on, a round takes 10 ms per step, minus 5 ms. The line through these
-    times is negative at 0 steps, and later rounds have 0 steps."""
+    """The line through the first rounds' times is negative at 0 steps."""
     switch, steps = Switch(), 0.0
     while not switch.on:
         steps = 3.0 - steps if steps else 1.0
@@ -91,9 +90,8 @@ def test_each_set_of_drafters_has_its_own_switch() -> None:
 
 @dataclass(frozen=True)
 class SwitchStats:
-    """`on`: the share of rounds with the switch on. `flips`: changes of the switch's decision per
-    thousand rounds. `lost`: the mean of a round's time relative to its time with the switch off,
-    minus 1."""
+    """`flips`: changes of the switch's decision per thousand rounds. `lost`: the share of time lost
+    against a switch that is always off."""
 
     on: float
     flips: float
@@ -101,8 +99,7 @@ class SwitchStats:
 
 
 def serve(world: World, factor: float, noise: float, *, observes_steps: bool = True) -> SwitchStats:
-    """Serves rounds of a world. With the switch on, a round takes `factor` times as long.
-    `observes_steps`: whether the switch observes the drafted steps."""
+    """With the switch on, a round takes `factor` times as long."""
     on = flips = 0
     spent = always_off = 0.0
     for seed in range(SEEDS):
@@ -125,13 +122,11 @@ def steady(rng: random.Random, on: bool) -> tuple[float, float]:
 
 
 def short_or_long(rng: random.Random, on: bool) -> tuple[float, float]:
-    """4 ms without a draft, or 12 ms with a draft of 8 steps."""
     steps = rng.choice((0.0, 0.0, 8.0))
     return 4.0 + steps, steps
 
 
 def longer_when_on(rng: random.Random, on: bool) -> tuple[float, float]:
-    """With the switch on, drafts and rounds are longer."""
     steps = rng.choice((5.0, 6.0, 7.0) if on else (2.0, 3.0, 4.0))
     return 4.0 + steps, steps
 
@@ -160,7 +155,6 @@ def test_the_switch_turns_on_in_noise_where_it_pays(factor: float, noise: float,
 
 
 def test_a_switch_that_no_longer_pays_is_turned_off() -> None:
-    """The switch starts on. Rounds with the switch on take 10 % longer."""
     on = 0
     for seed in range(40):
         rng, switch = random.Random(seed), Switch()

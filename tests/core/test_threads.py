@@ -48,8 +48,6 @@ def test_the_switch_interval_is_shortened() -> None:
 
 
 class PassThreads:
-    """A model with only `own_threads`: whether its passes have their own threads."""
-
     def __init__(self, own_threads: bool) -> None:
         self.own_threads = own_threads
 
@@ -117,8 +115,6 @@ print(peaks[0] - before, resident() - before)
 
 
 def free_memory(arenas: str) -> tuple[int, int]:
-    """Returns the additional resident memory in kB, first while a thread holds 30 MB, then after
-    the thread has freed this memory."""
     process = subprocess.run(
         [sys.executable, "-c", FREED, arenas], cwd=Path(__file__).parents[2], capture_output=True,
         text=True, check=True,

@@ -21,8 +21,7 @@ SLOW_READER = 0.02
 def state(
     run: str, *stages: tuple[float, float], reading: tuple[float, float] | None = None
 ) -> Any:
-    """The fields of a RoundState that TimeBetweenStages uses. `stages`: (start, end) of each stage,
-    in seconds; `reading`: (start, end) of a drafter's prefill."""
+    """Replaces a RoundState. `stages` and `reading`: (start, end) in seconds."""
     timings = [Timed("llm", "forward", *stage) for stage in stages]
     read = [Timed("ssm", "prefill", *reading)] if reading else []
     live = SimpleNamespace(run_id=run, timings=read)
@@ -30,7 +29,6 @@ def state(
 
 
 def measure(between: TimeBetweenStages, state: RoundState, began: float) -> None:
-    """Measures one round of a single request, up to its commit."""
     between.begin([state.request], [state], began)
     between.fill()
 
@@ -79,8 +77,6 @@ def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, r
 
 
 def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
-    """The reader pauses between a round's events, and `round_ms` includes the pauses."""
-
     class RecordingPolicy:
         def __init__(self, live: ActiveRequest) -> None:
             self.policy, self.outcomes = live.policy, list[RoundOutcome]()

@@ -1,4 +1,4 @@
-"""Worker: one run, a queue with places, runs that join and leave between rounds."""
+"""Worker: the queue, and runs that join and leave."""
 
 import re
 import sys
@@ -109,8 +109,6 @@ def test_poll_waits_no_longer_than_its_timeout(worker: Worker, llm: GatedModel) 
 def test_runs_have_places_in_the_queue(worker: Worker, llm: GatedModel) -> None:
     llm.open.clear()
     runs = [worker.submit(request(seed=i)) for i in range(5)]
-    # The second run joins after the first run's prefill or, if it is submitted later, after a
-    # round.
     until(lambda: both_running(worker, llm))
     assert [run.place for run in runs] == [0, 0, 1, 2, 3]
     assert (worker.waiting(), worker.running()) == (3, 2)

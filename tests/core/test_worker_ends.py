@@ -21,12 +21,10 @@ from tests.core.gated import (
 )
 
 
-class Mistake(BaseException):
-    """An unforeseen error: a BaseException that is no Exception."""
+class Mistake(BaseException): ...
 
 
-class Fault(Exception):
-    """An error whose class a model defines."""
+class Fault(Exception): ...
 
 
 def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel) -> None:
@@ -120,7 +118,7 @@ def test_a_failing_run_reports_its_error_and_the_next_one_works(
 def test_a_pass_that_fails_once_changes_no_text(worker: Worker, llm: GatedModel) -> None:
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
-    # Prompts of one token have no prefill: a round waits at the gate.
+    # Prompts of one token have no prefill, so a round waits at the gate.
     runs = [worker.submit(request("w1", tokens=30)) for _ in range(2)]
     until(lambda: both_running(worker, llm))
     llm.failure = RuntimeError("the device was busy")
@@ -131,7 +129,6 @@ def test_a_pass_that_fails_once_changes_no_text(worker: Worker, llm: GatedModel)
 @pytest.mark.parametrize("pipeline", ["off", "across"])
 @pytest.mark.parametrize("error", [IndexError, KeyError, RuntimeError, OSError, NameError, Fault])
 def test_an_error_in_the_pass_of_one_request_ends_only_this_request(worker, llm, error, pipeline):
-    """With `across`, each pass verifies one of the two requests."""
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
     config = replace(CONFIG, pipeline=pipeline)
@@ -153,8 +150,6 @@ def test_an_error_in_the_pass_of_one_request_ends_only_this_request(worker, llm,
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("part", ["logits", "text"])
 def test_other_errors_of_one_request_end_only_this_request(worker, llm, part, temperature):
-    """`logits`: the LLM returns fewer logits than the vocabulary has tokens. `text`: the
-    detokenizer fails."""
     sampling = SamplingParams(30, temperature=temperature, seed=3)
     requests = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]
     alone = ids(all_of(worker.submit(requests[0])))

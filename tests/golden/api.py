@@ -1,4 +1,4 @@
-"""Answers of the page's endpoints, of OpenAI's API and of `/metrics`, with tables as models.
+"""Answers of the page's endpoints, OpenAI's API and `/metrics`.
 
 `python -m tests.golden.api` writes `api.json` anew.
 """
@@ -45,19 +45,18 @@ SETTINGS = [
     {"preset": "specinfer", "fields": {"max_tree_nodes": 8}},
 ]
 CHAT_TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"
-# Names of measured values, and of values that depend on measurements or the machine.
+# Names of values that depend on measurements or the machine.
 MEASURED = re.compile(
     "best|busy|created|dur|fastest|found|share|slower_because|slowest|ts|(ratio|speed_up)(_high|_low)?"
     "|.*_(bytes|ms|per_second|ratio|s|share|utc)"
 )
-# A sample that depends on times: a bucket of a histogram, or its sum.
+# A bucket or the sum of a histogram of times.
 TIMED_SAMPLE = re.compile(r"^(\S+_seconds_(?:bucket|sum)\{.*\}) \S+$")
 IDENTIFIER = re.compile(r"\b[0-9a-f]{12,32}\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b")
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.+Z]*")
 
 
 def api_answers() -> dict[str, Any]:
-    """Each endpoint's parameters, and the answers to fixed sequences of calls."""
     ssms = [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i, 2.5), 64) for i in (1, 2)]
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, 2.5), 64)
     with (
@@ -77,10 +76,10 @@ def api_answers() -> dict[str, Any]:
             try:
                 info = client.view_api(return_format="dict", print_info=False)
                 endpoints = info["named_endpoints"]
-                # `/metrics` is scraped first: it must not count the other runs.
+                # First, because `/metrics` must not count the other runs.
                 http = _http_answers(url)
                 answers = _answers(client)
-                # Last, so that these requests' runs are not in the answers of the endpoint `runs`.
+                # Last, because the endpoint `runs` must not list the runs of these requests.
                 http |= _openai_answers(url)
                 return {"endpoints": endpoints, "answers": answers, "http": http}
             finally:
@@ -90,7 +89,6 @@ def api_answers() -> dict[str, Any]:
 
 
 def _http_answers(url: str) -> dict[str, Any]:
-    """The answer to a completion, and the samples of a scrape after it."""
     completion = json.loads(_http(url, "v1/completions", {"prompt": "w1 w2", **SAMPLING}))
     with urlopen(f"{url}metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
@@ -101,7 +99,6 @@ def _http_answers(url: str) -> dict[str, Any]:
 
 
 def _openai_answers(url: str) -> dict[str, Any]:
-    """The answers to the other requests of OpenAI's API. A stream is a list of its chunks."""
     chat = {"messages": [{"role": "user", "content": "w1 w2"}], **SAMPLING}
     stream = {"stream": True, "stream_options": {"include_usage": True}}
     bodies: dict[str, dict[str, Any] | None] = {
@@ -124,7 +121,6 @@ def _openai_answers(url: str) -> dict[str, Any]:
 
 
 def _http(url: str, path: str, body: dict[str, Any] | None) -> str:
-    """The answer to a POST of `body`, or to a GET without it; an error's body is an answer too."""
     data = None if body is None else json.dumps(body).encode()
     request = HttpRequest(f"{url}{path}", data, {"Content-Type": "application/json"})
     try:
@@ -140,8 +136,8 @@ def _answers(client: Client) -> list[dict[str, Any]]:
     answers: list[dict[str, Any]] = []
 
     def call(endpoint: str, sort_by: tuple[str, ...] = (), **values: Any) -> Any:
-        """Records an endpoint's answer. `sort_by`: fields by which to sort `rows` and `prompts`,
-        which the endpoint sorts by measurements."""
+        """`sort_by`: the fields that order the rows and prompts, which the endpoint sorts by
+        measurements."""
         try:
             answer = client.predict(**values, api_name=f"/{endpoint}")
         except AppError as error:
@@ -203,7 +199,6 @@ def _answers(client: Client) -> list[dict[str, Any]]:
 
 
 def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
-    """The value, with placeholders for measured values, moments and identifiers."""
     if name == "versions" and isinstance(value, dict):
         return dict.fromkeys(value, 0)
     if isinstance(value, dict):
@@ -235,7 +230,6 @@ def _text(text: str, names: dict[str, str]) -> str:
 
 
 def _csv_without_measured(text: str) -> str:
-    """The table with 0 in the columns of measured values."""
     header, *rows = csv.reader(text.splitlines())
     measured = [bool(MEASURED.fullmatch(name)) or name.startswith("ms: ") for name in header]
     lines = io.StringIO()

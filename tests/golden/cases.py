@@ -1,10 +1,6 @@
 """The runs whose events are in `runs/`.
 
 This file lists the rules by name, so that a new rule needs no new recording.
-
-`tables`: small tables in place of models, with a clock that only model passes advance. Policies
-that depend on time decide the same on every machine. `bundled`: the bundled models. Settings that
-would depend on a clock are fixed.
 """
 
 from __future__ import annotations
@@ -41,10 +37,9 @@ NODES = 24
 
 @dataclass(frozen=True, slots=True)
 class GoldenCase:
-    """`models`: `tables` or `bundled`. `eos_ids`: end-of-text tokens of tables. With `one_by_one` a
-    request is submitted when the one before has ended. `cancel_after`: each request runs alone, and
-    is cancelled after so many rounds; 0: never. `fails`: a model, and which of
-    its passes fail, counted from 1."""
+    """`models`: `tables` or `bundled`. `one_by_one`: whether each request waits for the end of the
+    one before. `cancel_after`: the number of rounds after which a request is cancelled; 0: never.
+    `fails`: a model, and the numbers of its failing passes, counted from 1."""
 
     name: str
     models: str
@@ -68,7 +63,7 @@ def _requests(
 
 
 def _settings() -> Mapping[str, SpeculationConfig]:
-    """All settings but the presets, which depend on the temperature."""
+    """Without the presets, which depend on the temperature."""
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     with_lookup = replace(base, drafters=("all", "ngram"))
     changes = {f"combine-{name}": replace(with_lookup, combine=name) for name in COMBINES}
@@ -122,8 +117,6 @@ def _cases() -> list[GoldenCase]:
 
 
 def _endings(temperature: float) -> list[GoldenCase]:
-    """Runs with stop strings or end-of-text tokens, with top-k and top-p, and with weights that
-    outlive a run."""
     at, cases = f"T{temperature:g}", []
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     settings = {
@@ -163,8 +156,6 @@ def _endings(temperature: float) -> list[GoldenCase]:
 
 
 def _seldom(temperature: float) -> list[GoldenCase]:
-    """Schedules; runs that are cancelled, that fail or that fill the context; failing drafters;
-    other settings that no case above changes."""
     at = f"T{temperature:g}"
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     routed = replace(base, routing="cosine", routed_drafters=1)

@@ -31,7 +31,6 @@ TABLES = "select name from sqlite_master where type = 'table' and name not like 
 
 
 def golden_events() -> list[Event]:
-    """The events of the cases in NAMES; each run has its own id."""
     events = []
     for name in NAMES:
         for line in golden_lines(name):
@@ -51,7 +50,6 @@ def write_log(path: Path) -> None:
 
 
 def _add_facts(store: RunStore) -> None:
-    """Adds what a log holds besides events."""
     run, other = (f"{name}-run-0" for name in NAMES[:2])
     store.annotate(run, "a note")
     store.keep_baseline(run, 50.5, other, "measured before", ((50.0, 101.0),), same_text=True)
@@ -64,8 +62,7 @@ def _add_facts(store: RunStore) -> None:
 
 
 def rows_of(path: Path) -> dict[str, list[Any]]:
-    """For each table, its column names, then its rows in order, as JSON values. LOCAL columns are
-    0."""
+    """For each table, its column names, then its rows. LOCAL columns are 0."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
         tables = sorted(name for (name,) in connection.execute(TABLES))
         results = {name: _rows(connection, name) for name in tables}

@@ -1,5 +1,5 @@
-"""Compares plain values. A JSON integer, number with a point, boolean and null are of different
-types. Processors add floats in different orders, so floats may differ by a part of their size."""
+"""Compares plain values. Processors add floats in different orders, so floats may differ
+slightly."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 
 
 def differences(golden: Any, now: Any, at: str = "", close: float = CLOSE) -> Iterator[str]:
-    """A message for each place where two plain values differ. The order of fields counts. Only 0
-    is close to 0, only an infinity to the same infinity, and only NaN to NaN."""
+    """A message for each place where two plain values differ."""
     if type(golden) is not type(now):
         yield f"{at}: {golden!r} became {now!r}"
     elif isinstance(golden, float):
@@ -45,10 +44,8 @@ def differences(golden: Any, now: Any, at: str = "", close: float = CLOSE) -> It
 
 
 def _is_object(value: Any) -> bool:
-    """Whether the value is a JSON object as text."""
     return isinstance(value, str) and value.startswith('{"')
 
 
 def _skeleton(text: Any) -> str:
-    """The text with "#" for each number."""
     return NUMBER.sub("#", str(text))

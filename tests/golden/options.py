@@ -35,7 +35,6 @@ Arguments = list[dict[str, Any]]
 
 
 def command_arguments() -> dict[str, Arguments]:
-    """The arguments of each command and subcommand."""
     parsers = (
         parser_in(partial(parse, [])),
         core.__main__.parser(),
@@ -53,7 +52,7 @@ def command_arguments() -> dict[str, Arguments]:
 
 
 def parser_in(run: Callable[[], Any], prog: str = "") -> argparse.ArgumentParser:
-    """The parser that `run` makes and calls. `prog`: its name, if `run` sets none."""
+    """The parser that `run` makes and calls."""
     called = mock.patch.object(
         argparse.ArgumentParser, "parse_args", autospec=True, side_effect=StopIteration
     )
@@ -68,9 +67,8 @@ def parser_in(run: Callable[[], Any], prog: str = "") -> argparse.ArgumentParser
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Arguments]]:
-    """The name and the arguments of a parser, then those of its subcommands. Options are sorted,
-    since their order does not matter; positional arguments follow in their order."""
-    actions = parser._actions  # argparse has no public list of them
+    """Options are sorted, since their order does not matter."""
+    actions = parser._actions  # argparse has no public list of actions
     options = sorted(
         (one for one in actions if one.option_strings), key=lambda one: one.option_strings
     )
@@ -83,8 +81,6 @@ def arguments_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Argumen
 
 
 def _facts_of(action: argparse.Action) -> dict[str, Any]:
-    """What a caller of the command sees of an argument, as JSON values; what is None is left
-    out."""
     facts = {
         "options": list(action.option_strings) or None,
         "dest": action.dest,
@@ -108,7 +104,7 @@ def _type_name(kind: Any) -> str | None:
 
 
 def _to_plain(default: Any) -> Any:
-    """A path in the repository is given from its root, so that it is the same on every machine."""
+    """A path is relative to the repository, to be the same on every machine."""
     if isinstance(default, Path):
         path = default.relative_to(ROOT) if default.is_relative_to(ROOT) else default
         return path.as_posix()
@@ -116,7 +112,6 @@ def _to_plain(default: Any) -> Any:
 
 
 def text_of(arguments: dict[str, Arguments]) -> str:
-    """The content of the file: an argument a line."""
     commands = []
     for name, facts in arguments.items():
         lines = ",\n".join(f"  {json.dumps(one)}" for one in facts)

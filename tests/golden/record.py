@@ -1,9 +1,8 @@
-"""Runs a golden case. Its events are lines of JSON.
+"""Runs golden cases.
 
-If the models are tables, all times come from a PassClock and are recorded. With the bundled models
-all times are 0.
+Tables take their times from a PassClock. With the bundled models all times are 0.
 
-`python -m tests.golden.record` writes all files anew. The same machine writes the same bytes.
+`python -m tests.golden.record` writes all files anew.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ __all__ = ["FOLDER", "bundled_models", "golden_lines", "recorded_lines"]
 FOLDER = Path(__file__).parent / "runs"
 VOCAB = 8
 CONTEXT = 192
-# Times of one pass, and of each token in it.
+# Times of one pass, and of each token in the pass.
 LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 MEASURED = frozenset(
     (
@@ -47,8 +46,6 @@ MEASURED = frozenset(
 
 
 class PassClock:
-    """A clock that counts the seconds of model passes."""
-
     def __init__(self) -> None:
         self.seconds = 0.0
 
@@ -57,7 +54,7 @@ class PassClock:
 
 
 class TimedTable(TableModel):
-    """Passes advance a clock by `base + each * tokens` milliseconds. `fails`: as in GoldenCase."""
+    """Passes advance a clock by `base + each * tokens` milliseconds."""
 
     def __init__(
         self,
@@ -83,7 +80,7 @@ class TimedTable(TableModel):
 
 def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Future[Any]:
     """Runs `work` in the caller's thread: two threads would advance the clock in an undefined
-    order. So nothing overlaps: `saved_ms` and `overlap_ratio` are 0 in all runs of tables."""
+    order."""
     future: Future[Any] = Future()
     try:
         future.set_result(work(*args))
@@ -96,7 +93,7 @@ def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> F
 def _table_engine(case: GoldenCase) -> Iterator[Engine]:
     clock = PassClock()
     llm = TimedTable("llm", 1, clock, LLM_MS, case.fails)
-    # The first SSM has the LLM's own table; the others agree only by chance.
+    # The first SSM has the LLM's own table.
     ssms = [TimedTable(f"ssm-{seed}", seed, clock, SSM_MS, case.fails) for seed in (1, 2, 3)]
     with (
         mock.patch.object(time, "perf_counter", clock),
@@ -113,7 +110,6 @@ def bundled_models() -> Any:
 
 
 def recorded_lines(case: GoldenCase) -> list[str]:
-    """A case's events as lines; runs are named by their order."""
     if case.models == "tables":
         with _table_engine(case) as engine:
             return _lines(engine, case)
@@ -145,12 +141,11 @@ def _events(engine: Engine, case: GoldenCase) -> Iterator[Event]:
 
 
 def _cancelled_events(engine: Engine, case: GoldenCase) -> Iterator[Event]:
-    """The events of a worker's runs, one after another."""
     submitted: Future[Run]
 
     def cancel_late(event: Event) -> None:
         if isinstance(event, RoundCompleted) and event.round == case.cancel_after - 1:
-            # The worker's thread may be here before `submit` has returned the run.
+            # The worker's thread may get here before `submit` has returned the run.
             submitted.result().cancel()
 
     worker = Worker(engine, threads=1)
@@ -164,13 +159,12 @@ def _cancelled_events(engine: Engine, case: GoldenCase) -> Iterator[Event]:
 
 
 def without_local(plain: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an event with an empty date and no versions: both differ between machines."""
+    """Empties the date and the versions: both differ between machines."""
     local = {"created_utc": "", "versions": {}}
     return {name: local.get(name, value) for name, value in plain.items()}
 
 
 def without_times(value: Any) -> Any:
-    """Measured numbers become 0."""
     if isinstance(value, dict):
         return {k: 0.0 if k in MEASURED else without_times(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -23,8 +23,7 @@ from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_l
 
 @pytest.fixture(scope="module")
 def _prepared() -> None:
-    """Loads the bundled models, and compiles the drafters `suffix` and `table`, before the tests
-    that run them."""
+    """Loads the bundled models, and compiles the drafters `suffix` and `table`."""
     bundled_models()
     recorded_lines(CASES["lookups-T0"])
 
@@ -101,7 +100,6 @@ UNEQUAL: tuple[tuple[Any, Any], ...] = (
 @pytest.mark.parametrize("close", [CLOSE, MODEL_CLOSE])
 @pytest.mark.parametrize(("one", "other"), UNEQUAL)
 def test_unequal_values_are_found_in_both_directions(one: Any, other: Any, close: float) -> None:
-    # A list inside a JSON text is compared by its values.
     texts = [json.dumps({"a": [value]}) for value in (one, other)]
     for golden, now in ((one, other), (other, one), ([one], [other]), texts, texts[::-1]):
         assert list(differences(golden, now, close=close))

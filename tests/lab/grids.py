@@ -15,7 +15,6 @@ AXES = (axis_from_text("speculation_length", "2, 4"), axis_from_text("expansion"
 
 
 def study_of(configurations: Sequence[Configuration], **fields: Any) -> Study:
-    """A study with one short prompt; `fields` override the defaults."""
     defaults: dict[str, Any] = {
         "study_id": "t", "kind": "tune", "title": "A grid", "models": ("llm", "a"),
         "created_utc": "2026-01-01T00:00:00+00:00", "sampling": SamplingParams(max_new_tokens=8),
@@ -27,7 +26,6 @@ def study_of(configurations: Sequence[Configuration], **fields: Any) -> Study:
 def grid_study(
     axes: Sequence[Axis] = AXES, prompts: int = 3, repeats: int = 1, temperature: float = 0.0
 ) -> Study:
-    """A study of plain decoding and of every grid point that can run."""
     sampling = SamplingParams(max_new_tokens=8, temperature=temperature)
     tuned = grid(SpeculationConfig(), axes, sampling)
     texts = tuple(StudyPrompt(f"p{i}", f"Once {i}", "stories") for i in range(prompts))
@@ -36,7 +34,6 @@ def grid_study(
 
 
 def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measured:
-    """A run of 4 rounds at `tps` tokens a second."""
     stats = RunStats(
         num_new_tokens=4 + accepted, num_rounds=4, num_accepted_tokens=accepted,
         num_draft_tokens=12, draft_acceptance_rate=accepted / 12,
@@ -51,8 +48,7 @@ def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measure
 def grid_results(
     study: Study, tps: Callable[[str, int, int], float], done: int | None = None
 ) -> dict[Cell, Measured]:
-    """Results of the first `done` cells; `tps(configuration, prompt number, repeat)`: tokens a
-    second. Each configuration accepts a different number of tokens."""
+    """`tps(configuration, prompt number, repeat)`: tokens a second."""
     names = [one.name for one in study.configurations]
     return {
         cell: result(

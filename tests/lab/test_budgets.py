@@ -1,5 +1,4 @@
-"""In a study, `max_tree_nodes=auto` resolves to one number of nodes, even if the study is
-resumed."""
+"""In a study, `max_tree_nodes=auto` resolves to one number of nodes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +26,6 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def set_auto_nodes(lab: Lab, nodes: int) -> None:
-    """The worker's later runs resolve `auto` to `nodes`."""
     script = script_of(4)
 
     def play(request: Request, run_id: str) -> list[Event]:
@@ -41,7 +39,6 @@ def set_auto_nodes(lab: Lab, nodes: int) -> None:
 
 
 def requested_budgets(lab: Lab) -> list[object]:
-    """`max_tree_nodes` of the runs that may draft, in order."""
     specs = [request.speculation for request in lab.worker.requests]
     return [one.max_tree_nodes for one in specs if not one.never_drafts]
 

@@ -1,4 +1,4 @@
-"""The stored figures of a `lab.order.Cell`, compared with counts from its run's events."""
+"""The stored figures of a `lab.order.Cell`."""
 
 import json
 from dataclasses import replace
@@ -46,8 +46,6 @@ def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
 
 
 def run_without_drafts(lengths: list[int], reason: str) -> list[Event]:
-    """A run whose drafters drafted nothing. The speculation lengths of its rounds cycle through
-    `lengths`."""
     events = plain_twin(synthetic_run(2, run_id="r"))
     chosen = cycle(lengths)
     changed: list[Event] = []

@@ -74,7 +74,6 @@ def test_intervals_cover_the_true_value_about_as_often_as_nominal() -> None:
 
 
 def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
-    """Negative control: the interval narrows if each repeated value is a group of its own."""
     values = np.random.default_rng(7).normal(size=12).tolist()
     once = estimate([[v] for v in values], mean)
     thrice = estimate([[v] * 3 for v in values], mean)
@@ -86,7 +85,7 @@ def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
 
 
 def test_groups_of_equal_and_unequal_size_give_the_same_interval() -> None:
-    """A row of zeros makes the sizes unequal; zeros do not change ratios of sums."""
+    """A row of zeros does not change ratios of sums."""
     rows = [[[1.0, 4.0]], [[6.0, 3.0]], [[2.0, 2.0]]]
     uneven = [[*rows[0], [0.0, 0.0]], *rows[1:]]
     fast, slow = estimate(rows, pooled_length), estimate(uneven, pooled_length)
@@ -95,8 +94,6 @@ def test_groups_of_equal_and_unequal_size_give_the_same_interval() -> None:
 
 
 def test_pooled_figures_count_rounds_not_prompts() -> None:
-    """9 tokens accepted in 3 rounds and 1 in 7 rounds: 2 tokens per pass, not the mean of 4 and
-    1.14."""
     rows = np.array([[6.0, 2.0, 1.0, 1.0], [2.0, 2.0, 1.0, 1.0]])
     assert pooled_ratio(rows) == pytest.approx((1 + 8 / 4) / (1 + 2 / 2))
     assert pooled_length(np.array([[9.0, 3.0], [1.0, 7.0]])) == 2.0

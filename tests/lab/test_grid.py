@@ -1,4 +1,4 @@
-"""Grids: axes from text, every combination, refused points, the grid of a stored study."""
+"""Grids: axes, points and refused points."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,6 @@ def reasons(tuned: Grid) -> dict[str, str]:
 
 
 def through_log(study: Study) -> Study:
-    """The study, written to JSON and read back."""
     return Study.from_plain(json.loads(json.dumps(study.to_plain())))
 
 

@@ -1,4 +1,4 @@
-"""A grid's intervals, best point, equally good points, and points that drafted identically."""
+"""A grid's intervals, best point and equally good points."""
 
 from dataclasses import replace
 
@@ -22,7 +22,6 @@ def steady(name: str, prompt: int, repeat: int) -> float:
 
 
 def noisy(name: str, prompt: int, repeat: int) -> float:
-    """Speeds whose ratios to plain decoding are 0.9, 1.0 and 1.1 times FACTORS, by prompt."""
     return steady(name, prompt, repeat) * (1.0 if name.startswith("plain") else 0.9 + 0.1 * prompt)
 
 
@@ -126,7 +125,6 @@ def test_a_point_may_be_plain_decoding_itself() -> None:
 
 
 def test_each_temperature_has_a_best_point_of_its_own() -> None:
-    """Texts of different temperatures differ: speeds are not compared across temperatures."""
     axes = [axis_from_text("temperature", "0, 0.8"), axis_from_text("speculation_length", "2, 4")]
     study = grid_study(axes)
     speeds = {"plain": 10.0, "temperature=0, ": 14.0, "temperature=0.8, ": 15.0}

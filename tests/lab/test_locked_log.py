@@ -17,7 +17,6 @@ from tests.lab.test_study_runs import Lab, study, until
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Holds the write lock."""
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("BEGIN IMMEDIATE")
         yield
@@ -86,9 +85,6 @@ def test_stop_ends_the_waiting_for_the_log(lab: Lab) -> None:
 
 
 class LockedStore:
-    """Locked until `free` is set. `written`: the states that were written. `gone`: whether the
-    studies were deleted."""
-
     def __init__(self) -> None:
         self.free = threading.Event()
         self.gone = False

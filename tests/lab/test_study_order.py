@@ -13,8 +13,6 @@ CELLS = plan(["A", "B"], blocks(["x", "y"], 2))
 
 
 class StoredCells:
-    """Kept cells and their results, in memory."""
-
     def __init__(self, *cells: Cell) -> None:
         self.results: dict[Cell, int] = dict.fromkeys(cells, -1)
 

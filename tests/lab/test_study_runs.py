@@ -33,8 +33,6 @@ def study(**changes: object) -> Study:
 
 
 class Lab:
-    """A conductor with its log, fake worker and hub."""
-
     def __init__(self, path: Path, slowdown: float = 0.0, rounds: int = 4) -> None:
         self.store = RunStore(log_at(path))
         self.worker = FakeWorker(script_of(rounds), slowdown=slowdown)
@@ -60,7 +58,6 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def until(lab: Lab, done: int) -> None:
-    """Waits for `done` kept cells."""
     for _ in range(3000):
         if lab.conductor.progress().done >= done:
             return
@@ -158,7 +155,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     assert lab.conductor.wait(60)
     end = lab.conductor.progress()
     assert end.state == "completed" and end.done == 4 and end.lost >= 1
-    # The interrupted run is deleted from the log; the visitor's run is completed.
+    # The interrupted run is deleted from the log.
     run_ids = {result.run_id for result in lab.results().values()}
     rows = {row.run_id: row.status for row in lab.store.runs(RunQuery()).rows}
     assert set(rows) == {*run_ids, visit.run_id}

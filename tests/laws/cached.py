@@ -1,8 +1,4 @@
-"""The bundled models after one prefix, with all logits computed only once.
-
-A `CachedModel` gives the logits after the prefix, and after the prefix plus any one token. It cuts
-a longer context: tests compare only the first two tokens of a round.
-"""
+"""The bundled models after one prefix, with all logits computed only once."""
 
 from collections.abc import Sequence
 
@@ -17,7 +13,8 @@ LIKELY = 1e-3
 
 
 class CachedModel(TableModel):
-    """Keeps a loaded model's logits after `prefix`, and after one more token."""
+    """Keeps a loaded model's logits after `prefix`, and after one more token. Cuts a longer
+    context: tests compare only the first two tokens of a round."""
 
     def __init__(self, model: HfModel, prefix: Sequence[int]) -> None:
         super().__init__(model.info.name, model.vocab_size, lambda context: (), 1024)
@@ -41,7 +38,6 @@ class CachedModel(TableModel):
         return self._logits[key]
 
     def forget(self) -> None:
-        """Closes the row in the loaded model."""
         self._model.close_row(self._row)
 
     def _add(self, token_ids: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ MIN_EXPECTED = 5.0
 
 
 def survival(statistic: float, freedom: int) -> float:
-    """P(X >= statistic) for a chi-square variable: the regularised upper incomplete gamma."""
+    """P(X >= statistic) for a chi-square variable."""
     half = torch.tensor([freedom / 2, statistic / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1]))
 
@@ -17,8 +17,7 @@ def survival(statistic: float, freedom: int) -> float:
 def pooled_chi_square(
     counts: Mapping[Hashable, int], probabilities: Mapping[Hashable, float]
 ) -> tuple[float, int]:
-    """p-value and number of cells. Outcomes that are absent from `probabilities` or expected fewer
-    than five times are pooled."""
+    """The p-value and the number of cells."""
     total = sum(counts.values())
     large = {cell: p for cell, p in probabilities.items() if p * total >= MIN_EXPECTED}
     rest = 1.0 - math.fsum(large.values())

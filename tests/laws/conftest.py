@@ -1,5 +1,4 @@
-"""A fixture for the tests of laws 1(b) and 2, which judge differing texts by the rule of
-margins.py."""
+"""A fixture that judges texts that differ."""
 
 import pytest
 

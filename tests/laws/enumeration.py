@@ -10,14 +10,13 @@ from core.trees.noise import Key
 
 
 class KeyAskedTwiceError(BaseException):
-    """Two decisions would share one random number. As a BaseException it passes through the
-    engine's `except MODEL_FAULTS`."""
+    """Two decisions would share one random number. Derives from BaseException, since the engine
+    catches every `Exception`."""
 
 
 class WalkNoise:
     """Follows `script`, then always takes the first possible answer. `branches`: (index taken,
-    number possible) for each answer; `probability`: of all answers so far.
-    """
+    number possible) for each answer."""
 
     def __init__(self, script: Sequence[int] = ()) -> None:
         self.script = tuple(script)
@@ -36,7 +35,7 @@ class WalkNoise:
         raise AssertionError(f"the target's noise at {position} is for `match` alone")
 
     def fork(self, script: Sequence[int] = ()) -> Self:
-        """A copy with its own script. The copy refuses the keys asked so far."""
+        """A copy that refuses the keys asked so far."""
         other = copy.copy(self)
         other.script, other.branches, other.probability = tuple(script), [], 1.0
         other.asked = set(self.asked)
@@ -59,8 +58,7 @@ def every_walk(
     prefix: Sequence[int] = (),
     kind: Callable[[Sequence[int]], WalkNoise] | None = None,
 ) -> Iterator[tuple[WalkNoise, Any]]:
-    """Runs `run` once for each sequence of answers that begins with `prefix`. `kind` makes the
-    noise from a script."""
+    """Runs `run` once for each sequence of answers that begins with `prefix`."""
     script: tuple[int, ...] | None = tuple(prefix)
     while script is not None:
         noise = (kind or WalkNoise)(script)

@@ -1,8 +1,4 @@
-"""Cases of law 3 (rounds keep the LLM's distribution): small tables, and configurations whose whole
-rounds can be enumerated.
-
-A test adds the verification rule, `verify=`.
-"""
+"""Cases of law 3 (rounds keep the LLM's distribution), small enough to be enumerated."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,13 +16,12 @@ EXACT = 1e-12
 NOTICED = 0.01
 ENDS = (2,)
 SAMPLED_BY = ("temperature", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
-# Prompt lookup has tokens to propose: 0 follows 2, and 1 follows 0.
+# Prompt lookup has a token to propose: 1 follows 0.
 LOOKUP_PROMPT = (0, 1, 2, 0, 1, 0)
 
 
 def tables(count: int, seed: int = 0, vocab: int = 3, narrow: int = 0) -> list[TableModel]:
-    """The LLM's table, then the drafters' tables. The drafters' LM heads lack the last `narrow`
-    tokens."""
+    """The drafters' LM heads lack the last `narrow` tokens."""
     sizes = [vocab] + [vocab - narrow] * count
     return [
         TableModel(f"model-{i}", size, random_table(size, 10 * seed + 1 + i), num_embeddings=vocab)
@@ -35,7 +30,6 @@ def tables(count: int, seed: int = 0, vocab: int = 3, narrow: int = 0) -> list[T
 
 
 def counts_of(text: tuple[int, ...]) -> np.ndarray:
-    """The nonzero rows of a count table for the drafter `table`."""
     table = new_table(64)
     add_text(table, np.array(text, np.int64), 1)
     return table[table.any(1)]
@@ -44,9 +38,7 @@ def counts_of(text: tuple[int, ...]) -> np.ndarray:
 def case(
     count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields: Any
 ) -> EnumeratedCase:
-    """`count` drafters with random tables. `fields` set fields of the tables, the case, the
-    sampling or the configuration. `counted`: the text from which the counts for the drafter `table`
-    are made."""
+    """`fields` set fields of the tables, the case, the sampling or the configuration."""
     llm, *ssms = tables(count, seed, fields.pop("vocab", 3), fields.pop("narrow", 0))
     of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
     if "counted" in fields:
@@ -130,8 +122,7 @@ ONE_ROUND: Cases = {
         case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
-# Proposals below a proposal that may be rejected: here the verification rules `traversal` and `mss`
-# differ.
+# Here the verification rules `traversal` and `mss` differ.
 DEEP: Cases = {
     "two draws below a draw": partial(case, 1, "sampled_iid", (1, 2), 1),
     "three draws below a draw": partial(case, 1, "sampled_iid", (1, 3), 2),
@@ -159,7 +150,7 @@ DEEP: Cases = {
 TWICE, TWO = partial(case, 1, "sampled_iid"), partial(case, 2, "sampled_iid")
 DISTINCT, TWO_DISTINCT = partial(case, 1, "sampled"), partial(case, 2, "sampled")
 LOOKUP_FIRST: dict[str, Any] = {"drafters": ("ngram", "model-1"), "prompt_ids": LOOKUP_PROMPT}
-# For each trap (a lossy change of a rule, see tests/laws/traps.py), cases that show it.
+# For each trap (a lossy change of a rule), cases that show it.
 SHOWN_BY: dict[str, list[Callable[..., EnumeratedCase]]] = {
     "duplicates_merged": [partial(TWICE, (2,), 3), partial(TWO, (1,), 3)],
     "one_hot_merged": [partial(DISTINCT, (1,), 1, **LOOKUP_FIRST)],

@@ -1,8 +1,4 @@
-"""Two texts may differ only if the two tokens at their first difference nearly tie.
-
-Their scores in a float64 pass with teacher forcing must differ by less than 1e-4. A `Divergences`
-allows differing texts for one prompt.
-"""
+"""Two texts may differ only if the two tokens at their first difference nearly tie."""
 
 import copy
 from collections.abc import Sequence
@@ -31,8 +27,7 @@ class Divergences:
         expected: Sequence[int],
         sampling: SamplingParams,
     ) -> None:
-        """Asserts that the texts are equal or first differ at a near tie, and that at most one
-        prompt's texts differ."""
+        """At most one prompt's texts may differ."""
         position = first_difference(got, expected)
         if position is None:
             return
@@ -52,9 +47,8 @@ class Divergences:
     def margin(
         self, context: Sequence[int], one: int, other: int, sampling: SamplingParams
     ) -> float:
-        """The difference between the tokens' scores after a float64 pass: logits if greedy, else
-        processed logits plus noise. The repetition penalty is applied first. Processed and
-        penalized logits are float32."""
+        """The difference between the two tokens' scores: logits if greedy, else processed logits
+        plus noise."""
         with torch.inference_mode():
             logits = _double(self._module)(input_ids=torch.tensor([list(context)])).logits[0, -1]
         scores = logits

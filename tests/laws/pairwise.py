@@ -1,8 +1,4 @@
-"""Rows of settings in which every allowed pair of values of two fields occurs at least once.
-
-A row gets the value that covers the most missing pairs. If there are several, it gets the first:
-list the cheapest value first.
-"""
+"""Rows of settings in which every allowed pair of values of two fields occurs at least once."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +9,8 @@ import pytest
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, ROUTINGS, WEIGHTS
 from core.config.mechanisms import SCHEDULES, combine_rule, draft_kind
 
-# Fields and values of laws 1 and 2 on the bundled models.
+# Fields and values of laws 1 and 2 on the bundled models. Of equally useful values the first is
+# taken: the cheapest should be first.
 TREES: dict[str, Sequence[Any]] = {
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
@@ -43,7 +40,7 @@ Row = dict[str, Any]
 FUSED = tuple(name for name in DRAFTS if draft_kind(name).fused)
 ONE_SSM = (("ngram",), ("suffix",), ("table",), ("first",), ("ssm-code", "ngram"))
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
-# Rows that never draft. They are separate, since without drafts other fields have no effect.
+# Without drafts other fields have no effect: these rows are separate.
 NEVER: tuple[Row, ...] = (
     {"drafters": (), "mode": "batched", "pipeline": "across", "combine": "union"},
     {"drafters": (), "mode": "mixed", "length": "goodput", "combine": "vote_tree"},
@@ -56,8 +53,7 @@ NEVER: tuple[Row, ...] = (
 def pairwise(
     fields: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool] = lambda row: True
 ) -> list[Row]:
-    """Rows that cover all allowed pairs. `allowed`: whether a row, even an incomplete one, may
-    occur."""
+    """`allowed`: whether a row, even an incomplete one, may occur."""
     # Fields with the most values come first: fewer rows suffice.
     fields = dict(sorted(fields.items(), key=lambda field: -len(field[1])))
     missing = dict.fromkeys(_pairs(fields, allowed))
@@ -78,15 +74,12 @@ def parametrize_pairs(
     indirect: Sequence[str] = (),
     **fields: Sequence[Any],
 ) -> pytest.MarkDecorator:
-    """Rows cover every allowed pair of values of two fields. `indirect`: fields that are
-    fixtures."""
     rows = [tuple(row[name] for name in fields) for row in pairwise(fields, allowed)]
     return pytest.mark.parametrize(tuple(fields), rows, indirect=list(indirect))
 
 
 def affordable(row: Row) -> bool:
-    """Excludes wide and long trees that are not cut: they may have hundreds of nodes. No pair is
-    excluded."""
+    """Excludes wide and long trees that are not cut: they may have hundreds of nodes."""
     uncut = row.get("max_tree_nodes") == "uncut"
     long = row.get("speculation_length", 0) >= 8
     return not (uncut and long and sum(row.get("expansion", ())) > 3)
@@ -120,7 +113,6 @@ def missing_pairs(
     fields: Mapping[str, Sequence[Any]],
     allowed: Callable[[Row], bool] = lambda row: True,
 ) -> set[Pair]:
-    """Allowed pairs that no row has."""
     covered = {pair for row in rows for pair in _pairs_of({name: row[name] for name in fields})}
     return set(_pairs(fields, allowed)) - covered
 

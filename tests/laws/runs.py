@@ -19,12 +19,10 @@ PLAIN = SpeculationConfig.preset("autoregressive")
 
 @cache
 def bundled_engine() -> Engine:
-    """The bundled family in float32, loaded once."""
     return Engine(load_models(dtype="float32"))
 
 
 def prompts(count: int) -> tuple[str, ...]:
-    """Prompts at even distances in the file."""
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     return tuple(texts[i * len(texts) // count] for i in range(count))
 
@@ -35,8 +33,8 @@ def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
 
 @contextmanager
 def use_schedule(engine: Engine, name: str) -> Iterator[None]:
-    """In the block, a new schedule `name` plans the engine's requests. It is new, since on
-    these models a schedule soon finds that drafts do not pay."""
+    """The schedule is new: after some time a schedule finds that drafts do not pay on these
+    models."""
     engine._schedules.pop(name, None)
     engine.schedule = name
     try:
@@ -54,12 +52,10 @@ def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:
 
 
 def ids_of(engine: Engine, request: Request) -> list[int]:
-    """Token ids of a request that runs alone."""
     return ids_of_many(engine, [request])[0]
 
 
 def ids_of_many(engine: Engine, requests: Sequence[Request]) -> list[list[int]]:
-    """Token ids of requests that run together, in the order of the runs' first events."""
     return [run.token_ids for run in outcomes(engine.generate_many(requests)).values()]
 
 
@@ -77,7 +73,6 @@ def transformers_ids(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[int]:
-    """Token ids that transformers' greedy `generate` writes with `options`."""
     return transformers_ids_of_many(module, [prompt_ids], sampling, eos_ids, **options)[0]
 
 
@@ -89,8 +84,7 @@ def transformers_ids_of_many(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[list[int]]:
-    """Token ids of one batch; shorter prompts are padded at the left. Each text is cut after its
-    first end token."""
+    """Cuts each text after its first end token."""
     padding = [max(map(len, prompts_ids)) - len(one) for one in prompts_ids]
     padded = zip(padding, prompts_ids, strict=True)
     ids = torch.tensor([[0] * count + [*one] for count, one in padded])

@@ -1,9 +1,4 @@
-"""`SharedNoise` is keyed by kind and position alone: the mistake that the engine's noise keys
-prevent.
-
-If a branch is rejected, the next round decides about its deeper positions again. The old and the
-new decision would share one uniform number.
-"""
+"""Noise keyed by kind and position alone: rounds that decide about one position share a number."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -18,7 +13,7 @@ Part = tuple[Any, float, float]
 
 
 def by_position(key: Key) -> Key:
-    """An engine key becomes (kind, decided position). The key's path begins after the root."""
+    """An engine key becomes (kind, decided position)."""
     kind, root = key[0], key[1]
     path = key[3] if kind == "draft" else key[2]
     # "accept" and "draft" keys have the parent's path, "final" keys the last node's path.
@@ -26,8 +21,7 @@ def by_position(key: Key) -> Key:
 
 
 class SharedNoise(WalkNoise):
-    """All decisions of one kind at one position read the same uniform number. `_known`: the
-    interval that earlier answers leave for each number."""
+    """`_known`: for each uniform number, the interval that earlier answers leave."""
 
     shared = staticmethod(by_position)
 
@@ -60,7 +54,6 @@ class SharedNoise(WalkNoise):
 
 
 class RepeatedNoise(SharedNoise):
-    """A key that is asked again reads the same uniform number. Keys repeat: a draft made ahead for
-    a round uses that round's keys."""
+    """Keys repeat: a draft made ahead for a round uses that round's keys."""
 
     shared = staticmethod(lambda key: key)

@@ -1,5 +1,4 @@
-"""With the bundled SSMs on two nodes, texts are plain decoding's (laws 1 and 2), greedy and under
-`match`. Under three schedules a node is killed and restarted."""
+"""Laws 1 and 2 with the bundled SSMs on two drafter nodes."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,8 +1,4 @@
-"""Law 1(b): the bundled models in float32 write what transformers' greedy `generate` writes.
-
-Every allowed pair of values of two fields is tested. The field `mode` says whether a request runs
-alone, in a batch, or in a batch of mixed settings.
-"""
+"""Law 1(b): the bundled models in float32 write what transformers' greedy `generate` writes."""
 
 import copy
 from dataclasses import replace
@@ -64,7 +60,6 @@ def expected_ids(prompt: str) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compute_expected(bundled: Engine) -> None:
-    """Computes transformers' texts before the first test."""
     for prompt in PROMPTS:
         expected_ids(prompt)
 
@@ -117,7 +112,6 @@ def test_presets_write_what_transformers_writes(divergences: Divergences, name: 
 def test_pipelined_presets_write_what_transformers_writes(
     divergences: Divergences, pipeline: str
 ) -> None:
-    """In one batch, every pipeline mode has other requests to overlap with."""
     own = [PROMPTS[(i + PIPELINES.index(pipeline)) % len(PROMPTS)] for i in range(len(PRESETS))]
     configs = [replace(SpeculationConfig.preset(name), pipeline=pipeline) for name in PRESETS]
     requests = [Request(p, SAMPLING, c) for p, c in zip(own, configs, strict=True)]

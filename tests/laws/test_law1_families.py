@@ -1,9 +1,4 @@
-"""Law 1(a): in float64, tiny random models of every family write what transformers' greedy
-`generate` writes.
-
-No text may differ. Texts with their continuations are longer than any sliding window. The drafters
-are sometimes right.
-"""
+"""Law 1(a): in float64, random models of every family write the same text as transformers."""
 
 import itertools
 from functools import cache
@@ -53,7 +48,6 @@ FIELDS = {
 # The second SSM has no logits for the last token ids, which occur in the texts.
 NARROW = ("llama", "gemma2", "gpt2", "gpt_neox")
 ROWS = pairwise(FIELDS, of_effect)
-# Every preset with two families, every family with a preset.
 PAIRED = tuple(zip(itertools.cycle(FAMILIES), PRESETS * 2, strict=False))
 
 

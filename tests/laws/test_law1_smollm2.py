@@ -1,11 +1,4 @@
-"""Laws 1(b) and 2 on SmolLM2.
-
-In float32, every preset writes what transformers writes with the same model file. In float32 at
-temperature 0.8, and in bfloat16, presets write what plain decoding writes.
-
-The SSMs are the four bundled ones, or SmolLM2 itself (its drafts are accepted) and a random model
-(its drafts are rejected).
-"""
+"""Laws 1(b) and 2 on SmolLM2: presets write the same text as transformers or plain decoding."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -47,7 +40,6 @@ FAMILIES = ("SmolLM2 and a random model", "bundled")
 
 @pytest.fixture(scope="module")
 def random_ssm(smollm2_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model with SmolLM2's tokenizer."""
     folder, models = tmp_path_factory.mktemp("ssm") / "random", smollm2_engine.models
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
     config = LlamaConfig(
@@ -65,21 +57,18 @@ def load(dtype: str, ssms: Sequence[Path] = ()) -> LoadedModels:
 
 
 def with_itself(models: LoadedModels, random_ssm: Path) -> LoadedModels:
-    """The models, with the LLM itself and the random model as SSMs."""
     random, _ = load_ssms([str(random_ssm)], models.llm.info.dtype)
     return replace(models, ssms={"itself": models.llm, **random})
 
 
 @pytest.fixture(scope="module")
 def engine(smollm2_engine: Engine, random_ssm: Path) -> Engine:
-    """SmolLM2 in float32 with SmolLM2 itself and the random model as SSMs."""
     return Engine(with_itself(smollm2_engine.models, random_ssm))
 
 
 @pytest.fixture(scope="module")
 def smollm2_engine() -> Iterator[Engine]:
-    """SmolLM2 in float32 with the bundled SSMs and the counts of the drafter `table`. Its passes
-    are not timed: timing takes seconds, and texts do not depend on times."""
+    """Passes are not timed: timing takes seconds, and texts do not depend on times."""
     smollm2()
     engine = Engine(load("float32", bundled_ssms(SMOLLM2)))
     assert len(engine.models.ssms) == 4 and engine.models.counts is not None
@@ -91,7 +80,7 @@ def smollm2_engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def reference_model() -> Any:
-    """SmolLM2 in transformers. A GGUF file is read without SpecScope's cache."""
+    """A GGUF file is read without SpecScope's cache."""
     source = smollm2()
     options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": source.local}
     if not is_gguf(source.name):
@@ -99,8 +88,7 @@ def reference_model() -> Any:
     file = Path(source.name)
     options["gguf_file"] = file.name
     with pytest.MonkeyPatch.context() as patch:
-        # transformers repeats these calls for the configuration, the weights, and each of the
-        # modules.
+        # transformers repeats these calls for the configuration, the weights and each module.
         for name in ("GGUFReader", "get_tensor_name_map"):
             patch.setattr(gguf, name, cache(getattr(gguf, name)))
         return AutoModelForCausalLM.from_pretrained(file.parent, **options).eval()
@@ -125,7 +113,6 @@ def prompt_ids(engine: Engine, prompt: str) -> tuple[int, ...]:
 def expected_ids(
     reference_model: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
 ) -> dict[tuple[int, ...], list[int]]:
-    """transformers' texts; the keys are the prompts' ids. A batch has at most ten prompts."""
     ordered, texts = sorted(prompts, key=len), dict[tuple[int, ...], list[int]]()
     for first in range(0, len(ordered), 10):
         batch = ordered[first : first + 10]
@@ -141,8 +128,6 @@ def share(preset: str, family: str) -> list[str]:
 
 
 def check(engine: Engine, reference_model: Any, config: SpeculationConfig, prompts: Any) -> None:
-    """Compares with transformers' texts. Requests that draft run one at a time; plain decoding runs
-    in one batch."""
     every = tuple(prompt_ids(engine, prompt) for prompt in PROMPTS)
     expected = expected_ids(reference_model, every, tuple(engine.models.eos_ids))
     requests = [request(prompt, config) for prompt in prompts]
@@ -155,8 +140,6 @@ def check(engine: Engine, reference_model: Any, config: SpeculationConfig, promp
 
 
 def check_match(engine: Engine, config: SpeculationConfig, prompts: Any) -> None:
-    """Compares with plain decoding's texts at the same temperature and seed. Requests that draft
-    run one at a time."""
     plain = ids_of_many(engine, [request(prompt, PLAIN, SAMPLED_PARAMS) for prompt in prompts])
     for prompt, expected in zip(prompts, plain, strict=True):
         assert ids_of(engine, request(prompt, config, SAMPLED_PARAMS)) == expected, prompt
@@ -229,7 +212,6 @@ def test_match_with_the_bundled_ssms_writes_what_plain_decoding_writes(
     smollm2_engine: Engine, preset: str
 ) -> None:
     config, part = config_of(preset, SAMPLED_PARAMS.temperature), DRAFTING_PRESETS.index(preset)
-    # `match` uses the same draws as plain decoding, and writes the same tokens.
     assert config.resolve(SAMPLED_PARAMS.temperature).verify == "match"
     check_match(smollm2_engine, config, PROMPTS[part :: 2 * len(DRAFTING_PRESETS)])
 

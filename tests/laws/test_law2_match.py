@@ -1,8 +1,4 @@
-"""Law 2: at any temperature, `match` writes the token ids of plain decoding with the same seed.
-
-Every combine rule, every kind of draft and several sampling parameters are tested, alone and in
-batches.
-"""
+"""Law 2: at any temperature, `match` writes the token ids of plain decoding with the same seed."""
 
 import dataclasses
 from functools import cache
@@ -66,7 +62,6 @@ ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 
 @cache
 def plain(index: int) -> list[list[int]]:
-    """The texts of all prompts, written in one batch."""
     requests = [Request(prompt, SAMPLINGS[index], PLAIN) for prompt in PROMPTS]
     return ids_of_many(bundled_engine(), requests)
 

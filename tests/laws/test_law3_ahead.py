@@ -1,8 +1,4 @@
-"""Law 3 for drafts made ahead: they leave the distribution of whole rounds unchanged.
-
-A draft made ahead continues a guess of the round's outcome, and is used if the guess comes true.
-Two rounds are enumerated.
-"""
+"""Law 3: drafts made ahead leave the distribution of whole rounds unchanged."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -91,7 +87,6 @@ def test_some_guesses_come_true_in_these_cases() -> None:
 
 
 def test_control_a_draft_changed_by_its_drawn_token_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    """If the first token of a draft made ahead is 1, token 0 replaces it."""
     growth_ahead = SsmDrafter._growth_ahead
 
     def change_growth(drafter: SsmDrafter, ask: Any) -> Growth | None:

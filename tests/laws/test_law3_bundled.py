@@ -1,8 +1,4 @@
-"""Law 3 on the bundled models: the joint distribution of the first two tokens is plain sampling's.
-
-Logits are cached; the noise is drawn anew for every round. The chi-square test has a false alarm
-rate of 1e-6. In the controls, a token that is proposed several times is tried only once.
-"""
+"""Law 3 on the bundled models: a round's first two tokens are distributed as in plain sampling."""
 
 import time
 from collections import Counter
@@ -43,8 +39,6 @@ DRAFTS = (
 
 
 class Rounds:
-    """Rounds after one prefix."""
-
     def __init__(self, prompt: str) -> None:
         models = bundled_engine().models
         self.prefix = tuple(models.tokenizer(prompt)["input_ids"])
@@ -60,8 +54,7 @@ class Rounds:
     def pair(
         self, seed: int, sampling: SamplingParams, config: SpeculationConfig
     ) -> tuple[int, ...]:
-        """The first two tokens of a round. If the round commits only one, plain sampling adds the
-        second, unless the text ends."""
+        """If the round commits only one token, plain sampling adds the second."""
         request = Request(self.prompt, sampling_with(sampling, seed), config)
         sequence = self.engine.prepare(request)
         live = self.engine.admit(sequence)
@@ -81,8 +74,7 @@ class Rounds:
         return to_probabilities(process_logits(logits[None], sampling))[0]
 
     def joint(self, sampling: SamplingParams, smallest: float) -> dict[tuple[int, ...], float]:
-        """Plain sampling's probability of pairs of tokens, and of single end-of-text tokens, if at
-        least `smallest`."""
+        """Plain sampling's probabilities that are at least `smallest`."""
         cells: dict[tuple[int, ...], float] = {}
         first = self.target(sampling, ())
         for one in (first >= smallest).nonzero().flatten().tolist():
@@ -156,8 +148,7 @@ def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pyt
     config = replace(DRAFTS[1], expansion=(10, 1), verify=rule)
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:
-        # If the next tokens are nearly certain and all SSMs propose them, merging changes little:
-        # more rounds are needed.
+        # If the next tokens are nearly certain, merging duplicates changes little.
         counts = (5_000, 20_000)
         assert any(p_value(rounds, SAMPLINGS[1], config, n) < FALSE_ALARM for n in counts)
 

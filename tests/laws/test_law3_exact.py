@@ -1,9 +1,4 @@
-"""Law 3: `mss` and `traversal` keep the LLM's distribution exactly. Every outcome of whole rounds
-is enumerated.
-
-The production engine (draft, combine, verify, commit) runs with enumerated noise on tables of a few
-tokens. The joint distribution of the first tokens must equal that of plain sampling.
-"""
+"""Law 3: `mss` and `traversal` keep the LLM's distribution exactly."""
 
 import pytest
 

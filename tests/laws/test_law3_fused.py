@@ -1,9 +1,4 @@
-"""With fused drafts, texts under `match` have exactly plain decoding's distribution. The noise
-takes few values; every outcome is enumerated.
-
-No single SSM's q is the distribution of a fused token. If fused tokens are drawn and then verified
-with the q of one SSM (the winner), the LLM's distribution is not kept.
-"""
+"""With fused drafts, texts under `match` have exactly plain decoding's distribution."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +44,6 @@ class FewGumbels(WalkNoise):
 
 
 def joint(enumerated: EnumeratedCase) -> tuple[dict[tuple[int, ...], float], set[int]]:
-    """The probability of each text, and the rounds' numbers of tokens."""
     results: dict[tuple[int, ...], float] = defaultdict(float)
     lengths: set[int] = set()
     for noise, end in every_walk(lambda walk: enumerated.rounds(walk, TOKENS), kind=FewGumbels):
@@ -74,7 +68,6 @@ def test_a_fused_text_is_that_of_plain_decoding(fields: dict[str, str], seed: in
 def test_control_another_noise_for_the_llm_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Positions 2k and 2k + 1 share one noise: their tokens are not drawn independently."""
     llm, *ssms = tables(2)
     plain, _ = joint(EnumeratedCase(llm, [], SpeculationConfig.preset("autoregressive"), SAMPLING))
     gumbel = FewGumbels.gumbel
@@ -84,7 +77,6 @@ def test_control_another_noise_for_the_llm_is_noticed(
 
 
 def draw_proposals(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Proposals of fused drafting, drawn at random."""
     proposals = []
     for one, width in zip(frontiers, widths, strict=True):
         assert isinstance(one.noise, WalkNoise)
@@ -98,7 +90,7 @@ def draw_proposals(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list
 def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a single SSM, which always wins, the distribution is kept; with two SSMs it is not."""
+    """A fused token's distribution is no single SSM's q."""
     draft_of, trunks = FusedSsm.draft, []
 
     def with_q(member: FusedSsm, kept: list[int]) -> Draft:

@@ -1,7 +1,4 @@
-"""Law 3 in cases that matter only for `traversal`: several proposals below a proposal that may be
-rejected, and two rounds that decide about the same positions. On average `traversal` accepts at
-least as many tokens as `mss`. Every outcome is enumerated.
-"""
+"""Law 3 for `traversal`: proposals below a proposal that may be rejected."""
 
 from importlib import import_module
 

@@ -1,9 +1,5 @@
-"""Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
-
-A change of a token that a node does not attend to, directly or through other tokens, leaves the
-node's logits equal. A change of a token that the node attends to changes them (the control). Tested
-with full attention, with one window for all layers, and with alternating full and windowed layers.
-"""
+"""Law 5: a tree node attends to the committed prefix, its ancestors and itself, and to nothing
+else."""
 
 from functools import cache
 
@@ -21,8 +17,7 @@ from tests.laws.trees import LAW, ancestors, parents
 
 PREFIX = tuple((11 * i) % 59 + 2 for i in range(WINDOW + 5))
 UNCHANGED_BELOW, CHANGED_ABOVE = 1e-9, 1e-7
-# How far back a node depends on tokens in mistral, which has two windowed layers: information
-# travels at most one window per layer.
+# The tiny mistral has two windowed layers: information travels at most one window per layer.
 REACH = 2 * (WINDOW - 1)
 # RMS norms compute in float32 in every dtype: passes of different widths round differently.
 ROUNDING = 1e-5
@@ -37,7 +32,6 @@ def model(family: str) -> HfModel:
 def tree_logits(
     family: str, prefix: tuple[int, ...], token_ids: list[int], parents: list[int]
 ) -> torch.Tensor:
-    """The logits of every node of a tree that follows `prefix`, float32 (nodes, V)."""
     lm = model(family)
     row = lm.open_row()
     try:
@@ -100,8 +94,6 @@ def test_a_chain_grows_out_of_reach_of_the_prefix() -> None:
 
 
 def change_by_prefix(family: str, tree: list[int], position: int) -> torch.Tensor:
-    """The largest change of every node's logits if the prefix has another token at `position`:
-    float32 (nodes,)."""
     other = tuple(with_other_token(list(PREFIX), position))
     before = tree_logits(family, PREFIX, tokens(len(tree)), tree)
     after = tree_logits(family, other, tokens(len(tree)), tree)

@@ -1,6 +1,4 @@
-"""Law 5: after every commit, the cached keys and values of the LLM and of every SSM equal those of
-a fresh prefill of the same tokens.
-"""
+"""Law 5: after every commit, the cached keys and values of all models equal those of a prefill."""
 
 from functools import cache
 
@@ -37,7 +35,7 @@ CONFIGS = {
     "with lookups": SpeculationConfig(
         drafters=("suffix", "table", "all"), expansion=(2, 1), max_tree_nodes="uncut"
     ),
-    # Each SSM has read the fused chain (the trunk) and a branch of its own.
+    # Each SSM reads the fused chain and a branch of its own.
     "fused": SpeculationConfig(draft="fused", expansion=(1,) * 4, max_tree_nodes=12),
     # An SSM that was not routed reads the missed tokens when it is routed again.
     "routed": SpeculationConfig(
@@ -55,7 +53,6 @@ def tiny_engine(family: str) -> Engine:
 
 
 def kv_of(model: HfModel, row: int) -> torch.Tensor:
-    """The row's keys and values of all layers, flat."""
     length = model.length(row)
     place = model.place(row)
     stored = [part[place, :, :length] for layer in model.arena._layers for part in layer]
@@ -63,7 +60,6 @@ def kv_of(model: HfModel, row: int) -> torch.Tensor:
 
 
 def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
-    """The largest difference from the cache of a fresh prefill, relative to the largest entry."""
     length = model.length(row)
     fresh = model.open_row()
     try:
@@ -82,8 +78,6 @@ def check_row(model: HfModel, row: int, tokens: list[int]) -> None:
 
 
 def check(engine: Engine, live: ActiveRequest) -> tuple[int, int]:
-    """Checks a request's cache rows. Returns the number of SSMs, and how many of them have a draft
-    made ahead."""
     num_ssms = ready = 0
     tokens = live.sequence.tokens
     assert engine.models.llm.length(live.row) == len(tokens) - 1, "all but the root"
@@ -94,7 +88,7 @@ def check(engine: Engine, live: ActiveRequest) -> tuple[int, int]:
             model = engine.models.ssms[name]
             state = engine._drafting.ssm_pool.ssms[name]._states[live.sequence.run_id]
             row = state.row
-            # With a draft made ahead (`ready`), the root and nodes after it have been fed.
+            # With a draft made ahead (`ready`), the root and nodes below the root have been fed.
             assert model.pending(row) == len(state.pending) == 0 or state.ready is not None
             assert model.length(row) < len(tokens) + (state.ready is not None)
             check_row(model, row, tokens)
@@ -104,7 +98,6 @@ def check(engine: Engine, live: ActiveRequest) -> tuple[int, int]:
 
 
 def run_checked(engine: Engine, requests: list[Request], max_rounds: int) -> list[ActiveRequest]:
-    """All requests run together; after each round the rows of unfinished requests are checked."""
     num_checks = num_ssm_checks = ready = 0
     lives = [engine.admit(engine.prepare(request)) for request in requests]
     lane, engine._draft_thread = engine._draft_thread, PunctualLane()

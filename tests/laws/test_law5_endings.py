@@ -1,8 +1,4 @@
-"""Law 5: how many tokens a round gives, and where a text ends.
-
-A round gives 1 to depth + 1 tokens. An end-of-text token, a stop string, the limit and the context
-end the text at the same token, whatever the trees.
-"""
+"""Law 5: how many tokens a round gives, and where a text ends."""
 
 import pytest
 from hypothesis import given
@@ -24,8 +20,7 @@ SHAPES = ((1,), (2, 2), (3, 1, 1), (1, 1, 3, 1, 1))
 
 
 def story_table(sure: float = 0.97, confused_at: int = -1) -> TableModel:
-    """STORY's next token has the probability `sure`; at STORY's index `confused_at`, another token
-    has it."""
+    """At the index `confused_at`, another token than STORY's has the probability `sure`."""
 
     def table(context: tuple[int, ...]) -> list[float]:
         index = len(context) % len(STORY)
@@ -174,7 +169,6 @@ def test_tokens_after_a_stop_string_are_not_counted() -> None:
 
 
 def test_control_tokens_after_a_stop_string_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The patched `commit` returns all tokens, also those after the stop string."""
     commit = TokenSequence.commit
 
     def commit_all(sequence: TokenSequence, token_ids: tuple[int, ...]) -> CommitResult:

@@ -1,9 +1,4 @@
-"""Law 5: merging drafts, and the nodes that `best_first` keeps.
-
-Merging a draft with itself adds no path from the root. A path's number of proposals is the sum over
-the drafts. The order of the drafts changes only the order of nodes and proposals.
-`best_first` keeps the ancestors of its nodes.
-"""
+"""Law 5: merging drafts, and the nodes that `best_first` keeps."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -36,7 +31,6 @@ def tree_paths(tree: TokenTree) -> list[TokenPath]:
 
 
 def multiplicities(tree: TokenTree) -> Counter[TokenPath]:
-    """The number of proposals of each path."""
     sizes = [len(proposals) for proposals in tree.proposals]
     return Counter(dict(zip(tree_paths(tree), sizes, strict=True)))
 
@@ -56,8 +50,6 @@ def check_union(draft: Draft, other: Draft) -> None:
 
 
 def test_control_merged_proposals_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a node's proposals only the first is kept."""
-
     def merge(drafts: Mapping[int, Draft]) -> MergedTree:
         trie = merge_drafts(drafts)
         first = tuple(proposals[:1] for proposals in trie.tree.proposals)
@@ -124,7 +116,6 @@ def test_a_tree_is_parents_first_with_true_depths(draft: Draft) -> None:
 
 
 def grow(seed: int, shape: tuple[int, ...], budget: int) -> tuple[Draft, BestFirst]:
-    """A `best_first` draft over a random table of five tokens."""
     model = TableModel("table", 5, random_table(5, seed))
     sequence = sequence_of((0, 1, 2), SpeculationConfig(draft="best_first"))
     growth = BestFirst(DraftRequest(sequence, 0, "best_first", shape, budget), Calibration())

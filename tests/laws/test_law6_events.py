@@ -1,9 +1,4 @@
-"""Law 6 on real runs, and on a synthetic run that drafts ahead: JSON and the database give back the
-events, and a replay gives the live view.
-
-A control: a change of any column of TABLES, except the columns in REPEATED, is noticed when the
-events are read back.
-"""
+"""Law 6: JSON and the database give back a run's events, and a replay gives the live view."""
 
 import json
 import shutil
@@ -67,9 +62,7 @@ CUT_OFF = {
     "failed": lambda sequence: run_failed(sequence, RuntimeError("the device went away")),
 }
 
-# These columns are not part of an event. Some repeat values for searching, sorting and counting;
-# some are about the run's owner, process, notes, baseline and regret. A round's `thinned` has its
-# own control.
+# These columns are not part of an event. A round's `thinned` has its own control.
 REPEATED = {
     "runs": {
         *("output", "owner", "host", "pid", "process_start", "num_lost_events", "note"),
@@ -116,7 +109,6 @@ def events_of(name: str) -> tuple[Event, ...]:
 
 
 def offload_run() -> tuple[Event, ...]:
-    """A run as if the LLM's layers had been streamed."""
     info = OffloadInfo("disk", 2, 1_000_000, 3_000_000, 12_000_000, 200.0)
     loads = (Span("layers", "load", 1.0, 2.5), Span("layers", "load", 2.5, 4.0))
     return tuple(
@@ -130,7 +122,6 @@ def offload_run() -> tuple[Event, ...]:
 
 
 def over_nodes() -> tuple[Event, ...]:
-    """A run with SSMs on two nodes, one of which is killed after the third round."""
     models = bundled_engine().models
     first, *others = models.ssms
     engine, transport = engine_over(models, [[first], others])
@@ -144,7 +135,6 @@ def over_nodes() -> tuple[Event, ...]:
 
 
 def over_ranks() -> tuple[Event, ...]:
-    """A run as if the LLM had been divided among two processes."""
     info = RanksInfo("tp", (7_000_000, 7_000_004))
     traffic = tuple(RankTraffic(rank, 33, 40_960, 3.5 + rank) for rank in range(2))
     return tuple(
@@ -158,7 +148,6 @@ def over_ranks() -> tuple[Event, ...]:
 
 
 def schedule_run() -> tuple[Event, ...]:
-    """The first of two requests that share a node budget."""
     engine = bundled_engine()
     requests = [Request(p, SamplingParams(24), SpeculationConfig(**NODES)) for p in prompts(2)]
     before, engine.schedule = engine.schedule, "shared"
@@ -170,7 +159,6 @@ def schedule_run() -> tuple[Event, ...]:
 
 
 def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
-    """A run that is cut off after the third round; `end` makes the last event."""
     sampling = SamplingParams(max_new_tokens=32)
     engine = bundled_engine()
     sequence = engine.prepare(Request(prompts(8)[5], sampling, SpeculationConfig(**NODES)))
@@ -186,7 +174,6 @@ def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
 
 
 def record(path: Path, events: tuple[Event, ...]) -> list[Event]:
-    """The events, recorded in a database and read back."""
     with RunStore(log_at(path)) as store:
         for event in events:
             store.record(event, "visitor")
@@ -196,7 +183,7 @@ def record(path: Path, events: tuple[Event, ...]) -> list[Event]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for databases that tests only read."""
+    """Tests do not change the databases in this folder."""
     return tmp_path_factory.mktemp("runs")
 
 
@@ -230,7 +217,6 @@ def test_a_replay_of_real_runs_gives_the_live_view(name: str, folder: Path) -> N
 
 
 def other_value(value: Any, column: str) -> Any:
-    """Another value of the same kind."""
     if column.endswith("_json"):
         return json.dumps(other(json.loads(value)))
     if isinstance(value, str):
@@ -255,7 +241,7 @@ def columns(path: Path, table: str) -> list[str]:
 
 
 def change_one(path: Path, table: str, column: str) -> bool:
-    """Changes the column in one row. Returns False if the column is empty in all rows."""
+    """Returns False if the column is empty in all rows."""
     with closing(sqlite3.connect(path)) as connection, connection:
         result = connection.execute(
             f"SELECT * FROM {table} WHERE {column} != '' ORDER BY {column} DESC LIMIT 1"
@@ -281,8 +267,7 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def databases(folder: Path) -> dict[Path, tuple[Event, ...]]:
-    """The events of each database's run. The last run has a note, plain decoding's speed and a
-    regret, and its trees are thinned."""
+    """The last database's run is thinned."""
     paths = {database(folder, name): events_of(name) for name in NAMES}
     thin = folder / "thin.db"
     newest, events = events_of("coupled"), events_of("union")

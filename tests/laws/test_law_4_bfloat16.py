@@ -1,9 +1,4 @@
-"""Law 4: in bfloat16 every emitted token is within the measured rounding gap of the arg max.
-
-The gap is measured: twice the 99.9th percentile of the differences between logits of passes of one
-token and of passes of 12 tokens. With `-m gpu` the test of torch's passes runs on CUDA, and so do
-the tests in float32.
-"""
+"""Law 4: in bfloat16 every emitted token is within the measured rounding gap of the arg max."""
 
 import dataclasses
 import json
@@ -47,8 +42,7 @@ def ids_of(engine: Engine, prompt: str, preset: str, temperature: float = 0.0) -
 def stepped_logits(
     model: HfModel, prompt_ids: list[int], token_ids: list[int], step: int
 ) -> torch.Tensor:
-    """Logits after every token that follows the prompt: float32 (tokens, V). `step` tokens are fed
-    at a time."""
+    """Feeds `step` tokens at a time."""
     row = model.open_row()
     model.forward([chain(row, prompt_ids, last_only=True)])
     model.commit(row, range(len(prompt_ids)))
@@ -62,7 +56,6 @@ def stepped_logits(
 
 
 def engine_on(device: str) -> Engine:
-    """An engine in bfloat16 with measured costs of verification."""
     engine = Engine(load_models(dtype="bfloat16", device=device))
     assert engine.costs.verify
     return engine
@@ -120,9 +113,7 @@ def measure(
     preset: str = "specinfer",
     **changes: Any,
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
-    """The rounding gap (twice the `quantile` of the differences), the distance of each emitted
-    token's logit from the largest logit, and the same for each text shifted by one token. Under
-    another schedule than `each`, all prompts run together."""
+    """The gap is twice the `quantile` of the differences between passes of 1 and of 12 tokens."""
     models, differences, margins, shifted = engine.models, [], [], []
     requests = [request(prompt, preset, **changes) for prompt in prompts(4)]
     engine.schedule = schedule
@@ -142,7 +133,7 @@ def measure(
 
 
 def distances(logits: torch.Tensor, token_ids: list[int]) -> torch.Tensor:
-    """The distance of each token's logit from the largest logit of its row of (tokens, V)."""
+    """How far each token's logit is below the largest logit."""
     chosen = logits.gather(1, torch.tensor(token_ids)[:, None])[:, 0]
     return logits.max(dim=-1).values - chosen
 

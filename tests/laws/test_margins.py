@@ -1,4 +1,4 @@
-"""What `Divergences` rejects. With it, the tests of laws 1(b) and 2 judge texts that differ."""
+"""`Divergences` rejects texts that differ, except at a near tie."""
 
 from typing import Any
 
@@ -60,6 +60,5 @@ def test_only_one_prompts_texts_may_differ_at_a_tie(divergences: Divergences) ->
 def test_noise_and_the_repetition_penalty_are_part_of_the_margin(
     divergences: Divergences, prompt: tuple[int, ...], sampling: SamplingParams
 ) -> None:
-    """The tokens' logits are equal; their noise differs, or only one of them is penalized."""
     with pytest.raises(AssertionError, match="token 2: .*, margin "):
         divergences.check(prompt, WITH_THE_OTHER_TWIN, EXPECTED, sampling)

@@ -50,7 +50,6 @@ WITHOUT_EFFECT: tuple[Row, ...] = (
 
 @pytest.mark.parametrize("law", [law1, law2], ids=["law 1", "law 2"])
 def test_every_allowed_pair_is_covered_by_rows_in_which_it_has_an_effect(law: Any) -> None:
-    """Every row outside NEVER drafts, and `of_effect` allows it."""
     assert missing_pairs(law.PAIRS, law.FIELDS, law.is_allowed) == set()
     assert not any(map(of_effect, WITHOUT_EFFECT))
     rows = law.ROWS
@@ -92,8 +91,7 @@ def test_by_position_gives_the_position_of_the_decided_token() -> None:
 
 
 def test_shared_noise_restricts_later_answers() -> None:
-    """All answers read one uniform number u: the coins are u < 0.25 and u < 0.5; token 0 is u <
-    0.25."""
+    """All answers read one uniform number u: the coins are u < 0.25 and u < 0.5."""
 
     def run(noise: WalkNoise) -> tuple[bool, bool, int]:
         accepted, later = noise.coin(0.25, ("accept", 4, ((0, 0),), 0)), ("accept", 5, (), 0)

@@ -1,6 +1,4 @@
-"""The laws with `repetition_penalty`. The text is transformers' text with the same penalty. p at a
-node depends only on the text and on the path to the node.
-"""
+"""The laws with `repetition_penalty`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Laws 1 and 2 under all schedules but `each`: different presets, lengths and start times run
-together."""
+"""Laws 1 and 2 under all schedules but `each`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -31,8 +30,6 @@ def engine(bundled: Engine) -> Iterator[Engine]:
 
 
 def requests(temperature: float, tokens: int = 12) -> list[Request]:
-    """Requests with presets whose verification rule writes plain decoding's tokens. Lengths
-    differ."""
     results = []
     for index, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
         config = SpeculationConfig.preset(name, temperature)
@@ -51,7 +48,6 @@ def alone(engine: Engine, request: Request) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _written_alone(bundled: Engine) -> None:
-    """Computes plain decoding's texts before the first test."""
     for temperature in (0.0, 0.8):
         for request in requests(temperature):
             alone(bundled, request)
@@ -75,8 +71,6 @@ def test_texts_are_those_of_plain_decoding(
 
 @pytest.mark.parametrize("schedule", PLANNED)
 def test_requests_may_join_and_leave(engine: Engine, schedule: str) -> None:
-    """More requests than `max_live`. One request is cancelled after its third round, one before it
-    joins."""
     request_list = requests(0.0) + requests(0.8)
     request_list += [
         Request(PROMPTS[1], SamplingParams(14, temperature, seed=3), config)
@@ -113,7 +107,7 @@ def test_credit_and_fused_drafts_have_the_text_of_plain_decoding(
 
 @pytest.fixture
 def new_engine(bundled: Engine) -> Engine:
-    """An engine without measurements: they would show that drafts do not pay with these models."""
+    """Measurements would show that drafts do not pay with these models."""
     return Engine(bundled.models)
 
 
@@ -160,8 +154,7 @@ def test_control_drawn_nodes_left_out_are_noticed(
 
 
 def left_out_by_rule(new_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
-    """The number of nodes that each round leaves out, by the request's rule. `mss`, `traversal` and
-    `match` share a batch. The budget is one node: `match` loses nearly all of its nodes."""
+    """The budget is one node, so `match` loses nearly all of its nodes."""
     monkeypatch.setattr(Shared, "budget", lambda *_: 1)
     new_engine.schedule = "shared"
     rules = ("match", "mss", "match", "traversal")
@@ -193,8 +186,6 @@ LOAD = BatchLoad(4, 1.0, 0.1, 0.1, 2.0)
 
 
 class PricedSchedule:
-    """Plans one pass for all requests; LOAD is the pass's load."""
-
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         return Plan(tuple(range(len(live))), (FREE,) * len(live), LOAD)
 

@@ -1,8 +1,4 @@
-"""Traps: small changes of the engine's rules that make them lossy.
-
-The tests of law 3 (`mss` and `traversal` keep the LLM's distribution) must notice every trap in
-TRAPS. `unlikely_node_accepted` is for laws 1 and 2 (`greedy` and `match` keep the text).
-"""
+"""Traps: small changes of the engine's rules that make them lossy."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +39,6 @@ def _keep_only(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> 
 
 
 def _drop_nodes(lose: Callable[[Draft], set[int]]) -> Rule:
-    """Drops the nodes in `lose(draft)` and their descendants."""
-
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         return combine(
             "union", {index: _without(draft, lose(draft)) for index, draft in drafts.items()}
@@ -77,13 +71,10 @@ def one_hot_merged(patch: Patch) -> None:
 
 
 def low_q_dropped(patch: Patch) -> None:
-    """A drawn token that its drafter finds improbable is not verified."""
     _combine_with(patch, _drop_nodes(lambda draft: {i for i, q in enumerate(draft.qs) if q < 0.35}))
 
 
 def likelier_of_two_kept(patch: Patch) -> None:
-    """Of a drafter's draws under one parent, only the draw with the highest score is verified."""
-
     def lose(draft: Draft) -> set[int]:
         nodes = range(len(draft))
         best = {
@@ -156,7 +147,6 @@ def by_descending_q(patch: Patch) -> None:
 
 
 def confident_drafter_first(patch: Patch) -> None:
-    """The proposals of the drafter with the highest score come first."""
     ordered = offers._order_proposals
 
     def by_highest_score(case: VerifyInput, children: Sequence[int]) -> Order:

@@ -15,14 +15,13 @@ LAW = settings(derandomize=True, max_examples=40)
 
 @st.composite
 def parents(draw: st.DrawFn, max_size: int = 12) -> list[int]:
-    """A tree's parents; each comes before its children."""
     size = draw(st.integers(1, max_size))
     return [draw(st.integers(ROOT, i - 1)) for i in range(size)]
 
 
 @st.composite
 def drafts(draw: st.DrawFn, vocab: int = 3, max_size: int = 8) -> Draft:
-    """Drafts in which tokens may repeat under one parent, as in independent draws."""
+    """Tokens may repeat under one parent, as in independent draws."""
     result = draw(parents(max_size))
     token_ids = draw(
         st.lists(st.integers(0, vocab - 1), min_size=len(result), max_size=len(result))

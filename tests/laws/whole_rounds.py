@@ -1,9 +1,4 @@
-"""Every outcome of whole rounds of the engine, with its exact probability.
-
-For two rounds, `joint_of_rounds` groups first-round outcomes into states, by the text and by the
-tokens in the models' cache rows. It enumerates the second round once from each state. In the last
-round each possible draft is verified in every possible way.
-"""
+"""Every outcome of whole rounds of the engine, with its exact probability."""
 
 import copy
 from collections import defaultdict
@@ -30,8 +25,7 @@ END = -1
 
 @dataclass(frozen=True)
 class _Way:
-    """An outcome of verification. `probability`: given the drafts; `tokens`: all new tokens of the
-    text; `accepted`: the number of accepted drafted tokens."""
+    """An outcome of verification; `probability`: given the drafts."""
 
     probability: float
     tokens: tuple[int, ...]
@@ -39,8 +33,7 @@ class _Way:
 
 
 class _Thorough(Engine):
-    """Verifies the drafts of a `last` round in every possible way. The round continues with the
-    first outcome."""
+    """Verifies the drafts of a `last` round in every possible way."""
 
     last = False
     ways: tuple[_Way, ...] = ()
@@ -70,7 +63,6 @@ class _Thorough(Engine):
 
 
 def _new_tokens(state: RoundState, verdict: Verdict) -> tuple[int, ...]:
-    """The new tokens if this verdict were committed."""
     sequence = copy.copy(state.request.sequence)
     sequence.tokens = list(sequence.tokens)
     own = () if verdict.own_token_id is None else (verdict.own_token_id,)
@@ -95,8 +87,7 @@ class EnumeratedCase:
         self.engine = _Thorough(tables)
 
     def rounds(self, noise: Noise, count: int, *, ways: bool = False) -> "_End":
-        """Runs `count` whole rounds, or fewer if the text ends. `ways`: whether to verify the last
-        round in every possible way."""
+        """`ways`: whether to verify the last round in every possible way."""
         live = self.engine.admit(self._sequence(noise))
         try:
             for _ in self.engine.prefill(live):
@@ -135,10 +126,7 @@ class EnumeratedCase:
 
 @dataclass(frozen=True)
 class _End:
-    """`tokens`: the new tokens; `kept`: the tokens in each model's open cache rows; `lengths`: the
-    number of tokens of each round; `ways`: the outcomes of the last round. Equal `state`s have
-    equal futures.
-    """
+    """`kept`: the tokens in each model's open cache rows. Equal `state`s have equal futures."""
 
     tokens: tuple[int, ...]
     finished: bool
@@ -155,8 +143,8 @@ Joint = Mapping[tuple[int, ...], float]
 
 
 def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
-    """The joint distribution of the first `count` new tokens after 1 or 2 rounds. Plain sampling
-    adds missing tokens."""
+    """The joint distribution of the first `count` new tokens after 1 or 2 rounds. The second round
+    is enumerated once from each `state` after the first."""
     if rounds == 1:
         return joint_of_walks(case, 1, count, WalkNoise)
     states: dict[Any, tuple[float, WalkNoise, _End]] = {}
@@ -179,8 +167,8 @@ def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
 def joint_of_walks(
     case: EnumeratedCase, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
 ) -> Joint:
-    """Like `joint_of_rounds`, but each walk goes through all rounds: needed if the noise's answers
-    depend on those of earlier rounds."""
+    """Each walk goes through all rounds, since the noise's answers may depend on earlier
+    answers."""
     emitted: dict[tuple[int, ...], float] = defaultdict(float)
     for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
         for way in end.ways:
@@ -198,7 +186,6 @@ def expected_accepted(case: EnumeratedCase) -> float:
 
 
 def plain_joint(case: EnumeratedCase, count: int) -> Joint:
-    """The joint distribution of the first `count` tokens of plain sampling."""
     return _complete(case, {(): 1.0}, count)
 
 
@@ -239,5 +226,4 @@ def _target(case: EnumeratedCase, tokens: tuple[int, ...]) -> list[float]:
 
 
 def total_variation(a: Joint, b: Joint) -> float:
-    """Half the sum of absolute differences."""
     return 0.5 * sum(abs(a.get(key, 0.0) - b.get(key, 0.0)) for key in a.keys() | b.keys())

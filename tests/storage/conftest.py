@@ -40,8 +40,6 @@ def keep() -> Callable[[RunStore, Iterable[Event]], None]:
 
 @pytest.fixture
 def wait_for() -> Callable[..., None]:
-    """Waits until a condition holds, at most `timeout` seconds."""
-
     def wait(condition: Callable[[], bool], timeout: float = 10.0) -> None:
         end = time.monotonic() + timeout
         while not condition():
@@ -53,8 +51,6 @@ def wait_for() -> Callable[..., None]:
 
 @pytest.fixture
 def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
-    """Runs SQL on the file without the store."""
-
     def execute(query: str, *values: Any) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(path)) as connection, connection:
             return connection.execute(query, values).fetchall()
@@ -64,6 +60,5 @@ def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short timeouts for a locked file."""
     monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
     monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)

@@ -1,7 +1,4 @@
-"""Coherent events with arbitrary values, for hypothesis.
-
-An event's run id, `seq` and round are set after the event is drawn.
-"""
+"""Coherent events with arbitrary values, for hypothesis."""
 
 from dataclasses import replace
 from functools import cache
@@ -53,7 +50,6 @@ Strategy = st.SearchStrategy[Any]
 
 
 def many(values: Strategy, size: int | None = None) -> Strategy:
-    """Tuples of `size` values (None: up to four)."""
     low, high = (0, 4) if size is None else (size, size)
     return st.lists(values, min_size=low, max_size=high).map(tuple)
 
@@ -82,7 +78,6 @@ WEIGHTS = st.dictionaries(texts, floats, max_size=3)
 
 @cache
 def drafts(size: int) -> Strategy:
-    """A draft of `size` nodes."""
     return st.builds(
         DraftRecord, drafter=names, token_ids=many(tokens, size), texts=many(texts, size),
         parents=many(st.integers(-1, 9), size), depths=many(small, size), scores=many(floats, size),
@@ -164,7 +159,6 @@ ENDS = st.one_of(
 
 @st.composite
 def round_events(draw: st.DrawFn, run_id: str, number: int, seq: int) -> list[Any]:
-    """One round's events, numbered from `seq`."""
     size, new = draw(st.integers(0, 5)), draw(st.integers(0, 4))
     kinds = (DRAFTED, combinations(size), verdicts(size), commits(new))
     drawn = [replace(draw(kind), round=number) for kind in kinds]
@@ -177,7 +171,7 @@ def renumber(events: list[Any], run_id: str, seq: int = 0) -> list[Any]:
 
 @st.composite
 def runs(draw: st.DrawFn, run_id: str = "run") -> list[Any]:
-    """Up to three rounds. The end, or up to three events before the end, may be missing."""
+    """The end, or up to three events before the end, may be missing."""
     events: list[Any] = [draw(STARTS)]
     for number in range(draw(st.integers(0, 3))):
         events += draw(round_events(run_id, number, len(events)))

@@ -72,7 +72,6 @@ store.close()
 
 
 def write_events(path: Path, events: Sequence[Event]) -> str:
-    """Writes the events to a file in the database's folder."""
     file = path.with_name("events.jsonl")
     lines = (json.dumps(event_to_plain(event)) + "\n" for event in events)
     file.write_text("".join(lines), encoding="utf-8")
@@ -81,7 +80,6 @@ def write_events(path: Path, events: Sequence[Event]) -> str:
 
 @contextmanager
 def recorder(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
-    """A recording process, killed when the context ends."""
     events = synthetic_run(ROUNDS, end="cut", run_id=run_id)
     command = [sys.executable, "-c", RECORDER, str(path), write_events(path, events)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -103,7 +101,7 @@ def test_after_kill_9_every_round_older_than_250_ms_is_on_disk(path: Path, round
         lines = lines_until(process, rounds)
         process.kill()
         killed_at = time.time()
-        lines += process.stdout.readlines()  # the last lines before the process ended
+        lines += process.stdout.readlines()
         process.wait()
     assert process.returncode != 0
     stamped = [(int(number), float(at)) for number, at in map(str.split, lines)]
@@ -163,8 +161,7 @@ def test_a_run_of_another_host_is_interrupted_when_its_last_round_is_old(path: P
         lines_until(process, 30)
 
     def status(seconds_ago: float) -> str:
-        """The run's status, as if another host had recorded it and its last round had ended
-        `seconds_ago`."""
+        """The status of a run of another host whose last round ended `seconds_ago`."""
         with closing(connect(path, timeout=5)) as connection, connection:
             last = connection.execute("SELECT max(completed_at_ms) FROM rounds").fetchone()[0]
             start = connection.execute("SELECT start_at_ms FROM runs").fetchone()[0]

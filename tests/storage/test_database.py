@@ -130,7 +130,6 @@ def test_unusual_file_names_are_accepted(tmp_path: Path, keep: Any, name: str) -
 
 
 def refusal(path: Path) -> str:
-    """The error's message, which names the path and the two ways to choose another path."""
     with pytest.raises(StoreError) as caught:
         RunStore(path)
     message = str(caught.value)

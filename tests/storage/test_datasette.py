@@ -1,5 +1,4 @@
-"""Datasette's command, and metadata.yaml: its tables and columns exist, and its queries return a
-log's figures."""
+"""Datasette's command and its metadata.yaml."""
 
 import sqlite3
 from collections.abc import Iterator

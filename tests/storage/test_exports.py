@@ -262,8 +262,8 @@ def test_a_thinned_run_is_marked_in_every_export(thin_run: tuple[Event, ...]) ->
 @pytest.mark.parametrize(
     "text",
     [
-        "\U0001f468\u200d\U0001f469\u200d\U0001f467",  # a family, joined
-        "\u06a9\u200c\u062a\u0627\u0628",  # Persian, kept apart
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",  # three emoji, joined
+        "\u06a9\u200c\u062a\u0627\u0628",  # Persian with a non-joiner
         "\u0915\u094d\u200d\u0937",  # Devanagari, half a consonant
         "\u2764\ufe0f \u05e9\u05dc\u05d5\u05dd\u200f",  # a variation selector, a direction mark
     ],
@@ -278,7 +278,7 @@ def test_control_characters_and_surrogates_are_escaped(text: str) -> None:
 
 
 def check_lanes(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Slices by thread name. Asserts that slices of one thread do not overlap."""
+    """Asserts that slices of one thread do not overlap."""
     threads = {}
     for entry in trace["traceEvents"]:
         assert entry["ph"] in ("M", "X", "C", "i")

@@ -1,5 +1,4 @@
-"""Notes, the speed of plain decoding, and regrets of runs; lists of runs by LLM, drafter and
-time."""
+"""Notes, plain decoding's speeds and regrets of runs; lists of runs."""
 
 import dataclasses
 import gzip
@@ -176,7 +175,6 @@ def test_runs_of_an_older_log_are_found_and_sorted_too(path: Path) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_list_reads_its_order_from_an_index(store: RunStore, order: str) -> None:
-    """A page of the list is read without sorting all runs."""
     with closing(sqlite3.connect(store.path)) as connection:
         query = f"EXPLAIN QUERY PLAN SELECT id FROM runs ORDER BY {ORDERS[order]} LIMIT 9, 9"
         plan = [row[3] for row in connection.execute(query)]

@@ -1,11 +1,5 @@
-"""Logs of earlier versions are migrated, and their runs are read back.
-
-Each file is named after its last migration. `m004` has made-up runs. `m014` (commit 07e117f3)
-has eleven runs with small tables in place of models, from four cases of `tests/golden/cases.py`.
-`m018` (commit b55f4353) has two runs of the bundled models under schedule `shared`, with routing
-and fused drafts. `m026` (commit dd6e0058) has six runs with tables from cases of
-`tests/golden/cases.py`: its test below says what is in them.
-"""
+"""Logs of earlier versions are migrated, and their runs are read back. Each file is named after its
+last migration. Commits: `m014` 07e117f3, `m018` b55f4353, `m026` dd6e0058."""
 
 import gzip
 import json
@@ -48,7 +42,7 @@ def old(path: Path, version: str) -> Path:
 
 
 def events_of_version(version: str) -> list[list[Any]]:
-    """A version's events in today's classes. Fields that were added later have their defaults."""
+    """Fields that were added later have their defaults."""
     runs = json.loads(gzip.decompress((OLDER / f"{version}.json.gz").read_bytes()))
     return [[event_from_plain(values) for values in run] for run in runs]
 

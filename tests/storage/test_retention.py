@@ -1,5 +1,4 @@
-"""Retention: runs are thinned to their accepted paths, in portions (short transactions), while
-other programs write, and automatically."""
+"""Retention: old runs are thinned to their accepted paths, in short transactions."""
 
 import sqlite3
 import time
@@ -141,7 +140,6 @@ def test_thin_and_delete_free_space(store, keep, wait_for, monkeypatch):
 
 
 def twelve_runs(store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Records twelve runs in a log that keeps at most 8 free pages. Returns its number of pages."""
     monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
     for number in range(12):
         keep(store, synthetic_run(60, run_id=f"synthetic-{number}"))

@@ -1,4 +1,4 @@
-"""Law 6: what is read back from the database equals what was recorded."""
+"""Law 6: events are read back from the database as they were recorded."""
 
 import json
 import typing
@@ -34,7 +34,6 @@ def texts_of(event: Event) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def one_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
-    """A store for many examples, each with its own run id."""
     with RunStore(log_at(tmp_path_factory.mktemp("shared") / "log.db")) as opened:
         yield opened
 

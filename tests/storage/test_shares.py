@@ -1,5 +1,4 @@
-"""SSMs that drafted in one pass: their spans are read back unchanged, and sums count the pass's
-time once."""
+"""When SSMs draft in one pass, sums count the pass's time once."""
 
 import csv
 import gzip
@@ -38,12 +37,10 @@ def separate_run() -> list[Event]:
 
 @cache
 def shared_run() -> list[Event]:
-    """All SSMs of a round draft in the same passes."""
     return share_passes(separate_run())
 
 
 def draft_spans(events: list[Event]) -> list[Span]:
-    """Spans of SSMs, without prefills."""
     spans = [span for event in rounds_of(events) for span in event.spans]
     return [span for span in spans if span.lane in DRAFTERS and span.name != "prefill"]
 

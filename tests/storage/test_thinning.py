@@ -33,7 +33,6 @@ NUMBERS = count()
 
 
 def page_values(view: View) -> dict[str, Any]:
-    """What the page shows of a finished run, except its trees."""
     return {
         "tokens": view.tokens,
         "text": view.text,
@@ -79,7 +78,6 @@ def check_tree(tree: Combined, drafted: Drafted | None) -> None:
 
 
 def checked_nodes(draft: Any) -> range:
-    """Asserts that parents precede their children; returns the nodes' indices."""
     assert all(parent < i for i, parent in enumerate(draft.parents))
     return range(len(draft.token_ids))
 
@@ -159,7 +157,7 @@ def thin_ids(store: RunStore) -> list[str]:
 def test_a_run_whose_figures_are_counted_from_its_trees_is_not_thinned(
     path: Path, keep: Any, sql: Any
 ):
-    """These are runs in progress, interrupted runs, and runs of which the log lost events."""
+    """Such runs are in progress or interrupted, or the log lost some of their events."""
     cut = synthetic_run(8, seed=1, end="cut")
     with RunStore(path) as store:
         keep(store, cut)

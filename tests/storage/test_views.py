@@ -15,7 +15,6 @@ from core.metrics import StatsFold
 from storage import RunStore
 from tests.synthetic import DRAFTERS, ENDINGS, Mechanisms, synthetic_run
 
-# Not columns of run_summary.
 NOT_IN_SUMMARY = {"acceptance_histogram", "acceptance_rate_per_position"}
 
 
@@ -34,8 +33,6 @@ def fold_all(events: list[Event]) -> RunStats:
 
 
 def with_overlaps(events: list[Event], seed: int) -> list[Event]:
-    """The events, with spans that overlap at random. Round 3 gets a prefill. Every prefill occurs
-    twice."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:
@@ -178,8 +175,7 @@ def test_the_scoreboard_counts_each_drafters_nodes(
 
 
 def test_two_proposals_of_one_drafter_count_as_one_node(store: RunStore, keep: Any) -> None:
-    """A draft of kind `sampled_iid` may have a token twice. The run's only drafter proposes all
-    accepted nodes."""
+    """A draft of kind `sampled_iid` may have a token twice."""
     events: list[Event] = list(synthetic_run(1, drafters=("ssm-code",)))
     tree = events[2]
     twice = tuple(proposals * 2 for proposals in tree.proposals)

@@ -1,4 +1,4 @@
-"""The writer with a locked file, a full disk or errors: `record` never waits and never raises."""
+"""`RunStore.record` never waits and never raises."""
 
 import dataclasses
 import sqlite3

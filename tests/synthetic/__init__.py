@@ -1,5 +1,4 @@
-"""SYNTHETIC runs: the engine's events with TableModels (bench/table_model.py), with invented texts
-and times."""
+"""SYNTHETIC runs: the engine's events with TableModels, at invented times."""
 
 from tests.synthetic.run import DRAFTERS, ENDINGS, SyntheticFailure, synthetic_run
 from tests.synthetic.text import HOSTILE_TEXTS

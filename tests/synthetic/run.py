@@ -1,8 +1,4 @@
-"""SYNTHETIC runs: the engine's events with tables as models, at invented times.
-
-A run's prompt begins with SYNTHETIC, its LLM is named synthetic-llm, and its warnings name this
-package. The same arguments give the same events.
-"""
+"""Makes SYNTHETIC runs. The same arguments give the same events."""
 
 import itertools
 import math
@@ -45,15 +41,14 @@ VOTE_LENGTH = 5
 MAX_NODES = 24  # the drafts of three drafters: 1 + 1 + 3 + 3 nodes each
 PLAIN_EVERY = 7
 CONTEXT = 1 << 14
-BEST, TINY = 0.5, 1e-9  # probabilities in a plain twin
+BEST, TINY = 0.5, 1e-9  # probabilities in `plain_twin`
 END_MS = 0.05  # from the last round to the end
 WARNING = "SYNTHETIC run: made by tests/synthetic, no model ran."
 
 Logits = Callable[[Context], torch.Tensor]
 
 
-class SyntheticFailure(RuntimeError):
-    """The error with which a drafter of a SYNTHETIC run fails."""
+class SyntheticFailure(RuntimeError): ...
 
 
 def synthetic_run(
@@ -68,10 +63,8 @@ def synthetic_run(
 ) -> list[Event]:
     """The events of `rounds` rounds, or fewer if a `stop` string ends the run.
 
-    `end` is one of ENDINGS: `cut` has no last event, as after a crash. `hostile` puts markup,
-    template syntax, control and bidi characters and very long tokens into the prompt, the text and
-    error messages. A round has about three tokens. Every seventh round is plain; without drafters
-    every round is.
+    `end` is one of ENDINGS: `cut` has no last event, as after a crash. `hostile` puts HOSTILE_TEXTS
+    into the prompt, the text and error messages. Every seventh round is plain.
     """
     if end not in ENDINGS:
         raise ValueError(f"end is {end!r}: one of {', '.join(ENDINGS)}")
@@ -136,8 +129,7 @@ def plain_twin(
 
 
 class Tape:
-    """The events of one request, decoded on demand. `policy` replaces the request's length policy.
-    `loses`: the round in which the last SSM fails, and the error's message."""
+    """`loses`: the round in which the last SSM fails, and the error's message."""
 
     def __init__(
         self,
@@ -193,8 +185,7 @@ def _tape(
 
 
 class ScriptedLength:
-    """Makes every seventh round plain. If the policy `kind` chooses lengths itself, choices have
-    invented estimates: real estimates depend on the clock."""
+    """The estimates are invented, since real estimates depend on the clock."""
 
     def __init__(self, length: int, kind: str) -> None:
         self._length, self._has_estimates = length, not length_policy(kind).set_by_user
@@ -214,7 +205,6 @@ class ScriptedLength:
 
 
 def _estimates(number: int) -> tuple[Estimate, ...]:
-    """Estimates for 0 to 8 drafting steps. The best number of steps changes from round to round."""
     best = 3 + number % 3
     return tuple(
         Estimate(s, 3 * s, 1 + 2.5 * (1 - 0.6**s), 6 + 0.5 * s + 0.3 * abs(s - best))
@@ -223,8 +213,6 @@ def _estimates(number: int) -> tuple[Estimate, ...]:
 
 
 class FailingModel(TableModel):
-    """A TableModel whose passes fail if `failure`, the error's message, is set."""
-
     failure = ""
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
@@ -234,7 +222,6 @@ class FailingModel(TableModel):
 
 
 def model_infos(drafters: Sequence[str] = DRAFTERS, hostile: bool = False) -> tuple[ModelInfo, ...]:
-    """An invented LLM, then an invented SSM for each of `drafters`."""
     shared = ("None", len(vocabulary(hostile)), CONTEXT, "float32", "cpu")
     ssms = (ModelInfo(name, "ssm", 1_000, *shared) for name in drafters)
     return ModelInfo("synthetic-llm", "llm", 31_000, *shared), *ssms
@@ -260,8 +247,7 @@ def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConf
 def _request(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Request:
-    """A request whose token limit no run reaches. It is not pipelined: `on_a_clock` adds invented
-    pipelining."""
+    """A request without pipelining: `on_a_clock` adds invented pipelining."""
     prompt = (
         f"SYNTHETIC prompt {seed}: Once upon a time — a fox" + " ".join(HOSTILE_TEXTS) * hostile
     )
@@ -270,7 +256,6 @@ def _request(
 
 
 def _label(event: Event, seed: int, pipeline: str, limit: int) -> RunStarted:
-    """RunStarted with a warning, an invented date and invented versions."""
     config, asked = (_claim(plain, pipeline, limit) for plain in (event.config, event.asked))
     asked["sampling"]["seed"] = None
     return replace(
@@ -298,7 +283,6 @@ def _hostile_text(hostile: bool) -> str:
 def _end_event(
     events: Sequence[Event], hostile: bool, end: str, failure: str = ""
 ) -> Iterator[Event]:
-    """The last event, with the statistics of `events` and the rest of the text; none for `cut`."""
     started = events[0]
     text, fold = Detokenizer(tokenizer(hostile), started.prompt_token_ids), StatsFold()
     for event in events:

@@ -1,7 +1,6 @@
 """The vocabulary of SYNTHETIC runs, its tokenizer, and logits.
 
-Tokens are words, pieces of characters above ASCII and, with `hostile`, hostile texts; other text is
-spelt in bytes. The next token depends on the seed, the position and the last token.
+The next token depends on the seed, the position and the last token.
 """
 
 from collections.abc import Callable
@@ -50,8 +49,8 @@ SSM_SCORES = (7.5, 6.5, 5.8, 5.0)
 
 @cache
 def vocabulary(hostile: bool) -> tuple[bytes, ...]:
-    """Bytes by token id. CHARACTERS take two tokens, which alone are not valid UTF-8."""
-    prompt = (f" {word}" for word in PROMPT.split())  # no generated text has them
+    """Bytes by token id. Each of CHARACTERS takes two tokens of invalid UTF-8."""
+    prompt = (f" {word}" for word in PROMPT.split())  # not in generated texts
     words = [END, START, *map(str.encode, (*WORDS, *prompt))]
     for character in CHARACTERS:
         encoded = character.encode()
@@ -91,8 +90,6 @@ def _letter(byte: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """Chooses the likely tokens after a context, by seed."""
-
     seed: int
     hostile: bool
 
@@ -101,8 +98,7 @@ class Language:
         return _likeliest(self.seed, self.hostile, len(context), context[-1])
 
     def guesses(self, number: int, context: Context) -> tuple[int, ...]:
-        """The tokens of `likeliest`, in the order of SSM number `number`. SSMs often agree on a
-        wrong token."""
+        """The tokens of `likeliest`, in the order of SSM number `number`."""
         own, *rivals = self.likeliest(context)
         draw = hash((self.seed, number, len(context), context[-1]))
         if draw % 100 < SKILLS[number % len(SKILLS)]:
@@ -117,7 +113,6 @@ class Language:
         return self._row(self.likeliest(context), LLM_SCORES, context)
 
     def ssm(self, number: int) -> Callable[[Context], torch.Tensor]:
-        """A function from a context to the logits of SSM number `number`."""
         return lambda context: self._row(self.guesses(number, context), SSM_SCORES, context)
 
     def _row(

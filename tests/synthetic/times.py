@@ -1,8 +1,4 @@
-"""Invented times for a SYNTHETIC run: the spans of its stages and of drafting ahead.
-
-A pass of a TableModel (bench/table_model.py) takes hardly any time, and a real clock would give
-different events in each run.
-"""
+"""Invented times for SYNTHETIC runs. A real clock would give different events in each run."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -25,8 +21,7 @@ OUTCOMES, PROBABILITY = 3, 0.625  # guessed outcomes, and their total probabilit
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """`loses`: the round in which the last drafter fails, or -1. `pipeline=auto` drafts ahead
-    except between its two switches."""
+    """`loses`: the round in which the last drafter fails, or -1."""
 
     combine: str = "union"
     length: str = "fixed"
@@ -50,8 +45,7 @@ VOTE_AHEAD = Mechanisms("vote", "goodput", "ahead", loses=5)
 
 
 def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Event]:
-    """RunStarted and whole rounds, with invented times. Drafts made ahead in the last round are
-    never used."""
+    """RunStarted and whole rounds, with invented times."""
     clock = _Clock(uses, random.Random(seed))
     rounds = [events[i : i + 4] for i in range(1, len(events), 4)]
     results: list[Event] = [replace(events[0], at_ms=0.0, queue_ms=0.25)]
@@ -71,8 +65,6 @@ def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Eve
 
 
 class _Clock:
-    """The milliseconds since the run began, and each drafter's milliseconds of drafting ahead."""
-
     def __init__(self, uses: Mechanisms, rng: random.Random) -> None:
         self.now = 0.0
         self._uses, self._rng = uses, rng
@@ -92,7 +84,7 @@ class _Clock:
     def timed_drafts(
         self, drafts: Sequence[DraftRecord], spans: list[Span]
     ) -> tuple[DraftRecord, ...]:
-        """A round's drafts with the spans of their stages. Adds these spans to `spans`."""
+        """Also adds the drafts' spans to `spans`."""
         results = []
         for draft in drafts:
             stages, ahead = self._stages(draft.drafter)
@@ -113,8 +105,7 @@ class _Clock:
             return (early, self.span(name, "catch_up", "use")), True
         spent = self._early.pop(name, 0.0)
         if spent:
-            # A third of these drafts are wasted: in even rounds the guess is wrong, in odd rounds
-            # the draft is unused.
+            # A third of these drafts are wasted.
             hit = (self._number + len(name)) % 3 > 0
             saved, wasted = (0.75 * spent, 0.25 * spent) if hit else (0.0, spent)
             reason = "" if hit else "unused" if self._number % 2 else "wrong"
@@ -125,13 +116,11 @@ class _Clock:
         return (self.span(name, "catch_up"), self.span(name, "draft")), False
 
     def count_unused(self, reason: str = "unused") -> None:
-        """Drafts made ahead but not yet used count as wasted."""
         for name, spent in self._early.items():
             self._ahead.append(Ahead(name, OUTCOMES, PROBABILITY, False, 0.0, spent, reason))
         self._early = {}
 
     def llm_pass(self) -> Iterator[Span]:
-        """The LLM's pass, during which the most recent drafters draft ahead."""
         self._forward = self.span(LLM_LANE, "forward")
         yield self._forward
         for name in self._drafters if self._uses.ahead_in(self._number) else ():
@@ -143,7 +132,6 @@ class _Clock:
     def end_round(
         self, event: RoundCompleted, spans: Sequence[Span], *, last: bool
     ) -> RoundCompleted:
-        """The RoundCompleted with its spans and the results of drafting ahead."""
         if last:
             self.count_unused("ended")
         notes = event.notes

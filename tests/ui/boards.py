@@ -31,7 +31,6 @@ def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
 
 
 def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
-    """A context whose loaded SSMs have these names."""
     worker = FakeWorker(script_of(8), slowdown=0.2)
     worker.engine.models.drafter_names = names
     return make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
@@ -39,7 +38,7 @@ def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
 
 @cache
 def layouts() -> tuple[Live, Sessions]:
-    """The components of Live and Sessions. They are shared because they are slow to make."""
+    """Cached, since making the components is slow."""
     with gr.Blocks():
         stub = cast(
             Context,
@@ -62,24 +61,21 @@ def live_of(ctx: Context) -> Live:
 
 
 def notice_of(values: list[Any], at: int = 1) -> str:
-    """The text of the notice, which is `values[at]` of a handler's values."""
+    """`at`: the place of the notice among a handler's values."""
     return "\n".join(line["text"] for line in values[at]["lines"].values())
 
 
 def press(
     compare: bool = False, stops: int | None = None, owner: str = "me", **changes: Any
 ) -> Press:
-    """A press of Run on a fresh form with these changes."""
     return Press(owner, form_values(**changes), compare, stops=stops)
 
 
 def run(live: Live, desk: TabSession, owner: str = "me", **changes: Any) -> list[Any]:
-    """Run the form until the run ends; return the last values."""
     return list(start_run(live, desk, press(owner=owner, **changes)))[-1]
 
 
 def until_writing(frames: Iterator[list[Any]], at: int = 1) -> None:
-    """Take frames until the notice says "Writing"."""
     assert any("Writing" in notice_of(values, at) for values in frames)
 
 

@@ -1,5 +1,7 @@
-"""A real Chromium for tests of the page. Without a Chromium these tests are skipped with the
-reason, or fail with REQUIRE_BROWSER=1. BROWSER_LAG_MS exposes tests that read a page too early."""
+"""Fixtures for tests of the page in a real Chromium.
+
+Without a Chromium the tests are skipped, or fail with REQUIRE_BROWSER=1.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,6 @@ GRADIOS_PANDAS = ("ignore:.future.no_silent_downcasting.", "ignore:The copy keyw
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ignore GRADIOS_PANDAS in the tests of this folder."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(*GRADIOS_PANDAS))
@@ -43,8 +44,7 @@ def _missing(reason: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _pages_may_take_their_time() -> Iterator[None]:
-    """At launch Gradio requests the page and gives up after a timeout of three seconds. A busy
-    machine may take longer."""
+    """At launch Gradio waits only three seconds for the page, too short on a busy machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gradio.networking.url_ok", lambda url: True)
         yield
@@ -52,8 +52,7 @@ def _pages_may_take_their_time() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _certificates_are_read_once() -> Iterator[None]:
-    """Gradio's client makes HTTP clients for each call. Each HTTP client reads all certificates,
-    which takes a tenth of a second of CPU time."""
+    """Each HTTP client of Gradio reads all certificates, which takes a tenth of a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transports, "create_ssl_context", cache(transports.create_ssl_context))
         yield
@@ -61,7 +60,7 @@ def _certificates_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _events_lag() -> Iterator[None]:
-    """Delays the events of a page by BROWSER_LAG_MS (default 0)."""
+    """Delays a page's events by BROWSER_LAG_MS, which exposes tests that read too early."""
     lag_s = float(os.environ.get("BROWSER_LAG_MS", 0)) / 1000.0
     if not lag_s:
         yield
@@ -71,7 +70,6 @@ def _events_lag() -> Iterator[None]:
     process_api = Blocks.process_api
 
     async def lagging(*arguments: Any, **options: Any) -> Any:
-        # In a stream of values, the delay precedes the first value.
         if options.get("iterator") is None:
             await asyncio.sleep(lag_s)
         return await process_api(*arguments, **options)
@@ -83,9 +81,9 @@ def _events_lag() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _loops_are_closed() -> Iterator[None]:
-    """At the end, close the event loops that Gradio makes for its locks and never closes.
+    """Gradio never closes the event loops of its locks.
 
-    Otherwise a garbage-collected loop causes a ResourceWarning, which fails the running test.
+    A garbage-collected open loop causes a ResourceWarning, which fails the running test.
     """
     made: list[asyncio.AbstractEventLoop] = []
     new_event_loop = asyncio.new_event_loop
@@ -123,9 +121,8 @@ def tabs(chromium: Any) -> Tabs:
     return Tabs(chromium)
 
 
-# Counts in `specscopeAsks` the page's requests whose answers have not come. A text box's change is
-# deferred until its previous change is answered: without the count a page with a deferred change
-# would look settled. A tab is reused: the script may run twice on a page.
+# Counts the page's unanswered requests in `specscopeAsks`. Without the count, a page that defers a
+# change until an answer would look settled. Tabs are reused: the script may run twice on a page.
 COUNT_ASKS = """(() => {
   if ("specscopeAsks" in window) return;
   const usual = window.fetch;
@@ -141,8 +138,8 @@ COUNT_ASKS = """(() => {
 
 @pytest.fixture
 def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
-    """`browser_page(url, forgiven=(), **options)` opens a page (`options`: see `Tab.visit`). A
-    problem of the page fails the test, unless it contains one of the texts `forgiven`."""
+    """`browser_page(url, forgiven=(), **options)` opens a page. A problem of the page fails the
+    test, unless the problem contains a text in `forgiven`."""
     opened: list[tuple[Tab, tuple[str, ...]]] = []
 
     def open_page(url: str, forgiven: tuple[str, ...] = (), **options: Any) -> Any:
@@ -162,7 +159,6 @@ def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
-    """`serve(demo, **launch_arguments)` launches a Blocks on a free local port."""
     served: list[Any] = []
 
     def start(demo: Any, **arguments: Any) -> str:
@@ -187,7 +183,7 @@ AXE_RUN = """async (selectors) => {
 
 @pytest.fixture
 def axe() -> Callable[..., list[str]]:
-    """`axe(page, *selectors)`: axe-core's serious and critical violations within these elements."""
+    """`axe(page, *selectors)`: axe-core's serious and critical violations."""
     try:
         script = files("axe_playwright_python") / "axe.min.js"
     except ModuleNotFoundError:
@@ -205,7 +201,6 @@ def axe() -> Callable[..., list[str]]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Any]:
-    """A new run log on disk."""
     from storage import RunStore
     from tests.logs import log_at
 
@@ -215,7 +210,6 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def context(store: Any) -> Iterator[Any]:
-    """A page's context with the log `store` and a fake worker, which plays without delays."""
     from tests.ui.boards import context
 
     made = context(store)
@@ -227,7 +221,7 @@ def context(store: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def stages(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """`stages(tabs)`: the page with these tabs and a fake worker, served once for each `tabs`."""
+    """`stages(tabs)`: the page with these tabs and a fake worker."""
     from tests.ui.sites import Stage, open_stage
 
     with ExitStack() as servers:
@@ -241,21 +235,19 @@ def stages(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, stages: Any) -> Any:
-    """The page with a fake worker and with the tabs in TABS of the test's file (default: all)."""
+    """The page with the tabs in TABS of the test's file (default: all)."""
     return stages(tuple(getattr(request.module, "TABS", ())))
 
 
 @pytest.fixture
 def site(stage: Any) -> Callable[..., Any]:
-    """`site(script, slowdown=1.0, max_live=4)`: the address and the context of the stage, with an
-    empty log and a worker that plays `script`."""
+    """`site(script, slowdown=1.0, max_live=4)`: address and context, with an empty log."""
     stage.clear()
     return stage.play
 
 
 @pytest.fixture
 def short(site: Callable[..., Any]) -> Any:
-    """The address and the context of the stage, with a worker that plays a short run."""
     from tests.ui.fakes import recorded
 
     return site(recorded(8))
@@ -263,7 +255,7 @@ def short(site: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def long(site: Callable[..., Any]) -> Any:
-    """Like `short`, with a run that goes on for minutes unless it is stopped."""
+    """Like `short`, with a run of minutes."""
     from tests.ui.fakes import recorded
 
     return site(recorded(400), slowdown=20.0)
@@ -276,8 +268,7 @@ def real(
     chromium: Any,
     bundled: Any,
 ) -> Iterator[Any]:
-    """The address and the context of a page over the bundled models, with the tabs in TABS of the
-    test's file (default: all)."""
+    """A page over the bundled models, with the tabs in TABS of the test's file (default: all)."""
     from core import Engine
     from core.engine.worker import Worker
     from tests.ui.sites import serve_page

@@ -43,8 +43,6 @@ STILL_FRAMES = 15  # about a quarter of a second
 
 @dataclass(frozen=True)
 class Recorded:
-    """The events of one run that has ended."""
-
     started: RunStarted
     drafted: list[Drafted]
     combined: list[Combined]
@@ -54,13 +52,11 @@ class Recorded:
 
 
 def latest_run(context: Context) -> Recorded:
-    """The events of the latest run. The run must have ended."""
     context.store.flush()
     return recording_of(context, context.store.runs(RunQuery()).rows[0].run_id)
 
 
 def recording_of(context: Context, run_id: str) -> Recorded:
-    """The events of a run. The run must have ended."""
     context.store.flush()
     events = context.store.events(run_id)
 
@@ -80,8 +76,7 @@ def prepare(
     panes: bool = True,
     **fields: str,
 ) -> None:
-    """Fill in an example prompt, a preset and further fields. `panes`: show all panes of the dock,
-    since a closed pane is not drawn."""
+    """`panes`: show all panes of the dock, since a closed pane is not drawn."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.fill("#prompt textarea", text)
     open_drawer(all_panes(page) if panes else page)
@@ -104,8 +99,7 @@ def wait_finished(page: Any) -> None:
 
 
 def wait_all_drawn(page: Any) -> None:
-    """Wait until more than STILL_FRAMES successive frames have had no pending picture. Pictures out
-    of sight are drawn up to a second later than others."""
+    """Pictures out of sight are drawn up to a second later than others."""
     frames(page)
     page.evaluate("() => { window.specscopeStillFrames = 0; }")
     page.wait_for_function(
@@ -119,8 +113,7 @@ def wait_all_drawn(page: Any) -> None:
 
 
 def click_round(page: Any, number: int, where: str = "live") -> None:
-    """Click a round in the text after the text has stopped moving. A press on one line with a
-    release on another line makes no click."""
+    """The text must not move: a press on one line and a release on another make no click."""
     css = f"#{where}-strip .ss-round[data-r='{number}']"
     page.locator(css).first.scroll_into_view_if_needed()
     steady(page, f"() => document.querySelector(`{css}`).getBoundingClientRect().top")
@@ -128,7 +121,6 @@ def click_round(page: Any, number: int, where: str = "live") -> None:
 
 
 def select_round(page: Any, number: int, where: str = "live") -> None:
-    """Click a round's text; wait until the round's pictures are drawn."""
     click_round(page, number, where)
     page.locator(f"#{where}-proposals").get_by_text(f"Round {number + 1}:").wait_for()
     page.locator(f"#{where}-tree").get_by_text(f"Round {number + 1}", exact=True).wait_for()
@@ -136,7 +128,7 @@ def select_round(page: Any, number: int, where: str = "live") -> None:
 
 
 def number_in(text: str) -> float:
-    """The number in a short label; `<0.01` counts as 0."""
+    """A label like `<0.01` counts as 0."""
     match = re.search(r"(<?)([\d.]+)", text)
     assert match, text
     return 0.0 if match[1] else float(match[2])
@@ -147,8 +139,7 @@ def close(text: str, value: float) -> bool:
 
 
 def with_draft(run: Recorded, dropping: bool = False) -> list[int]:
-    """Rounds, counted from 0, whose token tree is not empty. `dropping`: only rounds in which the
-    combine rule dropped tokens."""
+    """Rounds whose token tree is not empty. `dropping`: only rounds with dropped tokens."""
     results = [r for r, tree in enumerate(run.combined) if tree.token_ids]
     return [r for r in results if run.combined[r].dropped] if dropping else results
 
@@ -166,8 +157,7 @@ SMALL_CHART = """(svg) => ({
 
 @dataclass(frozen=True)
 class Axis:
-    """Converts pixels to values. The tick of the value 0 is at y = `zero`, and the tick of the
-    value `most` is at y = `top`."""
+    """The value 0 is at y = `zero`, and the value `most` is at y = `top`, in pixels."""
 
     zero: float
     top: float
@@ -178,7 +168,6 @@ class Axis:
 
     @property
     def step(self) -> float:
-        """The tolerance of a value, due to the rounding of coordinates."""
         return abs(self.most * ROUNDING_PX / (self.zero - self.top)) + 1e-9
 
 
@@ -190,10 +179,7 @@ def mini(page: Any, chart: str) -> tuple[dict[str, Any], Axis]:
 
 
 def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) -> None:
-    """Asserts that the lines of a small chart go through the points (round, value) of `series`.
-
-    Values above the axis are cut at the axis's top.
-    """
+    """Each of `series` lists the points (round, value) of a line."""
     drawn, axis = mini(page, chart)
     assert len(drawn["lines"]) == len(series)
     for path, expected in zip(drawn["lines"], series, strict=True):
@@ -207,15 +193,13 @@ def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) ->
 
 
 def check_columns(page: Any, chart: str, values: list[float]) -> None:
-    """Asserts that the heights of a small chart's columns are these values. A column is at least
-    one pixel high."""
+    """A column is at least one pixel high."""
     drawn, axis = mini(page, chart)
     for (y, height), value in zip(drawn["columns"], values, strict=True):
         assert axis.value(y) == pytest.approx(value, abs=axis.step)
         assert height == pytest.approx(max(1.0, axis.zero - y), abs=ROUNDING_PX)
 
 
-# The traces of the chart of speculation lengths, by name.
 LENGTH_TRACES = """() => Object.fromEntries(document.querySelector("#live-lengths .js-plotly-plot")
   .data.map(({ name, x, y }) => [name, { x, y }]))"""
 
@@ -233,7 +217,7 @@ def check_lengths(page: Any, run: Recorded) -> None:
     assert drawn["histogram"]["y"] == list(run.stats.acceptance_histogram)
 
 
-# The bars of one round, once the chart has them: start and duration in ms, lane, name of the stage.
+# The bars of one round: start and duration in ms, lane, name of the stage.
 BARS = """(number) => {
   const { data, layout } = document.querySelector("#live-timeline .ss-plot");
   const [{ base, x, y, customdata }] = data ?? [{ customdata: [] }];
@@ -245,7 +229,6 @@ BARS = """(number) => {
 
 
 def check_lanes(page: Any, run: Recorded, number: int) -> None:
-    """Asserts the lanes, starts and durations of a round's bars. Prefills are left out."""
     bars = sorted(bar for bar in read(page, BARS, number) if bar[3] != "prefill")
     spans = [s for s in run.completed[number].spans if s.name != "prefill"]
     expected = sorted((s.start_ms, s.end_ms - s.start_ms, lane(s)) for s in spans)
@@ -264,7 +247,7 @@ def round_times(run: Recorded) -> list[tuple[int, float, float]]:
 
 
 def stages_ms(completed: RoundCompleted) -> float:
-    """A round's time in milliseconds, as length policies observe it."""
+    """A round's time as length policies observe it."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)
     return sum(s.ms for s in own) - hidden + completed.between_ms

@@ -26,7 +26,6 @@ def script_of(
     end: str = "completed",
     mechanisms: Mechanisms | None = None,
 ) -> Script:
-    """A script that plays one SYNTHETIC run, or plain decoding if the request has no drafters."""
     drafted = synthetic_run(rounds, seed, hostile=hostile, end=end, mechanisms=mechanisms)
     tokens = sum(len(e.token_ids) for e in drafted if isinstance(e, RoundCompleted))
     plain = synthetic_run(tokens, seed=seed, hostile=hostile, drafters=())
@@ -42,14 +41,13 @@ recorded = script_of
 
 
 def endless(request: Request, run_id: str) -> list[Event]:
-    """1,200 rounds of plain decoding. A request of at most 8 tokens, like a study's warm-up, has
-    two rounds."""
+    """A request of at most 8 tokens, like a study's warm-up, has only two rounds."""
     rounds = 1200 if request.sampling.max_new_tokens > 8 else 2
     return playback(synthetic_run(rounds, drafters=()))(request, run_id)
 
 
 class FakeWorker(PlaybackWorker):
-    """Plays `script` for every request. `slowdown` 0: without delays."""
+    """`slowdown` 0: without delays."""
 
     def __init__(
         self, script: Script | None = None, slowdown: float = 1.0, max_live: int = 4
@@ -59,7 +57,7 @@ class FakeWorker(PlaybackWorker):
 
 @dataclass
 class FakeStore:
-    """Methods of `storage.RunStore` that live runs use, in memory."""
+    """The methods of `storage.RunStore` that live runs use."""
 
     recorded: dict[str, list[Event]] = field(default_factory=dict)
     regrets: dict[str, object] = field(default_factory=dict)
@@ -80,7 +78,6 @@ class FakeStore:
 
 
 def request(prompt: str = "Once", preset: str = "specinfer") -> Request:
-    """A request with a preset and with the page's `record_top_k`."""
     config = replace(SpeculationConfig.preset(preset), record_top_k=5)
     return Request(prompt=prompt, speculation=config)
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-PASS_S = 0.04  # a value for `PassGate.pass_s`
-MAX_STEPS = 25  # limit of the passes in `step_until` and `step_until_drawn`
-# The first and the longest timeout for the result of a pass. The timeout doubles with each pass.
+PASS_S = 0.04
+MAX_STEPS = 25
+# The first and the longest timeout for the result of a pass. Each pass doubles the timeout.
 FIRST_STEP_MS, STEP_MS = 250, 2000
 POLL_S, POLL_MS = 0.04, 50
 
 
 @dataclass
 class PassGate:
-    """While the gate is closed, each LLM pass waits for a permit. `pass_s`: the delay of each pass
+    """While the gate is closed, each LLM pass waits for a permit. `pass_s`: a delay of every pass
     in seconds, also while the gate is open."""
 
     passes: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -28,14 +28,11 @@ class PassGate:
     pass_s: float = 0.0
 
     def wait(self) -> None:
-        """Wait for the delay and, while the gate is closed, for a permit."""
         time.sleep(self.pass_s)
         while self.closed and not self.passes.acquire(timeout=POLL_S):
             pass
 
     def step_until_drawn(self, page: Any, selector: str) -> None:
-        """Let one pass through at a time, until the page shows the element. Raises AssertionError
-        after MAX_STEPS passes."""
         from playwright.sync_api import TimeoutError as NotInTime
 
         for step in range(MAX_STEPS):
@@ -49,7 +46,6 @@ class PassGate:
         raise AssertionError(f"{selector} was not drawn within {MAX_STEPS} passes")
 
     def step_until(self, page: Any, condition: Callable[[], bool]) -> None:
-        """Let one pass through at a time, until `condition` holds on the server."""
         for step in range(MAX_STEPS):
             self.passes.release()
             for _ in range(min(FIRST_STEP_MS * 2**step, STEP_MS) // POLL_MS):
@@ -61,7 +57,6 @@ class PassGate:
 
 @contextmanager
 def gated_passes(llm: Any) -> Iterator[PassGate]:
-    """A gate before every pass of this model. The gate is opened at the end."""
     gate, forward = PassGate(), llm.forward
 
     def wait_and_forward(feeds: Any) -> Any:

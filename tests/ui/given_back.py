@@ -1,9 +1,5 @@
 """`python -m tests.ui.given_back FOLDER`: measures what a model swap leaves behind.
 
-It prints a JSON object. `less`: the bytes by which this process's memory shrank. `size`: the bytes
-of the swapped-out LLM's weights. `left`: the keys of `weak_refs` whose objects still exist.
-`events`: how many events of a run on the swapped-out LLM can still be read.
-
 This is a program of its own, so that threads and objects of other tests do not count.
 """
 
@@ -73,7 +69,6 @@ def main(folder: Path) -> None:
 
 
 def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
-    """Decode a request on the loaded models; return the source of the run's events."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     source = Hub(model_host, FakeStore()).start(
         Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))

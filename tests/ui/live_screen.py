@@ -13,8 +13,7 @@ PARTS = ("race", "text", "tree", "scrubber", "dock")
 SIZES = ((1280, 800), (1920, 1080))
 ROUNDS = 12
 FIVE = SSMS
-# Gives one entry per part: the part's name, or what is wrong with the part. A last entry tells
-# whether the page scrolls vertically.
+# Gives one entry per part: the part's name, or the problem with the part.
 SEEN = """(parts) => [...parts.map((part) => {
   const all = document.querySelectorAll(`[data-part=${part}]`);
   if (all.length !== 1) return `${all.length} of ${part}`;
@@ -26,7 +25,6 @@ SEEN = """(parts) => [...parts.map((part) => {
 
 
 def live_stage(stages: Any) -> Stage:
-    """The page with Live and Sessions, an empty log and a script of ROUNDS rounds."""
     stage: Stage = stages(("live", "sessions"))
     stage.clear()
     stage.play(script_of(ROUNDS))
@@ -34,7 +32,6 @@ def live_stage(stages: Any) -> Stage:
 
 
 def race(page: Any) -> Any:
-    """Run with "Race plain decoding" checked; return the page once three repeats are measured."""
     sites.open_drawer(page).get_by_label("Race plain decoding").check()
     sites.ran(sites.close_drawer(page))
     page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()

@@ -19,7 +19,6 @@ OTHER = ModelPair("other", ("small",))
 
 
 def other_worker(*names: str, slowdown: float = 0.1) -> FakeWorker:
-    """A worker with an LLM named `other` and with SSMs named `names`."""
     infos = [ModelInfo("other", "llm", 9, "None", 64, 64, "float32", "cpu")]
     infos += [ModelInfo(name, "ssm", 1, "None", 64, 64, "float32", "cpu") for name in names]
     worker = FakeWorker(_with_llm(script_of(6), infos[0]), slowdown)
@@ -39,8 +38,7 @@ def _with_llm(script: Script, llm: ModelInfo) -> Script:
 
 
 class Loader:
-    """Loads in three stages and returns `outcome()`; if `held`, each stage waits until `go` is
-    set."""
+    """If `held`, each stage of a load waits until `go` is set."""
 
     def __init__(self, outcome: Callable[[], Any], held: bool = False) -> None:
         self.outcome, self.asked = outcome, list[ModelPair]()
@@ -69,8 +67,6 @@ def wait_for_load(model_host: ModelHost) -> None:
 
 
 def wait_settled(model_host: ModelHost) -> None:
-    """Wait until no models are being loaded, earlier models are released and the threads named
-    `swap` have ended."""
     end = time.monotonic() + 120  # a real run may have to end first
     while model_host.swap.is_loading or model_host._leaving:
         assert time.monotonic() < end, model_host.swap

@@ -26,7 +26,6 @@ def record_run(context: Context, request: Request = REQUEST) -> str:
 
 
 def open_run(page: Any, run_id: str) -> None:
-    """Open the first run of the list, which must be `run_id`."""
     sessions(page)
     page.locator(".sp-open").first.click()
     about(page, f"Opened: {run_id}")
@@ -34,10 +33,8 @@ def open_run(page: Any, run_id: str) -> None:
 
 
 def about(page: Any, words: str) -> None:
-    """Wait until the lines about the opened run contain `words`."""
     page.locator("#sessions-about").get_by_text(words).first.wait_for()
 
 
 def run_ids(context: Context) -> list[str]:
-    """The ids of the log's newest runs, newest first."""
     return [row.run_id for row in context.store.runs(RunQuery()).rows]

@@ -24,10 +24,8 @@ from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-# A window height that shows all panes of the dock.
 PANES_HEIGHT = 4200
 WAIT_MS = 240_000
-# Reduces the heights of the text and of some panels.
 LOW_PANELS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }
 :is(#live-mask, #live-inspector) .ss-body { min-height: 190px !important; }
@@ -37,14 +35,12 @@ IN_PLACE = "#live-scrubber { position: static !important; }"
 BUTTONS_IN_PLACE = (
     ":is(#tune-start, #prompts-measure, #compare-begin) { position: static !important; }"
 )
-# Reduces the height of the panel of proposals: without a vote the panel has no weights and no
-# sentence.
+# Without a vote the panel of proposals has no weights and no sentence.
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"
-# From a remote SSM's row: in how many rounds the SSM was in time, ahead, late and absent.
 ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]
   .map((one) => [one.firstChild.textContent, Number(one.lastChild.textContent)])
   .filter(([name]) => ["in time", "ahead", "late", "absent"].includes(name)))"""
-# Removes the path of the run log's folder from the page: the path differs between machines.
+# The path of the run log's folder differs between machines.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
   while (texts.nextNode()) {
@@ -56,8 +52,7 @@ WITHOUT_FOLDER = r"""() => {
 
 @contextlib.contextmanager
 def page_address(folder: str, *options: str) -> Iterator[str]:
-    """Start the page of this checkout on a free port; yield the address once the page answers.
-    Raises TimeoutError if the page does not answer."""
+    """Raises TimeoutError if the page does not answer."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -79,7 +74,6 @@ def page_address(folder: str, *options: str) -> Iterator[str]:
 
 
 def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
-    """Run an example under a preset until the run and its race have ended."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.locator("#prompt textarea").fill(text)
     choose(page, "preset", preset)
@@ -91,8 +85,7 @@ def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
 
 
 def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None:
-    """Save Live after a run, at one width and colour scheme; for `live-light-1280` also single
-    panels."""
+    """For `live-light-1280`, also saves single panels."""
     height = 844 if width < 1000 else 800 if width < 1500 else 1080
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     page.goto(f"{address}?__theme={scheme}")
@@ -117,8 +110,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
 
 
 def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], number: int) -> None:
-    """Save panels of a run under a preset. The selected round is `number`, counted from 0. `parts`:
-    for each panel, the name of its image file."""
+    """`parts`: for each panel, the name of its image file. `number`: the round, from 0."""
     page = browser.new_page(viewport={"width": 1280, "height": PANES_HEIGHT}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     all_panes(page).add_style_tag(content=LOW_PANELS)
@@ -132,7 +124,6 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
 
 
 def take_routed(browser: Any, address: str) -> None:
-    """Save the routing panel and a fused tree of a routed run."""
     page = browser.new_page(viewport={"width": 1280, "height": PANES_HEIGHT}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     all_panes(page).add_style_tag(content=LOW_PANELS)
@@ -150,8 +141,7 @@ def take_routed(browser: Any, address: str) -> None:
     page.mouse.move(0, 0)
     page.wait_for_timeout(2500)
     page.locator("#live-tree").screenshot(path=IMAGES / "fused-tree.png")
-    # Enter, not a click: on a board, a panel's buttons are folded into one while the pointer is not
-    # over the panel.
+    # Enter, not a click: a panel's buttons are folded into one while the pointer is elsewhere.
     page.locator("#live-routing").get_by_role("button", name="Count afterwards").press("Enter")
     page.locator("#live-routing .ss-regret-said").wait_for()
     page.evaluate("document.activeElement.blur()")
@@ -161,7 +151,6 @@ def take_routed(browser: Any, address: str) -> None:
 
 
 def take_nodes(browser: Any) -> None:
-    """Save the pipeline of a run with two remote SSMs, one of which is killed during the run."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         node, killed = stack.enter_context(node_process("127.0.0.1:0", "ssm-stories"))
@@ -178,7 +167,7 @@ def take_nodes(browser: Any) -> None:
         page.wait_for_timeout(1500)
         close_drawer(page)
         row = page.locator("#live-timeline .ss-nodes-rows > li").filter(has_text=killed)
-        # The page runs a prompt when it is opened. Wait for that run's list of remote SSMs.
+        # Opening the page has already started a run.
         row.get_by_text("drafts in time").wait_for(timeout=WAIT_MS)
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
         rounds_before = sum(row.evaluate(ROUNDS_OF_NODE).values())
@@ -202,7 +191,6 @@ def take_nodes(browser: Any) -> None:
         page.wait_for_timeout(8000)
         rounds = row.evaluate(ROUNDS_OF_NODE)
         assert rounds["in time"] > 0 and rounds["absent"] > 0, f"not killed in mid-run: {rounds}"
-        # Select a round near the first round without the killed node.
         page.locator(f"#live-strip [data-r='{sum(rounds.values()) - rounds['absent']}']").click()
         page.mouse.move(0, 0)
         page.wait_for_timeout(2500)
@@ -211,7 +199,6 @@ def take_nodes(browser: Any) -> None:
 
 
 def take_passes(browser: Any) -> None:
-    """Save the pipelines of two runs: with a streamed LLM, and with an LLM split over two ranks."""
     streamed = ("--offload", "host", "--offload-mbps", "200")
     for name, options in (("layers", streamed), ("ranks", ("--llm-ranks", "tp=2"))):
         with contextlib.ExitStack() as stack:
@@ -231,7 +218,6 @@ def take_passes(browser: Any) -> None:
 
 
 def take_chat(browser: Any) -> None:
-    """Save Live after SmolLM2 has answered a question."""
     with tempfile.TemporaryDirectory() as folder, page_address(folder, "--llm", SMOLLM2) as address:
         page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
         page.goto(f"{address}?__theme=light")
@@ -245,7 +231,6 @@ def take_chat(browser: Any) -> None:
 
 
 def main() -> None:
-    """Save all pictures."""
     from playwright.sync_api import sync_playwright
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -274,7 +259,6 @@ def main() -> None:
 
 
 def take_tabs(browser: Any, address: str) -> None:
-    """Save the tabs other than Live, and a pair of runs."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     page.add_style_tag(content=BUTTONS_IN_PLACE)

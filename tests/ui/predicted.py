@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """Times in milliseconds. `step_ms`: drafting one token; `pass_ms`: the LLM's pass over a tree;
-    `plain_ms`: the LLM's pass over one token; `other_ms`: the rest of the round; `trip_ms`: a round
-    trip to the drafters."""
+    """Times in milliseconds. `pass_ms`: the LLM's pass over a tree; `plain_ms`: the LLM's pass over
+    one token; `trip_ms`: a round trip to the drafters."""
 
     step_ms: float
     pass_ms: float
@@ -19,16 +18,13 @@ class RoundCost:
 
 
 def expected_tokens(acceptance: float, length: int) -> float:
-    """Expected tokens per LLM pass with drafts of `length` tokens (Leviathan et al. 2023, eq. 1).
-    `acceptance`: the probability that a drafted token is accepted, given that the tokens before it
-    are accepted."""
+    """Expected tokens per LLM pass (Leviathan et al. 2023, eq. 1)."""
     return sum(acceptance**i for i in range(length + 1))
 
 
 def predicted_speedup(
     cost: RoundCost, acceptance: float, length: int, llm_size: float = 1.0
 ) -> float:
-    """Speed-up over plain decoding. `llm_size` scales the times of the LLM's passes."""
     if length == 0:
         return 1.0
     pass_ms = llm_size * cost.pass_ms

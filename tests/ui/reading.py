@@ -1,5 +1,4 @@
-"""Reads values of a Playwright page and compares them. Waiting and comparing are one step in the
-page, so that the page cannot change in between."""
+"""Reads and compares values of a Playwright page in one step, so that the page cannot change."""
 
 from __future__ import annotations
 
@@ -27,8 +26,10 @@ FADED = "() => !document.getAnimations().some((one) => one instanceof CSSTransit
 
 
 def read(page: Any, script: str, arg: Any = None) -> Any:
-    """The first true value that the JavaScript function `script` returns. An exception in the
-    script counts as false. Raises AssertionError at a timeout."""
+    """The first true value that the JavaScript function `script` returns.
+
+    An exception in the script counts as false, since the page may still be loading.
+    """
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     try:
@@ -40,8 +41,7 @@ def read(page: Any, script: str, arg: Any = None) -> Any:
 def becomes(
     page: Any, script: str, expected: Any, arg: Any = None, every_ms: float | None = None
 ) -> None:
-    """Wait until `script` returns `expected`. At a timeout, raises AssertionError with the first
-    difference. `every_ms`: the interval between evaluations (None: every frame)."""
+    """`every_ms`: the interval between evaluations of `script` (None: every frame)."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     equals = f"([arg, wanted]) => JSON.stringify(({script})(arg)) === wanted"
@@ -55,12 +55,10 @@ def becomes(
 
 
 def _patient(script: str) -> str:
-    """`script`, changed to return null if it throws. It may throw while the page is loading."""
     return f"(arg) => {{ try {{ return ({script})(arg); }} catch {{ return null; }} }}"
 
 
 def _differs(result: Any, expected: Any) -> str:
-    """The first difference of two values, also in nested lists."""
     if isinstance(result, list) and isinstance(expected, list) and len(result) == len(expected):
         pairs = enumerate(zip(result, expected, strict=True))
         place, pair = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
@@ -69,20 +67,17 @@ def _differs(result: Any, expected: Any) -> str:
 
 
 def steady(page: Any, script: str) -> Any:
-    """The value of `script` once the fonts are loaded and 15 frames have not changed the value."""
+    """The value of `script` once 15 frames have not changed the value."""
     page.evaluate("() => { delete window.specscopeSteady; }")
     return read(page, STEADY.replace("SCRIPT", f"({script})"))[0]
 
 
 def texts(page: Any, css: str, count: int | None = None) -> list[str]:
-    """The texts of all elements that match `css`, once `count` of them exist (None: at least
-    one)."""
     return list(read(page, TEXTS, [css, count]))
 
 
 def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
-    """Show the page in each width and colour scheme of `looks` (default: LOOKS). Yields a name like
-    `1280-light` once the page is drawn."""
+    """Yields a name like `1280-light` for each width and colour scheme (default: LOOKS)."""
     for width, dark in looks or LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
@@ -94,18 +89,15 @@ def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
 
 
 def click_in_motion(page: Any, css: str) -> None:
-    """Click an element through its own `click()`. Playwright's click waits until the element stands
-    still, which may take too long while the page plays a run."""
+    """Playwright's own click waits until the element stands still, too long during a run."""
     page.evaluate("(css) => document.querySelector(css).click()", css)
 
 
 def saved_file(page: Any, press: Callable[[], object]) -> tuple[str, bytes]:
-    """The name and content of the file that the browser saves after `press()`."""
     with page.expect_download() as waiting:
         press()
     return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
 
 
 def words_of(drawing: bytes) -> str:
-    """The texts of an SVG file, with one space between words."""
     return " ".join(re.sub("<[^>]+>", " ", drawing.decode("utf-8")).split())

@@ -20,10 +20,8 @@ ALL_STAGES = 99  # more than a round has
 
 @dataclass(frozen=True)
 class Place:
-    """The state of an open report. `stop`: where the player is, an index into the report's list of
-    (round, stage). `round`, `node`: the selected round and node (None: nothing is selected).
-    `moving`: whether the report plays. `opening`: whether the report opened with `round`. Stops,
-    rounds and nodes are counted from 0."""
+    """The state of an open report. `stop`: the player's index into the report's list of (round,
+    stage). `opening`: whether the report opened with `round`."""
 
     stop: int
     round: int | None = None
@@ -33,14 +31,12 @@ class Place:
 
 
 def last_timeline(events: Sequence[Event]) -> Value:
-    """The value of the pipeline picture at the last stop of a run's report."""
     report = Report(report_html(events))
     return report.pictures(Place(report.stops - 1))["timeline"]
 
 
 class Report:
-    """Values of pictures from a report's HTML. `content`: the report's `run` part, unpacked.
-    `bases`: for each stop, the values that do not depend on a selection."""
+    """`bases`: for each stop, the values that do not depend on a selection."""
 
     def __init__(self, html: str) -> None:
         self.content: Value = json.loads(sealed_in(html, "run"))
@@ -81,7 +77,6 @@ class Report:
         return chain_at(chain[0], chain[1:], stage)
 
     def _absent(self, number: int) -> Value:
-        """The values of a round whose tree the report leaves out."""
         number_keys = dict.fromkeys(("strip", "figures", "routing", "lengths", "timeline"), "sel")
         blank = {**self.content["blank"], "inspector": self.content["absent"]}
         return {
@@ -102,13 +97,11 @@ def token_of(tree: Value, node: int | None) -> int | None:
 
 
 def chain_at(first: Value, deltas: list[Any], count: int) -> Value:
-    """`first` with the first `count` deltas applied, or with all deltas if there are fewer."""
     return list(accumulate(deltas[:count], apply_delta, initial=first))[-1]
 
 
 def apply_delta(before: Value, delta: list[Any]) -> Value:
-    """`before` with a delta applied. `delta` lists new values, deltas of inner dicts, and removed
-    keys; empty entries at its end are left out."""
+    """`delta` lists new values, deltas of inner dicts, and removed keys."""
     changed, inner, removed = [*delta, *({}, {}, ())[len(delta) :]]
     after = {**before, **changed}
     after |= {key: apply_delta(before[key], one) for key, one in inner.items()}
@@ -131,14 +124,13 @@ class _SealedScript(HTMLParser):
 
 
 def sealed_in(html: str, name: str) -> str:
-    """The text of a compressed part of the report. `name`: `scripts`, `plotly` or `run`."""
+    """`name`: `scripts`, `plotly` or `run`."""
     parser = _SealedScript(name)
     parser.feed(html)
     return gzip.decompress(base64.b64decode(json.loads(parser.text)["gzip"])).decode("utf-8")
 
 
 def unpack_value(value: Value) -> Value:
-    """A packed value (`ui.components.pack`) with parsed JSON texts and without the stamp `n`."""
     return {key: _unpack(inner) for key, inner in value.items() if key != "n"}
 
 

@@ -9,9 +9,7 @@ from tests.ui import decoded
 from tests.ui.reading import becomes, read
 from ui.run.reasons import route_reason
 
-# Roles of the SSMs that were chosen for a round.
 DRAFTING = ("routed", "explored")
-# By an SSM's role: the end of the SSM's clause in the selected round's sentence.
 CLAUSES = {
     "routed": " drafted",
     "explored": " drafted too, to be measured",
@@ -19,7 +17,6 @@ CLAUSES = {
     "lost": " lost",
 }
 # Lists triples: a round's index among the routed rounds, an SSM, and the SSM's part in the round.
-# The left edge of a cell gives the index.
 STRIP = """(where) => {
   const paths = [...document.querySelectorAll(`#${where}-routing path[data-ssm]`)].map((path) => [
     path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
@@ -57,8 +54,6 @@ def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
 
 
 def part_of(run: decoded.Recorded, number: int, role: str) -> str:
-    """The part that the page shows for `role`: `chosen` if the SSM was chosen but the round has no
-    draft, else `role`."""
     return "chosen" if role in DRAFTING and not run.combined[number].token_ids else role
 
 

@@ -60,20 +60,15 @@ OpenSite = Callable[..., Served]
 
 @dataclass(frozen=True)
 class Stage:
-    """A served page with a fake worker and a real store."""
-
     url: str
     context: Context
     worker: FakeWorker
 
     def play(self, script: Any, **options: Any) -> tuple[str, Context]:
-        """Let later requests play `script`; return the URL and the context. `options`: see
-        `FakeWorker.set_script`."""
         self.worker.set_script(script, **options)
         return self.url, self.context
 
     def clear(self) -> None:
-        """Stop studies and runs, and empty the log."""
         self.context.conductor.close()
         self.worker.clear()
         store: Any = self.context.store
@@ -96,8 +91,7 @@ def open_stage(folder: Path, tabs: Sequence[str] = ()) -> Iterator[Stage]:
 def serve_page(
     folder: Path, worker: Any, tabs: Sequence[str] = ()
 ) -> Iterator[tuple[str, Context]]:
-    """Serve the page with `worker` and a new store in `folder`; yield the URL and the context.
-    `tabs`: see `build_some_tabs` (empty: the whole page)."""
+    """`tabs`: empty for the whole page."""
     with RunStore(log_at(folder / "runs.db")) as store:
         access = Access("127.0.0.1")
         context = make_context(worker, store, access, "specinfer", RunQuery, EXPORTS, race=False)
@@ -111,12 +105,10 @@ def serve_page(
 def wait_notice(
     page: Any, words: str | re.Pattern[str], where: str = "live", timeout: float = WAIT_MS
 ) -> None:
-    """Wait until the notice on the board `where` contains `words`."""
     page.locator(f"#{where}-notice").get_by_text(words).first.wait_for(timeout=timeout)
 
 
 def wait_run(page: Any) -> None:
-    """Wait until the run on Live has ended."""
     wait_notice(page, "Finished: ", timeout=RUN_MS)
 
 
@@ -129,24 +121,20 @@ def wait_ready(page: Any) -> Any:
 
 
 def shows(page: Any, name: str, words: str) -> None:
-    """Wait until the menu of the field `name` shows the choice `words`."""
     script = "([id, words]) => document.querySelector(id + ' input').value.split(' ')[0] === words"
     page.wait_for_function(script, arg=[f"#field-{name}", words])
 
 
 def ran(page: Any) -> Any:
-    """Press Run and wait until the run has ended and is drawn; return the page."""
     page.click("#live-run")
     wait_run(page)
     return wait_drawn(page)
 
 
 def ran_again(page: Any, context: Context) -> Any:
-    """Run again; return the page once the new run is drawn."""
     return ran_after(page, context, lambda: page.click("#live-run"))
 
 
-# Sets `window.specscopeRan` once the pictures of a board show another run.
 AWAIT_RUN = """(where) => {
   window.specscopeRan = false;
   const tell = () => { window.specscopeRan = true; };
@@ -155,8 +143,6 @@ AWAIT_RUN = """(where) => {
 
 
 def ran_after(page: Any, context: Context, press: Callable[[], object], where: str = "live") -> Any:
-    """Call `press`, which starts a run on the board `where`; return the page once the run has ended
-    and is drawn."""
     # At first the notice still shows the end of the previous run. All sessions are watched, since
     # another browser tab may have sent the latest request.
     before = [desk.player for desk in desks_of(context, where)]
@@ -173,12 +159,12 @@ def ran_after(page: Any, context: Context, press: Callable[[], object], where: s
 
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
-    """The session that sent the latest request, among the sessions with a run on `board`."""
+    """The session that sent the latest request on `board`."""
     return desks_of(context, board)[-1]
 
 
 def desks_of(context: Context, board: str = "live") -> list[TabSession]:
-    """The sessions with a run on `board`, in the order of their latest requests."""
+    """The sessions with a run on `board`, the latest request last."""
     desks = [desk for (_, name), desk in context.tab_sessions._sessions.items() if name == board]
     return [desk for desk in desks if desk.player]
 
@@ -191,15 +177,13 @@ def open_latest_run(page: Any) -> Any:
 
 
 def wait_drawn(page: Any, where: str = "live") -> Any:
-    """Wait until the pictures show the end of a run; the notice shows it some frames earlier.
-    Returns the page."""
+    """The notice shows the end of a run some frames before the pictures."""
     page.locator(f"#{where}-figures .ss-state:not([data-state=running])").wait_for(state="attached")
     at_rest(page)
     return page
 
 
 def open_drawer(page: Any) -> Any:
-    """Open the drawer of settings, with its sampling fields in sight; return the page."""
     if not page.locator("#live-drawer-close").is_visible():
         page.click("#live-drawer")
     page.locator("#sampling-top_p").wait_for()
@@ -241,7 +225,6 @@ ALL_PANES = """
 
 
 def all_panes(page: Any) -> Any:
-    """Show every pane of the dock, one below the other; return the page."""
     page.add_style_tag(content=ALL_PANES)
     return page
 
@@ -252,7 +235,6 @@ def speed(page: Any, choice: str, where: str = "live") -> None:
 
 
 def unfold_settings(page: Any) -> Any:
-    """Wait until a page that was just opened is ready, then show every setting in the drawer."""
     return every_setting(wait_ready(page))
 
 
@@ -264,34 +246,29 @@ def every_setting(page: Any) -> Any:
 
 
 def wait_form_settled(page: Any) -> Any:
-    """Wait for more than CALM frames in succession without a request; return the page.
-
-    A box that comes into sight and a field with a new value send a request one frame later.
-    """
+    """A box that comes into sight and a field with a new value send a request one frame later."""
     page.evaluate("() => { window.specscopeCalm = 0; }")
     page.wait_for_function(AT_REST, arg=CALM)
     return page
 
 
 def wait_usable(page: Any, box: Any) -> Any:
-    """Wait until a box that is coming into sight keeps an entry; return the box."""
+    """A box that is coming into sight may lose an entry."""
     box.wait_for()
     wait_form_settled(page)
     return box
 
 
 def number_box(page: Any, name: str) -> Any:
-    """A number box, such as `sampling-top_p`."""
     return page.locator(f"#{name} input[type=number]")
 
 
 def text_box(page: Any, name: str) -> Any:
-    """A text box, such as `field-expansion`."""
     return page.locator(f"#{name} input, #{name} textarea").first
 
 
 def choose(page: Any, name: str, option: str) -> None:
-    """Choose an option of the menu `name`. For a field, the drawer is opened and stays open."""
+    """For a field, the drawer is opened and stays open."""
     if name.startswith("field-"):
         # An earlier choice may still change this menu.
         wait_form_settled(open_drawer(page))
@@ -305,14 +282,11 @@ def strip_text(page: Any, where: str = "live") -> str:
 
 
 def shot(page: Any, name: str) -> None:
-    """Wait until the page is at rest. Save a picture of the whole page if BROWSER_SHOTS=1."""
     at_rest(page)
     shot_in_motion(page, name, full_page=True)
 
 
 def shot_in_motion(page: Any, name: str, full_page: bool = False) -> None:
-    """Save a picture in `artifacts` if BROWSER_SHOTS=1, without waiting until the page is at rest.
-    `full_page`: of the whole page, not only of the part in sight."""
     if os.environ.get("BROWSER_SHOTS") == "1":
         ARTIFACTS.mkdir(exist_ok=True)
         page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=full_page)
@@ -324,8 +298,6 @@ def sessions(page: Any) -> None:
 
 
 def until(page: Any, condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds on the server. Raises AssertionError after WAIT_MS
-    milliseconds."""
     for _ in range(WAIT_MS // 50):
         if condition():
             return
@@ -334,7 +306,6 @@ def until(page: Any, condition: Callable[[], bool]) -> None:
 
 
 def in_sight(page: Any, *parts: str) -> None:
-    """Wait until the top of each part (a CSS selector) is in the window."""
     script = """(part) => { const box = document.querySelector(part).getBoundingClientRect();
       return box.height > 0 && box.top >= 0 && box.top < innerHeight - 20; }"""
     for part in parts:
@@ -342,7 +313,6 @@ def in_sight(page: Any, *parts: str) -> None:
 
 
 def overflows(page: Any) -> bool:
-    """Whether the page can be scrolled sideways."""
     script = "() => document.documentElement.scrollWidth > document.documentElement.clientWidth + 1"
     return bool(page.evaluate(script))
 
@@ -355,7 +325,7 @@ BUILD = {
     "learn": build_learn,
     "models": build_models,
 }
-# For each tab, the tabs that it leads to; they are built with it.
+# For each tab, the tabs that are built with the tab, since the tab leads to them.
 WITH = {
     "compare": {"sessions"},
     "tune": {"sessions"},
@@ -365,8 +335,7 @@ WITH = {
 
 
 def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
-    """A page with Live, the tabs `names` and the tabs that they lead to (WITH), in the order of
-    BUILD. The page has no endpoints and no links."""
+    """A page with Live, the tabs `names` and the tabs in WITH, without endpoints and links."""
     expected = {*names}.union(*(WITH.get(name, ()) for name in names))
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)

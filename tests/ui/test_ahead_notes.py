@@ -33,7 +33,6 @@ def pipeline_run(pipeline: str) -> list[Event]:
 def with_rounds(
     events: Sequence[Event], change: Callable[[RoundCompleted], dict[str, Any]]
 ) -> list[Event]:
-    """The events. In each round, the fields from `change` replace the round's fields."""
     return [replace(e, **change(e)) if isinstance(e, RoundCompleted) else e for e in events]
 
 
@@ -176,9 +175,8 @@ def test_trials_of_auto_are_reported_in_order_with_their_consequences() -> None:
 
 
 def guesses_of(events: list[Event], until: int) -> dict[str, int]:
-    """Counts over the rounds up to and including `until`, counted from 0. A guess is a draft made
-    ahead that is not certain. `asked`: the rounds with guesses; `used`: the guesses that were
-    hits."""
+    """`asked`: the rounds up to `until` with uncertain drafts. `used`: the uncertain drafts that
+    were hits."""
     by_event = [event.ahead for event in rounds_of(events) if event.round <= until]
     uncertain = [[entry for entry in entries if not entry.is_certain] for entries in by_event]
     used = sum(entry.hit for entries in uncertain for entry in entries)
@@ -195,7 +193,6 @@ def test_a_combine_rule_that_cannot_draft_ahead_is_named(combine: str) -> None:
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
 def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str) -> None:
-    """Length rules get this time as `round_ms` of `core.engine.round_state.round_outcome`."""
     run = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in run]
     rounds, hidden = pictures_at(events, 3)["timeline"]["rounds"], 0.0
@@ -235,13 +232,11 @@ def test_a_playback_has_ended_only_at_its_end() -> None:
 
 @cache
 def apart_run() -> list[Event]:
-    """A run whose SSMs draft one after another."""
     return synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
 
 
 @cache
 def shared_run() -> list[Event]:
-    """`apart_run`, but the SSMs draft in shared passes."""
     return share_passes(apart_run())
 
 
@@ -283,7 +278,6 @@ def test_a_bar_has_the_length_of_its_span_and_the_time_that_is_counted() -> None
 
 
 def why_half_as_fast(stats: RunStats) -> str:
-    """The page's reason why a run is half as fast as plain decoding."""
     return slower_because(stats, Estimate(0.5, 0.5, 0.5, 1))
 
 

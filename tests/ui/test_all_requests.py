@@ -22,8 +22,7 @@ SCHEDULED = Scheduled("cosine", 3, 2, 4, 5, 1, 7, 3, 11, 6, 0.0, "", "2 of 3 req
 
 @dataclass
 class Scene:
-    """A context with two live runs. `mine`: the id of the visitor's own run; `theirs`: the id of
-    another visitor's run."""
+    """`mine`: the id of the visitor's own run; `theirs`: the id of another visitor's run."""
 
     context: Any
     mine: str

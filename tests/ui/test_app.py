@@ -111,8 +111,6 @@ def test_a_wrong_host_argument_is_refused_by_its_name(monkeypatch: pytest.Monkey
 
 
 class WithoutPort:
-    """A page that finds no free port. `host`: the address at which it was to listen."""
-
     host = ""
 
     def launch(self, **options: Any) -> None:
@@ -159,7 +157,7 @@ def test_others_who_reach_it_are_named_except_on_loopback() -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
-    """The whole page, shared by the tests since it is slow to build. Tests must not change it."""
+    """Slow to build, and shared: tests must not change the page."""
     with RunStore(log_at(tmp_path_factory.mktemp("page") / "runs.db")) as store:
         page_context = context(store)
         yield build_page(page_context)
@@ -167,7 +165,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
 
 
 def test_gradio_polls_at_our_intervals(page: gr.Blocks) -> None:
-    """Gradio has no public settings for the intervals, and may rename the private settings."""
+    """The settings of the intervals are private: Gradio may rename them."""
     other = gr.Blocks()
     other.queue()
     assert 0 < other._queue.sleep_when_free <= 0.05
@@ -177,7 +175,6 @@ def test_gradio_polls_at_our_intervals(page: gr.Blocks) -> None:
 
 
 def with_progress(dependencies: list[dict[str, Any]]) -> list[Any]:
-    """The targets of the events that show progress and have a Python handler with outputs."""
     return [
         event["targets"]
         for event in dependencies
@@ -193,12 +190,11 @@ def test_no_event_shows_progress(page: gr.Blocks) -> None:
     assert len(dependencies) > 200
     assert with_progress(dependencies) == []
     hidden = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
-    hidden |= {"show_progress": "hidden"}  # not enough alone: `show_progress_on` must be [] too
+    hidden |= {"show_progress": "hidden"}
     assert with_progress([{**hidden, "show_progress_on": None}]) == [[(7, "click")]]
 
 
 def handlers_after(page: gr.Blocks, control: str, event: str) -> list[dict[str, Any]]:
-    """The handlers of a control's event, in the order in which the browser runs them."""
     config = page.get_config_file()
     ids = [one["id"] for one in config["components"] if one["props"].get("elem_id") == control]
     return [one for one in config["dependencies"] if one["targets"] == [(ids[0], event)]]
@@ -215,8 +211,7 @@ def test_the_script_of_a_change_waits_for_no_answer(page: gr.Blocks, control: st
 
 
 def handlers_of_old_presses(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
-    """Handlers of mode `always_last` that take event data. Gradio may call such a handler with the
-    data of an earlier press."""
+    """In mode `always_last`, Gradio may call a handler with the data of an earlier press."""
     return [
         handler
         for handler, mode in events

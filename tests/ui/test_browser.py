@@ -26,7 +26,6 @@ TABS = ("live", "sessions")
 
 FILLED = """() => ["tree", "inspector", "figures", "strip"]
   .every((name) => document.querySelector(`#live-${name}`).innerText.trim())"""
-# The texts of the panels `figures` and `strip`, without the race's clock.
 BOARD = """(where) => ["figures", "strip"].map((name) =>
   document.querySelector(`#${where}-${name} .ss-body`).innerText
     .replace(/\\n(clock\\n)?time\\npasses/, ""))"""
@@ -37,7 +36,6 @@ PLACES = [*(f"live-{name}" for name in PICTURES), "preset", "prompt"]
 
 
 def places(page: Any) -> list[dict[str, int]]:
-    """The tops of PLACES, in windows of 1920x1080 and 1280x800 pixels."""
     results = []
     for width, height in ((1920, 1080), (1280, 800)):
         page.set_viewport_size({"width": width, "height": height})
@@ -58,7 +56,7 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     page.click("#live-race")
     sites.wait_notice(page, "there is no run yet")
     assert places(page) == tops, "an error moves nothing"
-    page.click("#example-dialogue")  # an example runs on click
+    page.click("#example-dialogue")
     sites.wait_notice(page, "Finished: ")
     sites.wait_drawn(page)
     page.wait_for_function(FILLED)
@@ -115,12 +113,11 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     page.click("#sessions-sure")
     page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
     page.locator("#sessions-notice").get_by_text("Runs open here").wait_for()
-    page.locator("#sessions-scrubber").wait_for(state="hidden")  # no empty pictures
+    page.locator("#sessions-scrubber").wait_for(state="hidden")
     assert context.store.runs(RunQuery()).total == 0
 
 
 def num_stopped(worker: Any) -> int:
-    """The number of runs if all runs were stopped, else -1."""
     return len(worker.runs) if all(run.is_cancelled for run in worker.runs) else -1
 
 
@@ -256,7 +253,7 @@ def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPa
     sites.wait_notice(page, "Engine finished, you are at round 0 of 8")
     becomes(page, SPEED, "step")
     page.locator("#live-rewind").blur()
-    page.keyboard.press(" ")  # plays, as the button does
+    page.keyboard.press(" ")
     sites.wait_notice(page, re.compile("you are at round [1-8] of 8"))
     page.keyboard.press(" ")
     page.locator("#live-play").get_by_text("▶").wait_for()
@@ -297,7 +294,6 @@ def test_steps_answers_that_were_overtaken_and_slow_motion(
 
 
 def an_older_answer_is_not_shown(page: Any) -> None:
-    """The answer to the first of two steps arrives after the answer to the second step."""
     step = page.evaluate(COMPONENT, "live-scrubber")
     calls: list[Any] = []
     answers: dict[int, Any] = {}

@@ -35,7 +35,6 @@ GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
 
 FIGURES = """(keys) => keys.map((key) =>
   document.querySelector(`#live-figures [data-key=${key}] .ss-figure-value`).textContent)"""
-# What the panels show of the selected round, read at once. `chips`: one list per drafter.
 ROUND = """() => {
   const one = (css) => document.querySelector(css)?.innerText ?? null;
   const all = (css) => [...document.querySelectorAll(css)].map((node) => node.textContent);
@@ -64,7 +63,6 @@ ROUND = """() => {
 
 
 def run_by(page: Any, context: Context, press: Callable[[], object]) -> decoded.Recorded:
-    """Begin a run by `press()`; return the run's recorded events once the run is drawn."""
     before = count_completed(context)
     press()
     sites.until(page, lambda: count_completed(context) > before)
@@ -83,7 +81,6 @@ def count_completed(context: Context) -> int:
 
 
 def round_of(page: Any, number: int) -> dict[str, Any]:
-    """Click the text of a round; return what the panels show of the round."""
     decoded.select_round(page, number)
     return dict(page.evaluate(ROUND))
 
@@ -175,7 +172,6 @@ def check_sums(page: Any, run: decoded.Recorded) -> None:
 
 
 def time_in(words: str, before: str) -> float:
-    """The time in milliseconds that `words` gives right before the text `before`."""
     match = re.search(rf"([\d.]+) (ms|s) {before}", words)
     assert match, words
     return float(match[1]) * (1000 if match[2] == "s" else 1)
@@ -228,7 +224,6 @@ def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, num
     check_columns(page, "#live-lengths", speeds)
 
 
-# In the pane Length: the reason for the selected round's length, and the texts of offered buttons.
 LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) => {
   const all = [...document.querySelectorAll(`#live-lengths ${css}`)];
   return all.filter((one) => one.checkVisibility()).map((one) => one.textContent).join(", ");
@@ -236,7 +231,6 @@ LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) 
 
 
 def length_said(context: Context, board: str = "live") -> str:
-    """The reason for the selected round's length, from the recorded events."""
     frame = sites.desk_of(context, board).frame()
     context.store.flush()
     events = context.store.events(frame.run_id)
@@ -310,7 +304,6 @@ def votes_are_those_of_the_events(page: Any, run: decoded.Recorded) -> None:
 def drafts_beside_other_requests_are_those_of_the_events(
     page: Any, context: Context, llm: Any
 ) -> None:
-    """The other request is long, and begins before the page's own request."""
     long = Request(
         "The old lighthouse keeper",
         SamplingParams(200, ignore_eos=True),
@@ -341,8 +334,6 @@ def run_shown(desk: TabSession) -> str:
     return desk.player.source.run_id
 
 
-# The cells of each run's row in the lesson's table, once there are `count` rows and all times are
-# measured.
 ROWS = """(count) => {
   const rows = [...document.querySelectorAll(".sp-measured tbody tr")];
   const cells = rows.map((row) => [...row.cells].map((cell) => cell.innerText));

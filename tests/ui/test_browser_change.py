@@ -44,11 +44,7 @@ def requests(context: Context) -> list[Any]:
 
 @pytest.fixture
 def verdicts(monkeypatch: pytest.MonkeyPatch) -> Verdicts:
-    """For each press of the button `live-rerun` in a session: whether the press starts a run.
-
-    All pages of the served application use the same handlers, and a press on a page of an earlier
-    test may be answered late.
-    """
+    """The sessions tell the presses of this test from late presses of an earlier test."""
     given: list[tuple[TabSession, bool]] = []
     validity = handlers.validity
 
@@ -74,7 +70,6 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> Verdicts:
 
 
 def session_of_the_only_run(context: Context) -> TabSession:
-    """The session of this test's page, whose first run has begun."""
     worker: Any = context.hub.worker
     (run,) = worker.runs
     sessions = desks_of(context)
@@ -82,8 +77,7 @@ def session_of_the_only_run(context: Context) -> TabSession:
     return own
 
 
-# Counts in `reruns` the clicks of the button `live-rerun`. Keeps in `stirring` the timers that wait
-# until the visitor has stopped changing controls (ui/shared/assets/changed.js).
+# Keeps in `stirring` the timers that wait until the visitor has stopped changing controls.
 WATCH_HAND = """() => {
   window.reruns = 0;
   window.stirring = new Set();
@@ -100,13 +94,11 @@ WATCH_HAND = """() => {
 
 
 def still(page: Any, reruns: int) -> Any:
-    """Wait until no rerun is pending. Checks the number of reruns so far; returns the page."""
     assert reruns_by_now(page) == reruns
     return page
 
 
 def reruns_by_now(page: Any) -> int:
-    """Wait until no rerun is pending; return the number of reruns so far."""
     for _ in range(2):
         wait_form_settled(page)
         page.wait_for_function("() => stirring.size === 0")
@@ -124,7 +116,6 @@ PRESSES = """async (box, presses) => {
 
 
 def count(page: Any, name: str, presses: int) -> None:
-    """Step a number down `presses` times, 20 ms apart."""
     number_box(page, f"sampling-{name}").evaluate(PRESSES, presses)
 
 
@@ -139,7 +130,7 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     page = ran(unfold_settings(browser_page(url)))
     page.evaluate(WATCH_HAND)
     count(page, "top_p", 10)
-    still(page, 0)  # "Run on change" is off: nothing runs
+    still(page, 0)
     page.get_by_label("Run on change").check()
     still(page, 0)
     assert len(requests(context)) == 1
@@ -172,7 +163,7 @@ def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
     page.locator("#prompt textarea").fill("A prompt")
     choose_preset(page, "sequence")  # the click fails if the focused prompt covers the menu
     still(page, 1)
-    assert not requests(context)  # nothing was run yet
+    assert not requests(context)
     becomes(page, PRESET_LABEL, "Preset (then Run)")
     ran(page)
     own = session_of_the_only_run(context)
@@ -192,15 +183,13 @@ def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
     becomes(page, PRESET_LABEL, "Preset (then Run)")
 
 
-# The preset's label, with the text that the style sheet adds to it.
 PRESET_LABEL = """() => { const label = document.querySelector("#preset [data-testid=block-info]");
   return label.innerText + getComputedStyle(label, "::after").content.replaceAll('"', ""); }"""
 NOTHING = {"__type__": "update"}
 
 
 def choose_preset(page: Any, name: str) -> None:
-    """Choose a preset by keys. Gradio sends a mouse choice twice: `live-rerun` may be pressed
-    twice, though only one run starts."""
+    """Chooses by keys, since Gradio sends a choice by mouse twice."""
     box = page.locator("#preset input")
     box.click()
     box.fill(name)
@@ -208,7 +197,6 @@ def choose_preset(page: Any, name: str) -> None:
 
 
 def fields_that_come_one_by_one(page: Any, context: Context) -> None:
-    """A form that mixes the fields of two presets is not run."""
     answers: list[int] = []
 
     def only_the_first_fields(route: Any) -> None:
@@ -217,7 +205,6 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
             return route.continue_()
         answer = route.fetch()
         document = answer.json()
-        # The choice and the drafters arrive; the other fields do not change yet.
         document["data"] = [*document["data"][:2], *(NOTHING for _ in document["data"][2:])]
         answers.append(len(document["data"]))
         route.fulfill(response=answer, json=document)
@@ -226,13 +213,12 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
     choose_preset(page, "sequence")
     until(page, lambda: bool(answers))
     page.wait_for_function("() => stirring.size === 1")
-    # The page keeps asking whether the fields have arrived.
     for _ in range(2):
         with page.expect_response(lambda response: "/run/predict" in response.url):
             pass
     assert page.evaluate("() => [reruns, stirring.size]") == [2, 1]
     page.unroute_all(behavior="wait")
-    choose_preset(page, "sequence")  # now the other fields arrive
+    choose_preset(page, "sequence")
     still(page, 3)
     until(page, lambda: len(requests(context)) == 4)
     request_list = requests(context)[3].speculation

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.browser
 TABS = ("live", "compare")
 PICTURES = [f"#compare-{name}" for name in ("progress", "studies", "compared", "ratios")]
 PICTURES += [f"#compare-{name}" for name in ("portions", "rounds", "rates", "texts")]
-# What the tab shows of a comparison, read at once.
 SHOWN = """() => {
   const all = (css) => [...document.querySelectorAll(css)];
   return {
@@ -38,7 +37,6 @@ SHOWN = """() => {
     markup: all("[id^=compare-] :is(img, script, iframe)").length,
   };
 }"""
-# The number of speed-ups that the right edge of their box cuts off.
 SPEED_UPS_CUT = """() => {
   const { right } = document.querySelector(".ss-compared-scroll").getBoundingClientRect();
   return [...document.querySelectorAll("#compare-compared td[data-key=ratio]")]
@@ -58,14 +56,12 @@ WHOLE = {
 
 @pytest.fixture
 def lab(stage: Stage) -> Stage:
-    """The page without a run or a study."""
     stage.clear()
     return stage
 
 
 @pytest.fixture
 def whole(stages: Callable[..., Stage]) -> Stage:
-    """Like `lab`, but with every tab."""
     stage = stages(())
     stage.clear()
     return stage
@@ -78,7 +74,6 @@ def compare_tab(page: Any) -> Any:
 
 
 def bar_says(page: Any, words: str) -> None:
-    """Wait until the progress bar contains `words`."""
     page.locator("#compare-progress").get_by_text(words).first.wait_for()
 
 
@@ -87,7 +82,6 @@ def press(page: Any, name: str) -> None:
 
 
 def tick(page: Any, *names: str) -> None:
-    """Of three presets, choose only these."""
     boxes = page.locator("#compare-configurations")
     for name in ("sequence", "specinfer", "minions"):
         boxes.get_by_label(name, exact=True).set_checked(name in names)
@@ -99,7 +93,7 @@ def few_tokens(page: Any) -> None:
 
 
 def hostile_differing(request: Request, run_id: str) -> list[Event]:
-    """Runs of hostile text. Plain decoding differs from other runs at token 3, counted from 0."""
+    """Plain decoding differs from other runs at token 3, counted from 0."""
     events = synthetic_run(8, run_id=run_id, hostile=True)
     events[0] = with_request(events[0], request)
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)
@@ -192,7 +186,6 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
 
     becomes(page, SHOWN, {**WHOLE, "rows": differing, "marks": 2})
     at_rest(page)
-    # The button is far down on the page.
     take = page.get_by_role("button", name="Open specinfer in Live")
     take.scroll_into_view_if_needed()
     assert read(page, "() => scrollY > 300")
@@ -201,8 +194,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     sites.in_sight(page, "#prompt textarea", "#live-run")
 
 
-# Collects in `window.seen` the progress in the header, and in `window.apart` the pairs in which
-# header and bar differ.
+# Collects in `window.apart` the pairs in which header and bar differ.
 WATCHED = """() => {
   const [head, bar] = ["#header .sp-state", "#compare-progress .sp-study-words"]
     .map((css) => document.querySelector(css));
@@ -219,7 +211,6 @@ WATCHED = """() => {
 
 
 def header_and_bar_agree(page: Any, conductor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Header and bar show the same progress, although it grows at each reading."""
     counts, progress = count(1), conductor.progress
     monkeypatch.setattr(conductor, "progress", lambda: replace(progress(), done=next(counts)))
     page.evaluate(WATCHED)
@@ -232,7 +223,6 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     lab: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def script(request: Request, run_id: str) -> list[Event]:
-        """Long runs for Live; short runs for a study."""
         lives = request.sampling.max_new_tokens > 100
         return (endless if lives else script_of(4))(request, run_id)
 

@@ -1,5 +1,4 @@
-"""Two simultaneous requests with preset and schedule `cosine`, in a real Chromium: the page against
-the recorded events."""
+"""Two simultaneous requests with preset and schedule `cosine`, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -21,7 +20,6 @@ pytestmark = pytest.mark.browser
 
 TOKENS = 80
 OTHER_PROMPT = "class Stack:\n    def __init__(self):\n        self.items = []\n"
-# Collects in `window.seen` the states of the panel, read every 50 ms.
 WATCH = """() => { window.seen = {}; setInterval(() => {
   const panel = document.querySelector("#requests");
   const rows = [...panel.querySelectorAll(".sp-requests tbody tr")].map((row) => ({
@@ -33,7 +31,6 @@ WATCH = """() => { window.seen = {}; setInterval(() => {
 GRANTED = "(where) => document.querySelector(`#${where}-lengths .ss-choice-granted`).textContent"
 
 
-# The panel's second row, which exists while two requests are decoded.
 SECOND_ROW = "#requests .sp-requests tbody tr:nth-child(2)"
 
 
@@ -100,7 +97,6 @@ def grant_of(round_event: RoundCompleted) -> Any:
 def check_panel(
     seen: Sequence[dict[str, Any]], own: decoded.Recorded, other: decoded.Recorded
 ) -> None:
-    """Check the states in which both requests have ended a round."""
     compared = 0
     for state in seen:
         if len(state["rows"]) != 2 or any(row["round"] == "0" for row in state["rows"]):
@@ -129,8 +125,6 @@ def check_panel(
     assert compared, "the panel never showed both requests"
 
 
-# The dock's open tab; whether the first row of the table of parts is in sight; whether all rows of
-# proposals are drawn.
 ANSWERED = """() => { const dock = document.querySelector("#live-dock");
   const box = (node) => node?.getBoundingClientRect();
   const [edge, row] = [box(dock), box(dock.querySelector(".ss-parts-rows tbody tr"))];
@@ -142,8 +136,7 @@ ANSWERED = """() => { const dock = document.querySelector("#live-dock");
 def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
-    """The clicks open the menu of presets and choose `cosine`. A chosen preset runs at once if the
-    page shows a finished run, here a recorded one."""
+    """A chosen preset runs at once if the page shows a finished run."""
     url, context = real
     record_opening(context)
     page = sites.wait_ready(browser_page(url, width=1280, height=800))
@@ -169,11 +162,9 @@ BESIDE = """() => {
 
 
 def chips_stay_beside_the_tabs(page: Any) -> None:
-    """Sessions is checked too: there the chips have no counts."""
     becomes(page, BESIDE, True)
     sites.sessions(page)
     becomes(page, BESIDE, True)
-    # The line of tabs and chips is laid out anew while Sessions is open.
     page.set_viewport_size({"width": 1290, "height": 800})
     at_rest(page)
     sites.turn_to(page, "Live")
@@ -184,7 +175,6 @@ def chips_stay_beside_the_tabs(page: Any) -> None:
 def check_pictures(
     page: Any, run: decoded.Recorded, kinds: Sequence[str], where: str = "live"
 ) -> None:
-    """Check the routing strip, and one round of each kind in `kinds`."""
     routed.check_strip(page, run, where)
     sites.wait_notice(page, "Which drafter served which part of the text: ", where)
     meant = page.locator(f"#{where}-routing .ss-parts-meant")

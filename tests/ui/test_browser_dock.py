@@ -22,7 +22,6 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def live(stages: Any) -> Stage:
-    """The page with Live and Sessions and an empty log."""
     return live_stage(stages)
 
 
@@ -42,7 +41,6 @@ SLOTS = """() => [...document.querySelectorAll("#live-mask .ss-slots")].map((str
   [...strip.querySelectorAll(".ss-slot[data-row]")].map((slot) =>
     [Number(slot.dataset.row), Number(slot.querySelector("small").textContent)]))"""
 
-# Which of these the tooltip covers: the bar of stages, and the nodes `keys`.
 COVERED = """(keys) => {
   const tip = document.querySelector("#ss-tip").getBoundingClientRect();
   const covers = (css) => {
@@ -52,8 +50,8 @@ COVERED = """(keys) => {
   const nodes = keys.map((key) => `#live-tree .ss-node[data-key="${key}"]`);
   return ["#live-tree .ss-stagebar", ...nodes].filter(covers);
 }"""
-# What has changed its look since the last call with `true`: rows of the mask, outlined slots,
-# tinted slots, nodes of the tree.
+# Rows of the mask, outlined slots, tinted slots and tree nodes that have changed their look since
+# the last call with `true`.
 HIGHLIGHTED = """(keep) => {
   const looks = new Map();
   const found = { rows: [], outlined: [], tinted: [], nodes: [] };
@@ -142,7 +140,6 @@ BARS_BELOW = """() => {
 
 
 def why_and_the_temperature_are_read(page: Any, live: Stage) -> None:
-    """The window has 1280x800 pixels."""
     sites.dock(page, "why")
     page.locator("#live-tree .ss-node[data-key='0']").click()
     page.locator("#live-inspector .ss-bar").first.wait_for()
@@ -163,7 +160,7 @@ def test_a_vote_is_explained_without_a_further_click(live: Stage, browser_page: 
     page = sites.wait_ready(browser_page(live.url))
     sites.ran(page)
     assert page.locator("#live-dock").get_attribute("data-at") == "why", "a union has no vote"
-    sites.choose(page, "preset", "minions")  # this also runs the preset
+    sites.choose(page, "preset", "minions")
     page.locator("#live-dock[data-at=who]").wait_for()
     sites.wait_notice(page, "Finished: ")
     page.locator("#live-proposals").get_by_text(re.compile(r" won(\.|:) ")).first.wait_for()
@@ -179,7 +176,6 @@ SLIDE = """([key, value]) => {
 }"""
 
 
-# The slider's acceptance rate.
 ACCEPTANCE = """() => Number(
   document.querySelector("#live-what_if input[data-key=acceptance]").value).toFixed(2)"""
 
@@ -200,7 +196,6 @@ def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None
         )
         expected = [predicted_speedup(cost, acceptance, k, size) for k in range(17)]
         assert page.evaluate(DOTS) == pytest.approx(expected, abs=2e-3)
-    # The sentence is about the draft depths that the budget allows.
     said = page.locator("#live-what_if .ss-what-if-said")
     page.evaluate(SLIDE, ["trip_ms", 0])
     allowed = max(page.evaluate(DOTS)[: told["most"] + 1])
@@ -212,7 +207,6 @@ def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None
     assert 2 ** float(ratio) == pytest.approx(told["step_ms"] / told["pass_ms"], rel=0.1)
     sites.shot(page, "what-if")
 
-    # With the pane open, the sliders follow a run to its end.
     sites.ran_again(page, live.context)
     desk = sites.desk_of(live.context)
     measured = what_if_value(desk.frame(), desk.baseline)["acceptance"]

@@ -27,30 +27,25 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def live(stages: Any) -> Stage:
-    """The page with Live and Sessions and an empty log."""
     return live_stage(stages)
 
 
 SIX = (*FIVE, "ngram")
-# The number of lines of the race's sentence, and the height of the race in pixels.
 RACE = """() => {
   const verdict = document.querySelector("#live-figures .ss-verdict");
   const line = parseFloat(getComputedStyle(verdict).lineHeight);
   const box = document.querySelector("[data-part=race]").getBoundingClientRect();
   return [Math.round(verdict.getBoundingClientRect().height / line), box.height];
 }"""
-# The styled width of the text's scrollbar.
 BAR = """() => getComputedStyle(
   document.querySelector("#live-strip .ss-scroll"), "::-webkit-scrollbar").width"""
 
 
-# ROW_SEEN: whether Run is shown. PRESET_CUT: how many pixels of the preset's name are cut.
 ROW_SEEN = "() => document.querySelector('#live-run').checkVisibility({ visibilityProperty: true })"
 PRESET_CUT = """() => {
   const field = document.querySelector("#preset input");
   return field.scrollWidth - field.clientWidth;
 }"""
-# The heights of the boxes of text and tree, in pixels.
 HEIGHTS = """() => ["#live-strip .ss-scroll", "#live-tree .ss-window"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height)"""
 
@@ -103,7 +98,6 @@ def test_live_is_one_screen_whose_panes_answer_in_sight(
 
 
 def live_is_one_screen(page: Any, when: str, types: Sequence[bool]) -> None:
-    """`types`: the type sizes to check (True: large type)."""
     for large in types:
         looks.large_type(page, large)
         for width, height in SIZES:
@@ -115,8 +109,7 @@ def live_is_one_screen(page: Any, when: str, types: Sequence[bool]) -> None:
 
 LONG = "0.80x the speed of plain decoding (0.90 to 13.35 in 3 repeats): no difference is shown"
 MANY = "The same 1,280 tokens in 1,000 LLM passes instead of 1,280."
-# Shows `words`, if any, as the race's sentence. Returns the sentence and the value of
-# `--ss-letters`.
+# Returns the race's sentence and the value of `--ss-letters`.
 VERDICT = """(words) => {
   const verdict = document.querySelector("[data-part=verdict]");
   if (words) {
@@ -174,7 +167,6 @@ def six_drafters_are_in_sight_and_a_longer_sentence_moves_nothing(page: Any) -> 
         looks.large_type(page, False)
 
 
-# For each pane, the parts that answer the pane's question.
 ANSWERS = {
     "who": ("#live-proposals .ss-votes th:last-child", "#live-proposals .ss-words"),
     "when": (
@@ -194,7 +186,6 @@ ANSWERS = {
     "requests": ("#requests .sp-all-pool", "#requests-schedule label:last-child"),
     "why": ("#live-inspector .ss-sentence", "#live-inspector .ss-meant"),
 }
-# Which of `parts` are not wholly in sight in the pane `name`.
 HIDDEN = """([name, parts]) => {
   const pane = document.querySelector(`#live-dock .sp-pane-${name}`).getBoundingClientRect();
   return parts.filter((part) => {
@@ -212,8 +203,8 @@ ROWS = """(name) => {
 }"""
 
 
-# Whether the root and the LLM's own token of the selected round are in sight in the tree; whether
-# the round's first token is in sight in the text.
+# Whether these are in sight: the root and the LLM's own token in the tree, and the selected round's
+# first token in the text.
 SHOWN_YET = """() => {
   const within = (part, whole) => {
     const [a, b] = [part, whole].map((one) => document.querySelector(one)?.getBoundingClientRect());
@@ -238,8 +229,7 @@ def other_type_or_another_screen_keeps_the_selected_round_in_sight(page: Any) ->
                 becomes(page, SHOWN_YET, [True, True])
 
 
-# LINES: how many lines the text's legend has. BELOW_LEGEND: the pixels below the legend. TOUCHING:
-# the proposals' chips whose words touch the chip's right edge.
+# TOUCHING: the chips of proposals whose words touch the chip's right edge.
 LINES = """() => new Set([...document.querySelectorAll("#live-strip .ss-legend-item")]
   .filter((one) => one.checkVisibility()).map((one) => one.offsetTop)).size"""
 BELOW_LEGEND = """() => {
@@ -251,7 +241,6 @@ TOUCHING = """() => [...document.querySelectorAll("#live-proposals .ss-chip")].f
   const words = [...chip.children].filter((one) => one.checkVisibility()).at(-1);
   return words.getBoundingClientRect().right > chip.getBoundingClientRect().right - 3;
 }).map((chip) => chip.textContent)"""
-# The column heads of the text's table that are not wholly in sight.
 HEADS_CUT = """() => {
   const table = document.querySelector("#live-strip .ss-table").getBoundingClientRect();
   return [...document.querySelectorAll("#live-strip .ss-table th")].filter((head) => {
@@ -275,7 +264,6 @@ def legend_table_and_chips_are_whole_at_the_smaller_size(page: Any, preset: str)
     sites.shot(page, f"whole-1280-{preset}")
 
 
-# The largest font size of the tree's tokens, in CSS pixels.
 LETTERS = """() => {
   const zoom = Number(document.querySelector("#live-tree .ss-viewport").dataset.zoom);
   const texts = [...document.querySelectorAll("#live-tree .ss-node-text")];
@@ -288,19 +276,16 @@ ZOOM_IN = """() => [...document.querySelectorAll("#live-tree button")]
 
 
 def large_type_enlarges_a_tree_that_fills_its_pane(page: Any) -> None:
-    """The window has 1920x1080 pixels."""
     looks.at_rest(page)
     before = page.evaluate(LETTERS)
     looks.large_type(page, True)
     becomes(page, SHOWN_YET, [True, True])
     assert page.evaluate(LETTERS) > 1.2 * before
-    # Back in the first window size, the letters are as large as before.
     there = page.evaluate(LETTERS)
     page.set_viewport_size({"width": 1280, "height": 800})
     looks.at_rest(page)
     page.set_viewport_size({"width": 1920, "height": 1080})
     becomes(page, f"() => Math.abs(({LETTERS})() - {there}) < 0.1", True)
-    # One press shows what a visitor's zoom has put out of sight.
     for _ in range(3):
         page.evaluate(ZOOM_IN)
     viewport = "document.querySelector('#live-tree .ss-viewport')"
@@ -312,7 +297,6 @@ def large_type_enlarges_a_tree_that_fills_its_pane(page: Any) -> None:
     becomes(page, f"() => {viewport}.scrollTop + {viewport}.scrollLeft", 0)
 
 
-# Shows long words in the pane When: WHEN_WORDS and WHEN_REMARKS, for five SSMs in batched passes.
 LONGEST = """([words, remarks]) => {
   document.querySelector("#live-timeline .ss-words").textContent = words;
   document.querySelector("#live-timeline .ss-lane-remarks").textContent = remarks;
@@ -350,7 +334,6 @@ def every_pane_answers_in_sight(page: Any) -> None:
 
 
 def tables_are_in_sight_and_move_nothing(page: Any) -> None:
-    """The window has 1280x800 pixels."""
     sites.dock(page, "when")
     high = page.locator("#live-figures").bounding_box()
     for name, least in (("timeline", 2), ("figures", 7)):
@@ -365,15 +348,13 @@ def tables_are_in_sight_and_move_nothing(page: Any) -> None:
     sites.dock(page, "why")
 
 
-# Gives each model six bars. The last bar is marked as the explained token.
+# The last of six bars is marked as the explained token.
 SIX_BARS = """() => {
   for (const list of document.querySelectorAll("#live-inspector .ss-bars")) {
     while (list.children.length < 6) list.append(list.lastChild.cloneNode(true));
     [...list.children].forEach((bar, i) => bar.toggleAttribute("data-hit", i === 5));
   }
 }"""
-# Shows `words` in a part of the pane Why. MEANT explains the bars of a run with a temperature above
-# 0, DROPPED a round whose drafts were dropped.
 WHY_WORDS = """([part, words]) => {
   document.querySelector(`#live-inspector ${part}`).textContent = words;
 }"""
@@ -390,7 +371,6 @@ DROPPED = (
 
 
 def the_longest_words_of_why_are_in_sight(page: Any) -> None:
-    """The window has 1280x800 pixels; the dock is on Why."""
     page.evaluate(SIX_BARS)
     page.evaluate(WHY_WORDS, [".ss-meant", MEANT])
     hit = "#live-inspector .ss-bar[data-hit]"
@@ -401,8 +381,7 @@ def the_longest_words_of_why_are_in_sight(page: Any) -> None:
     looks.large_type(page, False)
 
 
-# Which of `parts` are missing, too small or not wholly in the window. The last entry tells whether
-# the page scrolls vertically.
+# The last entry tells whether the page scrolls vertically.
 CUT = """(parts) => [...parts.filter((part) => {
   const box = document.querySelector(part)?.getBoundingClientRect();
   return !(box && box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
@@ -424,8 +403,6 @@ SCORES = """() => getComputedStyle(document.querySelector("#header .sp-score")).
 
 
 def scores_of(live: Stage, where: str) -> list[str]:
-    """For each drafter of the run on the board `where`: "accepted of proposed", or a dash if the
-    drafter proposed nothing."""
     view = sites.desk_of(live.context, where).frame().view
     counts = [view.scoreboard.get(name, (0, 0)) for name in view.slots]
     return [f"{got} of {of}" if of else "–" for got, of in counts]
@@ -491,8 +468,7 @@ KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
     (FIVE, Mechanisms(routing="cosine", draft="fused")),
     (FIVE, VOTE_AHEAD),
 )
-# True if the tree's box is at least 220 px high, else the box's height; the number of visible lines
-# about the run; whether these lines contain a run's id.
+# The last two values: the number of visible lines about the run, and whether a line has a run's id.
 SEEN_RUN = """() => {
   const about = document.querySelector("#sessions-about .sp-shell").getBoundingClientRect();
   const lines = [...document.querySelectorAll("#sessions-about .sp-line")].filter((line) =>
@@ -503,8 +479,6 @@ SEEN_RUN = """() => {
 }"""
 
 
-# The drafters whose rows in Who are cut off below, and the chart of weights if it is lower than
-# 90 px. Empty for a routed run: its pane scrolls.
 WHO_BELOW = """(where) => {
   const pane = document.querySelector(`#${where}-dock .sp-pane-who`);
   if (pane.querySelector(".ss-routing[data-routed]")) return [];
@@ -520,7 +494,6 @@ WHO_BELOW = """(where) => {
   const high = chart.checkVisibility() ? chart.getBoundingClientRect().height : 0;
   return high && high < 90 ? [...cut, `chart of ${high}`] : cut;
 }"""
-# Texts of the pane Why that end below the pane's box.
 WHY_BELOW = """() => {
   const body = document.querySelector("#sessions-inspector .ss-body").getBoundingClientRect();
   const parts = ":is(.ss-sentence, .ss-inspected-title, .ss-bar)";
@@ -539,12 +512,11 @@ def of_an_opened_run_the_tree_is_seen_whatever_the_run(
     for drafters, uses in KINDS:
         live.play(playback(synthetic_run(24, seed=5, drafters=drafters, mechanisms=uses)))
         run_id = record_run(live.context)
-        # A long note of a baseline.
         note = "plain decoding in the same study, same prompt and repeat"
         keep_baseline(live.context.store, run_id, Baseline(100.0, "", note))
     page.set_viewport_size({"width": 1280, "height": 800})
     sites.sessions(page)
-    page.locator(".sp-open").nth(len(KINDS)).wait_for()  # the runs of KINDS, and the run of Live
+    page.locator(".sp-open").nth(len(KINDS)).wait_for()
     open_run_at(page, 0)
     page.locator("#sessions-dock[data-at=who]").wait_for()  # a run with votes opens on Who
     an_opened_run_is_whole(page, 0)
@@ -594,8 +566,7 @@ LATE = (
     "the heaviest. 6 of its 8 tokens were accepted (75 %), above the running mean of 41.5 %: its "
     "weight rises from 1.10 to 1.18, after all are rescaled to mean 1."
 )
-# `last`: the last depth that is wholly in sight in Who. `isWhole`: whether the vote's sentence is
-# wholly in sight. `said`: the vote's sentence.
+# `last`: the last depth that is wholly in sight in Who.
 VOTE_SEEN = """() => {
   const pane = document.querySelector("#sessions-dock .sp-pane-who");
   const box = pane.querySelector(".ss-scroll").getBoundingClientRect();
@@ -615,7 +586,6 @@ VOTE_BOX = "document.querySelector('#sessions-proposals .ss-scroll')"
 
 
 def decided_late(frame: Frame) -> dict[str, Any]:
-    """The proposals of a frame, as if the drafters first differed at depth SPLIT."""
     value = proposals_value(frame)
     tokens = [token for row in value["rows"].values() for token in row.values()]
     if not tokens:
@@ -631,7 +601,6 @@ def decided_late(frame: Frame) -> dict[str, Any]:
 
 
 def a_vote_that_is_decided_late_is_seen_where_it_is_decided(page: Any) -> None:
-    """The window has 1280x800 pixels, and the dock of a run with votes is on Who."""
     page.locator("#sessions-scrubber [data-r='3']").click()
     expected = {"last": SPLIT, "isWhole": True, "said": LATE}
     for large in (False, True):

@@ -43,10 +43,7 @@ def ctx(store: RunStore) -> Iterator[Context]:
 
 
 def start_run(ctx: Context, slowdown: float = 1.0) -> LiveSource:
-    """Start a long run; return its source once 12 events are known."""
-    ctx.hub.worker.slowdown = min(
-        slowdown, 5.0
-    )  # fast at first: every test waits for the first rounds
+    ctx.hub.worker.slowdown = min(slowdown, 5.0)
     source = ctx.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
     source.wait(12, 20.0)
     ctx.hub.worker.slowdown = slowdown
@@ -88,7 +85,7 @@ def test_a_link_follows_a_run_on_live_to_its_end_and_stop_ends_it(ctx: Context) 
     opened_run(live, desk, ALL, source.run_id)
     assert "Stopped: " in notice_of(stop_run(live, desk))
     assert isinstance(source.events(0, source.count)[-1], RunCancelled)
-    desk.look_at(Player(start_run(ctx, 20.0)))  # a run begun in this tab is played already
+    desk.look_at(Player(start_run(ctx, 20.0)))
     (only,) = follow_linked(live, desk, desk.frame().run_id)
     assert desk.player is not None and desk.player.turn == 0
 
@@ -115,7 +112,7 @@ def test_a_follower_who_leaves_does_not_stop_the_run(ctx: Context) -> None:
     opened_run(sessions, desk, ALL, source.run_id)
     frames = follow_run(sessions, desk, ALL, source.run_id)
     next(frames)
-    frames.close()  # the tab was closed
+    frames.close()
     desk.cancel()
     desk.look_at(None)
     assert not source.is_done and ctx.hub.live_run(source.run_id) is source
@@ -184,14 +181,12 @@ def test_a_run_without_a_process_is_interrupted_and_can_be_deleted(ctx: Context)
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that stands for another server."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
 
 
 def set_process(store: RunStore, process: subprocess.Popen[bytes]) -> None:
-    """Record `process` in the log as the process that decodes the run."""
     assert store.flush()
     with closing(sqlite3.connect(store.path)) as connection, connection:
         mark = start_mark(process.pid)

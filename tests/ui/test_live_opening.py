@@ -42,8 +42,6 @@ WAIT_S = 30.0
 
 
 def wait_until(reached: Callable[[], bool], ctx: Context) -> None:
-    """Read the latest run's events until `reached()` is true. Raises AssertionError after WAIT_S
-    seconds."""
     end = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < end
@@ -107,7 +105,6 @@ def test_a_page_opened_before_the_recording_exists_polls_until_then(store: RunSt
 
 
 def live_with_opening(store: RunStore) -> Live:
-    """Live, once the run that it opens with is recorded."""
     ctx = context(store)
     live = live_of(ctx)
     record_opening(ctx)
@@ -135,7 +132,7 @@ def test_a_run_stops_the_recording_which_a_later_visit_starts_again(store: RunSt
     """A recording at the same time would slow the visitor's run down."""
     ctx = context(store)
     live, worker = live_of(ctx), ctx.hub.worker
-    worker.slowdown = 1000.0  # no run comes to its end
+    worker.slowdown = 1000.0
     record_opening(ctx)
     frames = start_run(live, TabSession(), press())
     next(frames)
@@ -187,7 +184,7 @@ def test_the_header_reports_that_the_form_differs_from_the_run_shown(store: RunS
 def test_the_header_names_the_study_being_measured_except_during_an_own_run(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ctx = context(store, rounds=60)  # long enough for frames before the run's end
+    ctx = context(store, rounds=60)
     live, desk = live_of(ctx), TabSession()
     assert header_now(live, desk)["at_work"] == ""
     idle_ms = header_now(live, desk)["ask_ms"]

@@ -1,4 +1,4 @@
-"""`contexts` and `shares` (see DraftRecord) of nodes that a lookup drafted."""
+"""`contexts` and `shares` in the DraftRecords of lookups."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LOOKUPS = ("ngram", "suffix", "table")
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
-    """The events of a run. A similar prompt was continued before, so that lookups find matches."""
     engine = engine_of(*tables())
     config = SpeculationConfig(drafters=("all", *LOOKUPS), expansion=(2, 2), max_tree_nodes=24)
+    # The first run gives the lookups a text in which they find matches.
     for prompt in (f"{PROMPT} w3", PROMPT):
         last = list(engine.generate(Request(prompt, SamplingParams(24, seed=1), config)))
     return last

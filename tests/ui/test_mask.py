@@ -1,4 +1,4 @@
-"""The picture of the attention mask: the nodes that a node attends to, and the KV cache's slots."""
+"""The picture of the attention mask."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def test_slots_follow_the_committed_text_and_a_path_moves_next_to_the_root() -> 
                 tree.parents[child] == parent
                 for parent, child in zip(ancestors, ancestors[1:], strict=False)
             )
-        # The last new token is the next root.
         cached += len(round_event.token_ids)
     assert moved, "control: some path had siblings before it"
 
@@ -50,8 +49,7 @@ def test_before_a_tree_there_is_nothing_to_attend_to() -> None:
 
 def test_a_large_tree_is_cut_but_for_the_accepted_path() -> None:
     num_nodes = MOST_NODES + 20
-    # Many siblings, and a chain below the last sibling. The chain's nodes come after the first
-    # MOST_NODES nodes.
+    # The chain's nodes come after the first MOST_NODES nodes, which are siblings.
     parents = (*[-1] * (MOST_NODES + 2), *range(MOST_NODES + 1, num_nodes - 1))
     chain = tuple(range(MOST_NODES + 1, num_nodes))
     view, detail = view_at(run_events(), 3)

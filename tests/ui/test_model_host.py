@@ -1,4 +1,4 @@
-"""ModelHost: models are swapped while runs are decoded; failed and cancelled swaps."""
+"""ModelHost: swaps of models while runs are decoded."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_source_of_a_past_run_does_not_keep_its_models() -> None:
     source = Hub(ModelHost(FakeWorker(slowdown=0.0)), FakeStore()).start(request())
     events_to_end(source)
     assert source._run is None and source.place == 0
-    source.cancel()  # no effect
+    source.cancel()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_swap_can_be_cancelled_between_stages() -> None:
     loader = Loader(lambda: pytest.fail("it was cancelled"), held=True)
     old = FakeWorker()
     model_host = ModelHost(old, loader)
-    model_host.cancel()  # no effect while nothing is being loaded
+    model_host.cancel()
     model_host.begin(OTHER)
     model_host.cancel()
     assert model_host.swap.cancel_requested
@@ -255,7 +255,6 @@ def test_a_page_with_drafters_that_were_swapped_out_is_asked_to_reload() -> None
     assert "the models were exchanged since this page was opened: reload it" in str(caught.value)
     assert "all, first, ngram, suffix, table, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
-        # The host accepts a name that was never loaded; the engine would refuse the name.
         events_to_end(hub.start(request_for(*names)))
     assert not model_host._served.runs
 
@@ -295,7 +294,7 @@ def test_no_submitted_run_is_lost_during_a_swap() -> None:
             ended.append(events_to_end(hub.start(request(preset="autoregressive")))[-1])
 
     threads = [threading.Thread(target=keep_submitting) for _ in range(3)]
-    model_host.begin(OTHER)  # a swap begins, even if the runs end soon
+    model_host.begin(OTHER)
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

@@ -60,7 +60,6 @@ FORM = ("other", "small", "auto", "auto")
 
 @pytest.fixture(autouse=True)
 def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use empty caches in place of this machine's caches."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
@@ -76,7 +75,6 @@ def context_of(store: RunStore, load: Load | None = None) -> Context:
 
 
 def cache_model(tmp_path: Path, name: str, config: str, size: int = 0) -> None:
-    """Put a model into the hub's cache, with weights of `size` bytes (0: without weights)."""
     folder = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
     snapshot = folder / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
@@ -296,7 +294,6 @@ def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
 
 
 def test_smollm2_is_loaded_with_the_ssms_that_the_command_line_loads(store: RunStore) -> None:
-    """The offers in the header and in the table load the same models."""
     loader = Loader(lambda: other_worker())
     context = context_of(store, loader)
     first, *others = quick_values(context, True, *FORM)

@@ -1,5 +1,4 @@
-"""The page and the guide show combine rules and length policies that were registered at run time
-(tests/core/test_mechanisms.py)."""
+"""The page and the guide show combine rules and length policies registered at run time."""
 
 from __future__ import annotations
 

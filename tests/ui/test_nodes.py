@@ -24,7 +24,6 @@ FIRST, SECOND = "10.0.0.1:7000", "10.0.0.2:7000"
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
-    """A run whose first node is slow, then killed, then started again."""
     models = loaded_tables(tables()[0], tables(3)[1])
     engine, transport = engine_over(models, [["same"], ["ssm-2", "ssm-3"]])
     engine.warm_up()
@@ -99,7 +98,6 @@ def test_the_pipeline_picture_has_a_lane_for_each_node(events: list[Event]) -> N
 def test_the_report_has_lanes_and_panel(events: list[Event]) -> None:
     value = last_timeline(events)
     assert {FIRST, SECOND} <= {*value["lanes"].values()}
-    # JSON has lists in place of tuples.
     assert value["nodes"] == json.loads(json.dumps(nodes_value(reduce_all(events))))
 
 

@@ -30,8 +30,6 @@ WIDE = VerifyCosts(dict.fromkeys(NODE_COUNTS, 1.0), 64)
 
 
 def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tuple[Event, ...]:
-    """The recording that the application makes at its start, by a new engine over the models of
-    `engine`. `verify`: the times of the LLM's passes."""
     models = engine.models
     fresh = Engine(models, costs=Costs(models.llm, verify))
     with closing(Worker(fresh, threads=1)) as worker:
@@ -47,7 +45,6 @@ def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tupl
 
 @contextmanager
 def busy_thread() -> Iterator[None]:
-    """A thread that occupies the interpreter for 5 ms in every 20 ms."""
     ended = threading.Event()
 
     def spin() -> None:
@@ -66,7 +63,6 @@ def busy_thread() -> Iterator[None]:
 
 
 def leaping_clock() -> Callable[[], float]:
-    """A clock, in seconds, that leaps by up to 20 ms before each reading."""
     rng, clock, lost_s = random.Random(5), time.perf_counter, 0.0
 
     def now() -> float:
@@ -79,7 +75,6 @@ def leaping_clock() -> Callable[[], float]:
 
 @pytest.fixture(scope="module")
 def quiet(bundled: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Event, ...]:
-    """The recording of an undisturbed engine with the pass times NARROW."""
     with RunStore(log_at(tmp_path_factory.mktemp("quiet") / "runs.db")) as store:
         return opening_events(store, bundled, NARROW)
 

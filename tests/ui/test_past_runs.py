@@ -44,7 +44,6 @@ MINE = CallerRights("a", False)
 
 
 def record_runs(store: RunStore, *owners: str) -> list[str]:
-    """Record a SYNTHETIC run of each owner; return the runs' ids."""
     for seed, owner in enumerate(owners):
         for event in synthetic_run(4, seed=seed):
             store.record(event, owner)
@@ -52,7 +51,6 @@ def record_runs(store: RunStore, *owners: str) -> list[str]:
 
 
 def make_run(context: Context, **changes: Any) -> str:
-    """Decode a request with the fake worker; return the run's id."""
     source = context.hub.start(Request("Once", SamplingParams(max_new_tokens=20, **changes)), "a")
     source.wait_done(20.0)
     return source.run_id
@@ -344,7 +342,6 @@ REQUESTS = (
 
 
 def with_names(request: Request) -> Request:
-    """The request with the drafters' names in place of `all` or `first`."""
     expansions = {"all": DRAFTERS, "first": DRAFTERS[:1]}
     names = [one for name in request.speculation.drafters for one in expansions.get(name, (name,))]
     return replace(request, speculation=replace(request.speculation, drafters=tuple(names)))
@@ -370,7 +367,7 @@ def test_a_preset_that_recorded_no_alternatives_is_filled_in_as_live_has_it(
     store: RunStore, name: str
 ) -> None:
     live, desk = live_of(context(store)), TabSession()
-    recording_none = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint sets it
+    recording_none = replace(preset_config(name, 0.0), record_top_k=0)
     request = Request("x", speculation=recording_none)
     _, _, preset, menu, *values, _, _ = fill_form(live, desk, lambda: request)
     assert preset == menu == name

@@ -135,7 +135,7 @@ def test_step_waits_for_the_engine_without_losing_its_place() -> None:
 
 @pytest.mark.parametrize("num_lost", [1, 2, 3, 4, 5])
 def test_an_interrupted_run_has_all_its_complete_rounds(num_lost: int) -> None:
-    events = synthetic_run(9, seed=2)[:-num_lost]  # without its last events
+    events = synthetic_run(9, seed=2)[:-num_lost]
     player = player_of(store_source(events))
     frame = player.frame()
     assert frame.known_rounds == len(frame.view.rounds) == (9 if num_lost == 1 else 8)
@@ -162,8 +162,7 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
 
 @pytest.mark.parametrize("stop", [(), (" the",)])
 def test_a_token_of_the_text_selects_the_node_that_it_was(stop: tuple[str, ...]) -> None:
-    """With this seed, the stop string ends the text within the last round's accepted path."""
-    events = synthetic_run(12, seed=8, stop=stop)
+    events = synthetic_run(12, seed=8, stop=stop)  # seed 8: the stop string is in an accepted path
     player = player_of(store_source(events))
     *_, (verdict, last) = zip(
         [event for event in events if isinstance(event, Verified)],
@@ -223,12 +222,9 @@ def test_the_story_score_counts_six_properties_and_is_0_without_nodes() -> None:
 
 
 def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() -> None:
-    """Second choices, and choices after rejected nodes, do not count."""
     events = synthetic_run(1, seed=2)
 
     def split(path: tuple[int, ...]) -> bool:
-        """Whether drafters disagree along `path`. Drafters a and b agree on node 0, and b proposes
-        node 1 too. After node 0, a proposes node 2, and b proposes node 3."""
         ranks: tuple[dict[str, int], ...] = ({"a": 0, "b": 0}, {"b": 1}, {"a": 0}, {"b": 0})
         changes: dict[type, dict[str, object]] = {
             Combined: {
@@ -256,7 +252,6 @@ def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() 
 
 def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tree() -> None:
     events = synthetic_run(6, seed=2, end="cancelled")
-    # The last round has no draft.
     emptied = ("token_ids", "texts", "parents", "depths", "proposals", "dropped")
     for i, event in enumerate(events):
         if isinstance(event, Combined) and event.round == 5:
@@ -308,7 +303,7 @@ def test_the_next_round_past_the_last_one_shown_is_the_next_one_recorded(mode: s
 
 
 def test_the_next_round_of_an_incomplete_one_is_its_end_and_full_speed_is_kept() -> None:
-    player = Player(store_source(synthetic_run(3, seed=2)[:-4]))  # its third round has only drafts
+    player = Player(store_source(synthetic_run(3, seed=2)[:-4]))
     player.seek(2)
     player.select_next(1)
     assert player.frame().selected_round == 2 and player.at_end
@@ -327,7 +322,7 @@ def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None
     player, followed = Player(source), set()
     for i, event in enumerate(events[1:-1]):
         source.take(event)
-        player.advance(i / 240)  # 60 rounds in a second
+        player.advance(i / 240)
         followed.add(player.frame().selected_round)
     assert len(followed) <= 5
     source.take(events[-1])
@@ -337,7 +332,6 @@ def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None
 
 @pytest.fixture
 def half_forgotten_run(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """A run's events, about half of which a live source keeps in memory."""
     events = synthetic_run(80, seed=1)
     monkeypatch.setattr("ui.run.source.KEPT_EVENTS", len(events) // 2)
     return events

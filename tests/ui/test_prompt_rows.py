@@ -44,9 +44,6 @@ def results() -> dict[Cell, Measured]:
 def past_run(
     run_id: str, prompt: str, preset: str = "specinfer", num_live: int = 0, **changes: Any
 ) -> PastRun:
-    """A past run of `prompt`. `num_live`: the number of requests that a scheduler served, including
-    the run's (0: no scheduler). `changes`: sampling parameters by name, `fields` (a dict of
-    speculation settings) and `dtype`."""
     fields, dtype = changes.pop("fields", {}), changes.pop("dtype", "float32")
     sampling = SamplingParams(**changes)
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
@@ -65,7 +62,6 @@ def run_of(prompt: str, events: list[Event]) -> PastRun:
 
 
 def scheduled_in(event: Event, num_live: int) -> Event:
-    """The event as a scheduler of `num_live` requests records it; unchanged for 0."""
     if not num_live or not isinstance(event, RoundCompleted):
         return event
     scheduled = Scheduled("shared", num_live, 1, 0, None, None, 2, 2, 4, 4, 0.1, "", "it pays")
@@ -213,7 +209,7 @@ def test_past_runs_of_one_prompt_are_one_row() -> None:
     lines = of_runs([past_run(f"r{i}", text) for i, text in enumerate("aba")])
     assert [line.text for line in lines] == ["a", "b"]
     assert [line.row.runs for line in lines] == [("r0", "r2"), ("r1",)]
-    assert lines[0].latest == "r0"  # the newest comes first
+    assert lines[0].latest == "r0"
     assert all(line.row.ratio is None and not line.against for line in lines)
 
 
@@ -285,7 +281,6 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
 
 
 def run_with_auto_nodes(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
-    """A run whose `max_tree_nodes=auto` resolved to `nodes`."""
     row = past_run(run, "a", preset)
     request = Request("a", speculation=SpeculationConfig.preset(preset))
     started = with_request(synthetic_run(4, run_id=run)[0], request)

@@ -119,7 +119,6 @@ def test_opening_a_study_removes_the_notice_and_ends_the_search(context: Context
     look_at_study(board, desk, studies, pictures, opening=True)
     (last,) = updates_of(context, desk)
     assert last[1]["lines"]["0"]["text"].startswith("1 prompt of 1 completed run")
-    # While past runs are shown, looking at the open study does not replace them.
     values = look_at_study(board, desk, studies, pictures, opening=True)
     assert all("__type__" in value for value in values[2:])
     study_id = studies.latest("prompts")

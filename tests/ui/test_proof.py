@@ -54,7 +54,6 @@ def answer(
 
 
 def with_larger_probabilities() -> list[Event]:
-    """The run's events, with the recorded top-k probabilities 1 % larger."""
     events: list[Event] = []
     for event in run_events():
         if isinstance(event, Verified):
@@ -129,7 +128,7 @@ def test_the_plain_lane_has_only_words_that_plain_decoding_writes() -> None:
         (Answer("identical", ""), count),
         (Answer("tie", "", 7), 7),
         (Answer("bug", "", 0), 0),
-        (Answer("bug", "", count), count),  # plain decoding wrote more
+        (Answer("bug", "", count), count),
     ]
     for answer, alike in cases:
         shown = race_value(Frame(view=view, answer=answer), None)
@@ -228,8 +227,7 @@ def events() -> list[Event]:
 
 
 def test_q_is_at_the_requests_temperature_and_the_bars_are_not(events: list[Event]) -> None:
-    """In a round's first trial, q is the SSM's bar at TEMPERATURE, the score is the SSM's
-    calibrated bar, and p is the LLM's bar."""
+    """In a round's first trial, p is the LLM's bar, and q is the SSM's bar at TEMPERATURE."""
     sampling = SamplingParams(1, temperature=TEMPERATURE)
     num_checked, fitted = 0, dict[str, float]()
     ends = [event for event in events if isinstance(event, RoundCompleted)]
@@ -265,7 +263,6 @@ def kept_of(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def replay(context: Context, run_id: str) -> dict[str, Any]:
-    """The figures of a run in Sessions. Asserts that the run's report has the same figures."""
     figures = unpack_value(opened_run(sessions_of(context), TabSession(), ALL, run_id)[FIGURES])
     html = write_export(context, ALL, run_id, "html")["text"]
     report = Report(html)

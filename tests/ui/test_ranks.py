@@ -41,15 +41,13 @@ def over_ranks() -> list[Event]:
 
 
 def line_of(pass_ms: float, waited_ms: Sequence[float], nodes: int = 0) -> RoundView:
-    """A round. `waited_ms`: for each rank, the milliseconds of the pass that the rank spent on
-    exchanges. `nodes`: the size of the tree."""
+    """`waited_ms`: for each rank, the milliseconds of the pass that the rank spent on exchanges."""
     traffic = tuple(RankTraffic(rank, 33, 655_360, ms) for rank, ms in enumerate(waited_ms))
     spans = (Span("llm", "forward", 1.0, 1.0 + pass_ms),)
     return RoundView(0, 0, 1, 0, nodes, 0, spans, {}, traffic=traffic)
 
 
-# Measured passes of the bundled LLM with tp=2, in plain decoding on two busy cores. Each entry, in
-# milliseconds: the pass, and the exchanges of rank 0 and of rank 1 within the pass.
+# Measured passes of the bundled LLM with tp=2, in plain decoding on two busy cores.
 RECORDED = [
     line_of(pass_ms, waited_ms)
     for pass_ms, *waited_ms in json.loads(Path(__file__).with_name("rank_passes.json").read_text())

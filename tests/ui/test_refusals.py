@@ -14,7 +14,6 @@ from ui.words.refusals import refusal_words
 
 
 def refusal(**values: object) -> str:
-    """The page's refusal of a form with these values (empty: accepted)."""
 
     def make_request() -> str:
         request_of(form_values(**values))

@@ -126,7 +126,6 @@ def test_a_large_run_keeps_the_trees_that_accepted_most_and_says_so() -> None:
         if not has_tree:
             assert values["tree"]["round"] == number and values["tree"]["nodes"] == {}
             assert "not in this report" in values["inspector"]["sentence"]
-            # A round without its tree has no stages: it is always shown to its end.
             assert values["strip"] == complete["strip"] | {"whole": True}
     assert "Left out" not in report_html(events)
 

@@ -36,9 +36,8 @@ def with_routing(
     reasons: dict[int, str],
     audition_ms: dict[int, float],
 ) -> list[Event]:
-    """The run `events` with changed routing. `sets`: the letters of the routed SSMs. `reasons`: why
-    they are routed. In both, a value holds from the round that is its key. `audition_ms`: by round,
-    how long each of two SSMs scored the text."""
+    """`sets` has the letters of the routed SSMs. A value of `sets` or `reasons` holds from the
+    round that is its key. `audition_ms`: by round, how long each of two SSMs scored the text."""
 
     def with_changes(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):
@@ -177,7 +176,6 @@ def test_the_cost_of_auditions_is_their_share_of_the_decoding_time() -> None:
 
 
 def test_the_time_of_the_scores_is_reported() -> None:
-    """The scores of `credit` come from the last audition."""
     audition_ms = {0: 3.0, 12: 2.0}
     events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, audition_ms)
     texts = {number: routing_of(events, number)["scored"] for number in (1, 5, 12, 13, 25)}
@@ -224,8 +222,6 @@ def test_the_picture_has_the_facts_of_the_rules_record(name: str) -> None:
 
 
 class CountedRounds(tuple[Any, ...]):
-    """A tuple of rounds that counts in `passes` how often it is iterated over."""
-
     passes = 0
 
     def __iter__(self) -> Iterator[Any]:

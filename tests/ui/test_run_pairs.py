@@ -1,4 +1,4 @@
-"""Two runs side by side: whether they wrote the same text, and how they play together."""
+"""Two runs side by side."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ Pair = tuple[TwoRuns, tuple[TabSession, TabSession]]
 
 @pytest.fixture
 def pair(store: RunStore) -> Pair:
-    """A run of LONG rounds and a run of SHORT rounds, opened side by side at their ends."""
     for seed, rounds in enumerate((LONG, SHORT)):
         for event in synthetic_run(rounds, seed=seed):
             store.record(event, "a")
@@ -47,12 +46,10 @@ def pair(store: RunStore) -> Pair:
 
 
 def round_counts(pair: Pair) -> tuple[int, ...]:
-    """How many rounds of each run are shown."""
     return tuple(len(desk.frame().view.rounds) for desk in pair[1])
 
 
 def values_of(pair: Pair, values: list[Any]) -> list[dict[str, Any]]:
-    """For each half, the values of its pictures, by name."""
     names = list(pair[0].halves[0].pictures)
     pictures = [unpack_value(value) for value in values[1:]]
     halves = pictures[: len(names)], pictures[len(names) :]
@@ -94,7 +91,6 @@ def click(pair: Pair, which: int, **data: Any) -> list[Any]:
 
 
 def places(pair: Pair) -> list[tuple[int, str]]:
-    """For each half, the shown round, counted from 1, and the stage."""
     details = [desk.frame().detail for desk in pair[1]]
     return [(detail.round + 1, detail.stage) for detail in details if detail is not None]
 
@@ -296,7 +292,7 @@ def test_a_difference_without_recorded_probabilities_is_not_judged() -> None:
 )
 def test_requests_that_differ_may_have_different_texts(request_: Request, words: str) -> None:
     answer = same_text(events_of(), plain(request_, change=2))
-    if words == "nothing":  # the prompts' token ids are compared, and these are the same
+    if words == "nothing":
         assert answer.kind == "bug"
     else:
         assert answer.kind == "other" and f"differ in {words}." in answer.sentence

@@ -35,7 +35,7 @@ NUM_TOKENS = 50
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.setattr(ssm_state, "READ_CHUNK", 7)  # so that reading a text takes several passes
+    monkeypatch.setattr(ssm_state, "READ_CHUNK", 7)
     llm, ssms = tables(4)
     server_hub = Hub(Worker(engine_of(llm, ssms)), FakeStore())
     yield server_hub
@@ -45,7 +45,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def desk_of(hub: Hub, config: SpeculationConfig, **sampling: Any) -> TabSession:
-    """A tab session with a finished run."""
     fields = {"max_new_tokens": NUM_TOKENS, "seed": 3, **sampling}
     desk = TabSession()
     desk.look_at(Player(hub.start(Request("w1 w2 w3", SamplingParams(**fields), config))))
@@ -101,7 +100,6 @@ def test_routed_passes_are_counted_by_the_recorded_rounds() -> None:
     text = [*view.token_ids]
     rounds = rounds_of(events)
     names = view.drafters
-    # One SSM predicts the text in the rounds for which it was routed; the others predict nothing.
     routed = [
         any(one.drafter == names[0] and one.role != "waiting" for one in event.routing)
         for event in rounds
@@ -138,7 +136,6 @@ def test_counting_regret_is_no_run_waits_its_turn_and_belongs_to_its_run(hub: Hu
 def test_a_run_that_is_opened_meanwhile_gets_no_regret_of_another(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The visitor opens the other run just after the SSMs have read the text."""
     desk, other = desk_of(hub, ROUTED), desk_of(hub, ROUTED)
     wait = EngineTask.wait
 

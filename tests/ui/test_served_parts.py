@@ -41,14 +41,12 @@ def test_no_other_cut_is_worth_more() -> None:
 
 
 def test_rounds_that_accepted_nothing_stay_with_the_drafter_before() -> None:
-    """The next part begins at the round in which its drafter's first token was accepted."""
     shares = [[3.0, 0.0]] * 4 + [[0.0, 0.0]] * 3 + [[0.0, 3.0]] * 4
     assert _best_parts(shares, 2) == [(0, 7, 0), (7, 11, 1)]
 
 
 def text_of(owners: str) -> View:
-    """A view of a text with four tokens a round. `owners`: for each token, its drafter's letter, or
-    `-` for the LLM's own token."""
+    """`owners`: for each token, its drafter's letter, or `-` for the LLM's own token."""
     view = reduce_all(run())
     tokens = tuple(
         TokenView(i, f"w{i} ", f"w{i}", i // 4, "plain" if owner == "-" else "accepted", 0.5,

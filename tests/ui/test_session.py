@@ -49,7 +49,7 @@ def test_a_run_is_played_to_its_end_and_recorded() -> None:
 
 
 def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
-    for rounds, slowdown in ((60, 1.0), (300, 0.2)):  # about 60 rounds a second, then 300
+    for rounds, slowdown in ((60, 1.0), (300, 0.2)):
         desk = desk_with(Hub(FakeWorker(script_of(rounds), slowdown), FakeStore()))
         times = [time.monotonic() for _ in play(desk)]
         gaps = sorted(after - before for before, after in pairwise(times))
@@ -58,8 +58,6 @@ def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
 
 
 class TimedStore(FakeStore):
-    """`times`: for each event, the `time.monotonic()` of its recording, in seconds."""
-
     def __init__(self) -> None:
         super().__init__()
         self.times: list[float] = []
@@ -249,8 +247,7 @@ def test_errors_are_reported_in_their_words_bugs_in_a_line(
 
 def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:
     class FullStore(FakeStore):
-        def record(self, event: Event, owner: str = "") -> None:
-            """Drop the event."""
+        def record(self, event: Event, owner: str = "") -> None: ...
 
     frames = list(play(desk_with(Hub(FakeWorker(script_of(6)), FullStore()))))
     assert frames[-1].view.state == "completed"

@@ -26,7 +26,6 @@ from ui.words.settings import settings_line, settings_of
 
 
 def record_runs(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
-    """Record a SYNTHETIC run of each owner: in turn completed, cancelled and failed."""
     for seed, owner in enumerate(owners):
         ends = ("completed", "cancelled", "failed")
         for event in synthetic_run(4, seed=seed, end=ends[seed % 3]):

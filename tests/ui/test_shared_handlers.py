@@ -123,7 +123,6 @@ def test_all_pictures_show_the_same_place(store: RunStore) -> None:
     assert places(move(live.board, desk, "round-previous")) == {2, "commit"}
     assert places(move(live.board, desk, "step")) == {3, "draft"}
     assert places(select_node(live.board, desk, {"round": 5})) == {5, "commit"}
-    # A stage without a round applies to the selected round.
     assert places(select_node(live.board, desk, {"stage": "combine"})) == {5, "combine"}
 
 
@@ -138,14 +137,13 @@ def test_clicks_that_overtake_each_other_are_answered_in_the_order_in_which_they
         select_node(live.board, desk, {**clicks[number], "press": 20.5 + number})
     detail, node = desk.frame().detail, desk.frame().node
     assert detail is not None and (detail.round, detail.stage, node) == (2, "combine", 1)
-    select_node(live.board, desk, {"round": 4})  # an API client sends no `press`
+    select_node(live.board, desk, {"round": 4})
     assert desk.frame().selected_round == 4
     select_node(live.board, desk, {"round": 3, "press": 90.5})
     assert desk.frame().selected_round == 3
 
 
 def test_a_token_and_its_node_are_one_selection(store: RunStore) -> None:
-    """The LLM's own token has no node."""
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     names = ["notice", *live.board.pictures]
@@ -166,7 +164,6 @@ def test_a_token_and_its_node_are_one_selection(store: RunStore) -> None:
         assert select({"round": 0, "token": token}) == [node, node, node, token]
         assert select({"round": 0, "node": -1}) == [-1, -1, -1, None]
         assert select({"round": 0, "node": node}) == [node, node, node, token]
-    # Before the commit the node is in the tree but not yet in the text.
     assert select({"stage": "verify"}) == [node, node, node, None]
     assert select({"round": 0, "token": -1}) == [None, None, None, None]
 
@@ -260,7 +257,7 @@ SENT = PendingFields.of("best", [["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=
         ([["a", "b"], "1,1,3", 8.0], False),
         ([["a"], "1,1,3", 8.0], False),
         ([["a"], "1", 8.0], True),
-        ([["b"], "1", 8.0], True),  # edited meanwhile
+        ([["b"], "1", 8.0], True),
         ([["a"], "2,2", 5], True),
     ],
 )

@@ -86,7 +86,6 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
 
 def test_after_a_run_the_requests_are_those_of_the_selected_round() -> None:
     lecture = Lecture()
-    # By round number: the number of live requests, and the most nodes that a request drafted.
     for number, (live, most) in {1: (3, 0), 2: (4, 0), 3: (4, 8), 5: (4, 7), 6: (2, 9)}.items():
         rows = {str(i): {"run": f"run-{i}", "round": number} for i in range(live)}
         lecture.watch("run-1", {"rows": rows, "most": most, "number": number})
@@ -98,8 +97,7 @@ def test_after_a_run_the_requests_are_those_of_the_selected_round() -> None:
         return number
 
     assert [number_at(place, True) for place in range(1, 8)] == [1, 2, 3, 3, 5, 6, 6]
-    # If the visitor chose no round, a round is shown in which four requests are live and one has
-    # drafted.
+    # Without a choice, a round is shown in which four requests are live and one has drafted.
     assert [number_at(place, False) for place in range(1, 8)] == [3, 3, 3, 3, 5, 5, 5]
     assert lecture.requests_at("another", 1, True) is None
     for i in range(MOST_WATCHED):

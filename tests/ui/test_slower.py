@@ -30,8 +30,7 @@ HALF = Estimate(0.5, 0.4, 0.6, 3)
 
 
 def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
-    """The warnings at the end of a run with the figures `stats` in two repeats. `plain`: plain
-    decoding's tokens per second."""
+    """`plain`: plain decoding's tokens per second."""
     ended = end_frame(replace(view, stats=replace(view.stats, **stats), state="completed"))
     blocks = ((plain, ended.view.stats.tokens_per_second),) * 2
     lines = run_lines(ended, Baseline(plain, "plain", "note", blocks=blocks))
@@ -48,7 +47,7 @@ def why(
 
 
 def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not() -> None:
-    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds do not fit these stats
+    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
@@ -68,7 +67,6 @@ def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not
 
 
 def test_the_largest_part_of_a_round_is_the_one_named_as_costing_most() -> None:
-    """The run's rounds take 40 ms; a plain round takes 10 ms unless an assertion names a time."""
     for draft, llm, words in (
         (15.0, 14.9, "Drafting costs most"),
         (15.5, 16.0, "The LLM pass costs most"),
@@ -76,7 +74,7 @@ def test_the_largest_part_of_a_round_is_the_one_named_as_costing_most() -> None:
         (16.5, 14.0, "Drafting costs most"),
     ):
         reason = why(draft_ms=50 * draft, verify_ms=50 * llm)
-        # The printed parts add up to 4.0.
+        # A round takes the time of 4.0 plain tokens.
         printed = [f"{ms / 10:.1f}" for ms in (draft, llm)]
         rest = 4 - sum(map(float, printed))
         parts = f"(drafting {printed[0]}, LLM pass {printed[1]}, the rest {rest:.1f})"
@@ -149,14 +147,12 @@ def test_what_costs_most_is_named_only_beyond_the_spread_of_the_rounds() -> None
     assert (
         reason.endswith(" and brings 2.0.") and "costs most" not in reason and "try" not in reason
     )
-    # The share of accepted tokens does not depend on times.
     few = replace(stats, draft_acceptance_rate=0.05)
     assert "closer to this text" in slower_because(few, HALF, fields, rounds=mixed)
 
 
 def test_every_part_of_the_page_has_the_same_speed_up() -> None:
     ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
-    # The first block's ratio is 0.83x, unlike the median.
     baseline = Baseline(50.0, "plain", "note", blocks=((60.0, 50.0), (50.0, 20.0), (50.0, 15.0)))
     figures, predicted = figures_value(ended, baseline), what_if_value(ended, baseline)
     assert figures["speedup"] == predicted["speedup"] == pytest.approx(0.4)
@@ -256,7 +252,6 @@ def test_an_llm_that_served_other_requests_is_reported() -> None:
     assert "drafting 0.8 and 1.0 more beside the LLM's passes" in reason
     # The overlap includes drafting during other requests' passes.
     assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == reason
-    # With a higher overlap, there was also drafting during the run's own passes.
     with_own_overlap = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
     assert "drafting 0.6 and 1.2 more beside" in with_own_overlap
     assert reason.endswith(
@@ -302,7 +297,6 @@ def test_a_speed_up_is_called_slower_by_the_digits_that_are_printed() -> None:
 
 
 def test_the_median_block_is_the_one_of_the_speed_up() -> None:
-    # The first block has no speed of plain decoding.
     blocks = ((0.0, 50.0), (50.0, 20.0), (50.0, 15.0), (50.0, 10.0))
     ends = (((1.0,), (1.0,)),) * len(blocks)
     baseline = Baseline(50.0, "plain", "note", blocks=blocks, ends=ends)

@@ -50,14 +50,12 @@ def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: in
 
 
 def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> Study:
-    """A study in the log without a measured cell."""
     one = study(context, kind)
     context.store.studies.save(one.to_plain(), len(one), owner)
     return one
 
 
 def make_runs_slow(context: Context) -> None:
-    """Makes runs of more than 8 tokens take about 40 seconds."""
     context.hub.worker.set_script(endless, slowdown=5.0)
 
 
@@ -106,7 +104,7 @@ def test_a_study_is_begun_listed_opened_and_deleted(context: Context) -> None:
     assert mine(context).latest("tune") == "" and mine(context).rows("tune") == ()
     mine(context).delete(row.study_id)
     assert mine(context).rows() == ()
-    assert context.store.runs(RunQuery()).total == 4  # its runs stay
+    assert context.store.runs(RunQuery()).total == 4
     assert mine(context).of_run(opened.results[begun_now.cells()[0]].run_id) is None
 
 
@@ -162,7 +160,7 @@ def test_a_running_study_cannot_be_deleted_and_a_complete_one_not_resumed(
 
 def test_a_study_that_another_server_measures_is_left_alone(context: Context) -> None:
     one = study_in_log(context)
-    parent = (os.getppid(), start_mark(os.getppid()))  # as if the parent process measured the study
+    parent = (os.getppid(), start_mark(os.getppid()))
     with closing(sqlite3.connect(context.store.path)) as raw, raw:
         sets = "state = 'running', pid = ?, process_start = ?"
         raw.execute(f"UPDATE studies SET {sets}", parent)
@@ -206,7 +204,7 @@ def layout() -> tuple[StudyBoard, gr.HTML]:
 
 
 class Tab:
-    """A browser tab with a board. Its picture is the number of measured cells (-1: no study)."""
+    """A browser tab. Its picture is the number of measured cells (-1: no study)."""
 
     def __init__(self, context: Context) -> None:
         board, picture = layout()
@@ -272,7 +270,7 @@ def test_a_tab_keeps_the_study_that_it_shows_while_another_is_measured(context: 
     assert bar["study"] == old.study_id and bar["beside_study"] == new.study_id
     bar = tab.press("show", new.study_id)[0]
     assert bar["study"] == new.study_id and "beside" not in bar
-    show_when_opened(tab.desk, old.study_id)  # as when it is opened from the Sessions tab
+    show_when_opened(tab.desk, old.study_id)
     assert tab.look(opening=True)[0]["study"] == old.study_id, (
         "shown once, though another is measured"
     )
@@ -342,7 +340,6 @@ def test_trouble_of_a_failed_look_is_cleared_by_the_next(context: Context) -> No
 def test_a_study_that_no_server_measures_is_interrupted_and_can_be_resumed(
     context: Context,
 ) -> None:
-    """The study's server ended, or the log could not be written when the study ended."""
     one = study_in_log(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]
@@ -399,7 +396,7 @@ def test_the_list_has_pages(context: Context) -> None:
     assert len(first["rows"]) == 8 and first["older"] and not first["newer"]
     second = tab.press("page", by=1)[1]
     assert len(second["rows"]) == 2 and second["newer"] and not second["older"]
-    assert len(tab.press("page", by=1)[1]["rows"]) == 2  # no page after the last
+    assert len(tab.press("page", by=1)[1]["rows"]) == 2
 
 
 def rows(values: list[Any]) -> list[dict[str, Any]]:

@@ -1,9 +1,8 @@
 """Rules with `:has` must not make a change of one picture restyle the page.
 
-If an element may match a rule with `:has`, Blink restyles many elements below this element after
-each change inside. A rule must therefore name both elements, the one with `:has` and the styled
-one, by an id, class, attribute or tag. The tags html, body and div do not count. For the element
-with `:has`, the classes AROUND_EVERYTHING do not count.
+After each change inside an element that may match a rule with `:has`, Blink restyles many
+elements below this element. A selector must therefore name the element with `:has` and the
+styled element.
 """
 
 import re
@@ -50,8 +49,6 @@ def test_selectors_that_restyle_much_are_recognised(selector: str, restyles: boo
 
 
 def restyles_much(selector: str) -> bool:
-    """Whether the element with `:has` may be around a picture, or the rule does not name the
-    styled element."""
     if ":has(" not in selector or selector in ALLOWED:
         return False
     compounds = list(split(selector, " >+~"))
@@ -60,17 +57,13 @@ def restyles_much(selector: str) -> bool:
 
 
 def names(compound: str) -> set[str]:
-    """The ids, classes, attributes and tags of a compound selector, except html, body and div.
-
-    The arguments of `:has` and `:not` do not count.
-    """
+    """The ids, classes, attributes and tags of a compound selector, except html, body and div."""
     positive = without(without(compound, ":has("), ":not(")
     tags = set(re.findall(r"(?:^|[(,\s])([a-z]\w*)", positive))
     return set(re.findall(r"[#.][\w-]+|\[[^\]]+\]", positive)) | tags - {"html", "body", "div"}
 
 
 def without(compound: str, function: str) -> str:
-    """`compound` without the pseudo-class `function`, such as `:has(`, and its argument."""
     while (start := compound.find(function)) >= 0:
         depth, end = 1, start + len(function)
         while depth:
@@ -81,7 +74,6 @@ def without(compound: str, function: str) -> str:
 
 
 def split(text: str, separators: str) -> Iterator[str]:
-    """Splits `text` at each of the `separators` that is outside of brackets; omits empty parts."""
     part, depth = "", 0
     for character in text:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
@@ -96,7 +88,6 @@ def split(text: str, separators: str) -> Iterator[str]:
 
 
 def selectors(sheet: str) -> Iterator[str]:
-    """The selectors of a style sheet, including selectors inside `@media` and `@container`."""
     for preamble in re.findall(r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", sheet, flags=re.S)):
         head = preamble.rpartition(";")[2].strip()
         if not head.startswith("@"):

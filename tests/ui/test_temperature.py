@@ -84,7 +84,7 @@ def test_only_a_complete_run_with_drafts_is_shown_next_to_the_temperature(store:
     live, session = live_of(context(store)), TabSession()
     worker = live.board.context.hub.worker
     assert temperature_hint(live, session) == gr.skip(), "no run yet"
-    worker.slowdown = 1000.0  # the run lasts until it is stopped
+    worker.slowdown = 1000.0
     frames = start_run(live, session, press())
     next(frames)
     frames.close()  # type: ignore[attr-defined]

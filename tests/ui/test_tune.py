@@ -47,7 +47,6 @@ SAMPLING = [16, 0, 0, 1, 0, 1, "", "", False, False]
 
 
 def values(**changes: Any) -> list[Any]:
-    """The values of the form, in the order of its inputs."""
     parts = {
         "base": ["specinfer"],
         "axes": AXES,
@@ -242,7 +241,6 @@ def test_a_measured_grid_is_drawn_with_the_value_of_auto_and_without_a_grid_noth
 
 
 def point_runs(value: dict[str, Any]) -> list[str]:
-    """The ids of a point's runs with the first prompt in the first repeat."""
     runs = value["runs"].values()
     return [run["run"] for run in runs if (run["prompt"], run["repeat"]) == ("1", "1")]
 

@@ -320,9 +320,7 @@ def test_a_slower_grid_is_called_slower() -> None:
 
 
 def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, slope: float = 0) -> str:
-    """The words about a grid. A point has plain decoding's speed times its factor in `factors`
-    (default: 1). `factors` are those of the second prompt; from each prompt to the next they grow
-    by `slope`."""
+    """`factors`: by point, its speed-up on the second prompt. `slope`: its growth per prompt."""
     study = grid_study(axes, prompts=prompts)
 
     def speed(name: str, prompt: int, _: int) -> float:
@@ -386,7 +384,6 @@ def test_what_the_temperature_does_to_acceptance_is_reported() -> None:
         assert ("the more often an unlikely token is drawn" in text) == (hot < cold)
     assert "Best at temperature 0: speculation length 2. 1.00x the speed" in text
     assert "Best at temperature 0.8: speculation length 2. 1.00x the speed" in text
-    # A speed-up is over plain decoding at the point's temperature.
     study = replace(study, configurations=(*baselines(axes), *study.configurations[1:]))
     speeds = {"plain decoding, temperature=0": 20.0, "plain decoding, temperature=0.8": 10.0}
     results = grid_results(study, lambda name, *_: speeds.get(name, 15.0))

@@ -33,7 +33,6 @@ from ui.words.messages import run_lines
 
 
 def frames_of(events: list[Any], every: int = 3) -> list[Frame]:
-    """An empty frame, a frame at each `every`th event of a run, and a frame at the run's end."""
     frames, view = [Frame()], View()
     for i, event in enumerate(events):
         view = reduce_all([event], view)
@@ -54,7 +53,6 @@ def test_a_draft_grows_from_the_text_before_its_round_however_long_ago_that_was(
 
 
 def stream(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first of `values`, and the values after each diff."""
     current = copy.deepcopy(values[0])
     received = [copy.deepcopy(current)]
     for old, new in zip(values, values[1:], strict=False):
@@ -322,7 +320,6 @@ def test_a_view_has_the_votes_estimates_and_notes_of_its_rounds(combine: str) ->
     ("texts", "template"),
     [
         (("<user>", "Hi", " you", "<end>"), {"before": "<user>", "after": "<end>"}),
-        # The template quotes the prompt before the message.
         (("<Hi you>", "Hi", " you", ""), {"before": "<Hi you>", "after": ""}),
         (("<user>", "\ufffd", "\ufffd", "<end>"), {}),
     ],

@@ -43,7 +43,6 @@ def test_a_rounds_time_is_that_of_its_own_work() -> None:
 
 
 def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
-    """A batch of events may begin or end within a round."""
     events = synthetic_run(6, seed=5, mechanisms=VOTE_AHEAD)
     for first in range(len(events)):
         start = reduce_all(events[:first])

@@ -264,7 +264,6 @@ A, B, C = "ssm-a", "ssm-b", "ssm-c"
 
 
 def draft(name: str, text: str) -> DraftRecord:
-    """A draft without branches, with one token for each letter of `text`."""
     n = len(text)
     ids, ones = tuple(map(ord, text)), (1.0,) * n
     chain = (tuple(range(-1, n - 1)), tuple(range(1, n + 1)))
@@ -281,7 +280,6 @@ def reasons(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> s
 
 
 EXPECTED_REASONS = {
-    # In the first two cases the drafts agree, and one draft is longest.
     ("s sl s", (0.0, 0.002, 3.0), B): (
         "No draft disagrees with it, but the other drafts end behind token 1 or before, and it "
         "goes on."
@@ -400,7 +398,6 @@ def test_the_words_below_the_tree_name_the_winner_of_a_vote_and_the_dropped_toke
             ends += 1
         assert reason.startswith(f"{detail.combined.winner}'s draft won the vote (")
         assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in reason
-        # Next comes the first split that `vote_sentence` reports.
         split = vote_sentence(view, detail).partition("They split at ")[2]
         first = split.partition(", then at ")[0].split(". ")[0]
         assert split == "" or f"won the vote (at {first.rstrip('.')});" in reason

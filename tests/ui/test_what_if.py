@@ -85,7 +85,6 @@ def test_a_prediction_has_the_spread_of_the_runs_rounds_and_blocks() -> None:
     assert what_if_value(replace(frame, at_end=False), steady)["samples"] == {}, (
         "only a complete run has samples"
     )
-    # If all rounds are alike, there is no spread.
     line = view.rounds[3]
     alike = replace(frame, view=replace(view, rounds=(line,) * 20))
     for one in what_if_value(alike, steady)["samples"].values():

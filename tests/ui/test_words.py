@@ -69,7 +69,6 @@ def test_the_position_sentence_and_the_chip_fit_the_frame() -> None:
             "playing back",
             Frame(**in_past, ended=True, mode="slow"),
         ),
-        # The eighth round has begun, seven are complete.
         (
             "The engine runs on, you are at round 8 of 8",
             "running",
@@ -116,8 +115,7 @@ def test_a_count_of_one_is_singular() -> None:
     assert "1 token in 2 rounds;" in position_sentence(replace(one, view=token))
 
 
-# COUNTED: a plural noun after a figure. The plural is wrong if the figure is 1. AMONG: words
-# before the figure that allow the plural, as in "3 of 8 tokens".
+# AMONG: words before a figure that allow a plural noun, as in "3 of 8 tokens".
 COUNTED = re.compile(
     r" (?:[a-z]+ )?(?:tokens|rounds|passes|nodes|prompts|samples|blocks|texts|words|characters"
     r"|steps|layers)\b(?! / )"
@@ -138,7 +136,6 @@ def test_no_figure_that_may_be_one_has_a_plural_noun() -> None:
 
 
 def always_plural(node: ast.JoinedStr) -> Iterator[str]:
-    """The figures in an f-string after which the noun is plural even if the figure is 1."""
     texts = [str(one.value) if isinstance(one, ast.Constant) else "" for one in node.values]
     for before, figure, after in zip(["", *texts], node.values, texts[1:], strict=False):
         if not isinstance(figure, ast.FormattedValue) or figure.format_spec is not None:
@@ -149,7 +146,6 @@ def always_plural(node: ast.JoinedStr) -> Iterator[str]:
 
 
 def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> None:
-    """The chip has the drafter's letter. SSMs that drafted nothing have counts of 0."""
     infos = model_infos()
     ssms = [info.name for info in infos if info.role == "ssm"]
     assert len(header_value(infos)["models"]) == len(infos)
@@ -161,12 +157,10 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
         {"accepted": 3, "proposed": 8},
     ]
     assert chips[-1]["letter"] == letters_of(slots_of(["ngram"], infos))["ngram"]
-    # An SSM of the shown run that is no longer loaded has no chip.
     assert len(header_value(infos, scores={"ssm-gone": (3, 8)})["models"]) == len(infos)
 
 
 def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
-    """The word is the label of `draft_acceptance_rate`."""
     paths = (*UI.rglob("*.py"), *UI.rglob("*.js"))
     sources = {"/".join(path.parts[-2:]): path.read_text(encoding="utf-8") for path in paths}
     assert not [name for name, source in sources.items() if OTHER_WORDS.search(source)]
@@ -176,7 +170,7 @@ def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
         assert '"draft_acceptance_rate"' in sources[name] and "GLOSSARY" in sources[name], name
 
 
-# Forms that no label may have. A label is written like "tokens / s".
+# A label is written like "tokens / s".
 IN_WORDS = re.compile(
     r"\b(tokens/s\b|(tokens|accepted|drafted|checked|exchanges|nodes verified|ms)"
     r" (a|per) (second|pass|round)\b)",
@@ -188,7 +182,6 @@ UNIT = "tokens/s"
 
 
 def labels_of(script: str) -> list[str]:
-    """The strings of a script except UNIT and sentences."""
     found = [one or other for one, other in LITERAL.findall(script)]
     return [label for label in found if label != UNIT and not re.search(r"\.($| )", label)]
 
@@ -208,7 +201,7 @@ def test_labels_write_a_quantity_in_one_form() -> None:
     assert IN_WORDS.search("Tokens per second"), "control"
 
 
-# Names of quantities that differ from the quantities' labels.
+# Names that differ from the quantities' labels.
 SECOND_NAMES = re.compile(
     r"\bx plain\b|times plain|acceptance rate|^new tokens|rounds a run|of depth|speed up\b"
     r"|time to first|mean (acceptance )?length",
@@ -217,7 +210,6 @@ SECOND_NAMES = re.compile(
 
 
 def constants_of(source: str) -> list[str]:
-    """The strings of a module that may be labels: not docstrings, sentences or single words."""
     tree = ast.parse(source)
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
@@ -226,7 +218,6 @@ def constants_of(source: str) -> list[str]:
 
 
 def is_second_name(label: str) -> bool:
-    """Whether `label` names a quantity. The glossary's labels of one word do not count."""
     labels = {one.label.lower() for one in GLOSSARY.values() if not one.label.isalpha()}
     text = label.strip(" ,:").lower()
     return (
@@ -252,7 +243,6 @@ def test_a_quantity_is_named_by_the_glossary_alone() -> None:
 
 
 def glossary_names(script: str) -> set[str]:
-    """The names by which a script reads entries of the glossary."""
     single = re.findall(r'\bGLOSSARY(?:\.|\[")(\w+)|\bkey: "\w+", of: "(\w+)"', script)
     taken_apart = re.findall(r"\{([^{}]*)\} = GLOSSARY\b", script)
     parts = [part.split(":")[0].strip() for names in taken_apart for part in names.split(",")]

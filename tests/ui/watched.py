@@ -1,5 +1,4 @@
-"""The application in a process that prints when numba compiles and when the LLM's passes are
-timed."""
+"""The application in a process that reports compiling by numba and timing of LLM passes."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ import app
 from core.models.loading.catalog import SMOLLM2
 from tests.interrupts import hear_interrupts
 
-# Runs the given program. Prints a line, with the thread's name, when numba compiles or loads a
-# function and when the LLM's passes are timed. Requests run in the thread `engine`.
+# Requests run in the thread `engine`.
 PROGRAM = """
 import runpy, sys, threading
 from numba.core.dispatcher import Dispatcher
@@ -50,10 +48,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class WatchedApp:
-    """`opened`: the line of output which says that the page is open; `before`: the lines before it.
-
-    `process.stdout` has both standard output and standard error.
-    """
+    """`opened`: the line that says that the page is open. `before`: the lines before that line."""
 
     process: subprocess.Popen[str]
     port: int
@@ -61,16 +56,11 @@ class WatchedApp:
     opened: str
 
     def check_start(self) -> None:
-        """Checks that the main thread compiled functions and timed the LLM's passes once. The
-        thread `engine` must have done neither."""
         assert any("WATCHED MainThread compiles" in line for line in self.before), self.before
         assert sum("WATCHED MainThread times" in line for line in self.before) == 1, self.before
-        # The opening run (see `ui.run.opening`) may begin before the page is open, but compiles and
-        # times nothing.
         assert not any("WATCHED engine" in line for line in self.before), self.before
 
     def ask(self, llm: str) -> None:
-        """Sends a request of OpenAI's API with each of SETTINGS. Checks that no answer is empty."""
         for settings in SETTINGS:
             assert self._answer(llm, settings)
 
@@ -89,7 +79,6 @@ class WatchedApp:
 
 @contextmanager
 def watched_app(port: int, *arguments: str, **environment: str) -> Iterator[WatchedApp]:
-    """Starts the application, waits until its page is open, and kills it at the block's end."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "app.py", "--port", str(port), *arguments],
         cwd=Path(app.__file__).parent,

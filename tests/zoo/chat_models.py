@@ -1,4 +1,4 @@
-"""A tiny chat LLM with a template, questions and prompts, and SSMs to train for it (students)."""
+"""A tiny chat LLM, its prompts, and SSMs to train (students)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ PROMPTS = ([5, 6, 7], [8, 11, 12, 13, 14, 15, 16], [3])
 
 
 def llm_folder(folder: Path, **changes: Any) -> Path:
-    """Saves the LLM and a tokenizer. `changes`: fields of the LLM's configuration."""
     module = tiny_module("llama", seed=1, dtype=torch.float32, **changes)
     module.generation_config.eos_token_id = END
     module.save_pretrained(folder)

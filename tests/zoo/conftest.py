@@ -21,8 +21,6 @@ from zoo.train import TrainingRun
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks this folder's tests, except GPU tests, as nightly: many train models or kill
-    processes."""
     for item in items:
         if Path(__file__).parent in item.path.parents and not item.get_closest_marker("gpu"):
             item.add_marker("nightly")
@@ -30,14 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer measurements of SSMs; 18 tokens are the fewest that are allowed."""
     monkeypatch.setattr("zoo.distil._PROMPTS", 2)
-    monkeypatch.setattr("zoo.distil._MEASURED_TOKENS", 18)
+    monkeypatch.setattr("zoo.distil._MEASURED_TOKENS", 18)  # the fewest that are allowed
 
 
 @pytest.fixture(scope="session")
 def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that `prepare` wrote from Python's standard library. Tests must not change it."""
+    """Tests must not change this folder."""
     out = tmp_path_factory.mktemp("prepared")
     prepare(SMALL, Inputs(), out)
     return out
@@ -45,15 +42,13 @@ def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(prepared_folder: Path, tmp_path: Path) -> TokenStore:
-    """A copy of `prepared_folder`, in which a test may train."""
     return open_tokens(shutil.copytree(prepared_folder, tmp_path / "family"))
 
 
 @pytest.fixture
 def ticking_run(store: TokenStore) -> Callable[..., TrainingRun]:
     """Makes a training run of `preset` with `num_steps` steps of the first model. Other models'
-    steps are in proportion to their budget shares.
-    """
+    steps are in proportion to their budget shares."""
 
     def make(preset: Preset, num_steps: int, **changes: object) -> TrainingRun:
         shares = sum(each.budget_share for each in preset.models)
@@ -66,5 +61,4 @@ def ticking_run(store: TokenStore) -> Callable[..., TrainingRun]:
 
 @pytest.fixture
 def models(tmp_path: Path) -> LoadedModels:
-    """The tiny chat LLM, without SSMs."""
     return load_models(str(llm_folder(tmp_path / "llm")), [], "float32", "cpu")

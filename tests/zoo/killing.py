@@ -1,7 +1,4 @@
-"""Commands of the zoo in a process that is killed by SIGKILL.
-
-The processes are forked from a process that has imported the zoo, since imports take CPU time.
-"""
+"""Commands of the zoo in a process that is killed by SIGKILL."""
 
 import multiprocessing
 import os
@@ -19,14 +16,12 @@ PRELOADED = ["tests.core.models.rank_imports", "zoo.__main__"]
 
 
 def kill_before(name: str, *arguments: object) -> None:
-    """Kills a command before it renames a file or folder to a path that matches the pattern
-    `name`."""
+    """Kills a command before it renames a file to a path that matches the pattern `name`."""
     with _running(name, *arguments) as process:
         process.join(120)
 
 
 def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
-    """Kills a command once `ready()` is true. Fails if the command ends before that."""
     with _running("", *arguments) as process:
         deadline = time.monotonic() + 120
         while not ready() and process.is_alive() and time.monotonic() < deadline:
@@ -38,8 +33,8 @@ def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
 
 @contextmanager
 def _running(pattern: str, *arguments: object) -> Iterator[ForkServerProcess]:
-    """Runs a command (see `_run`). The `with` block must wait until SIGKILL ends the
-    command."""
+    """The `with` block must wait until SIGKILL ends the command."""
+    # Forks from a process that has imported the zoo, since imports take CPU time.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     with TemporaryDirectory() as folder:
@@ -56,8 +51,6 @@ def _running(pattern: str, *arguments: object) -> Iterator[ForkServerProcess]:
 
 
 def _run(pattern: str, arguments: list[str], output: Path) -> None:
-    """Runs a command in this forked process, which kills itself before it renames a file or folder
-    to a path that matches `pattern`. An empty pattern kills nothing."""
     for stream in (1, 2):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     import torch

@@ -13,19 +13,17 @@ SMALL: Preset = replace(PRESETS["smoke"], own_corpus_bytes=200_000, tokenizer_by
 
 
 def new_trainer(recipe: ModelRecipe, store: TokenStore) -> Trainer:
-    """A trainer before its first step."""
     model = initial_model(recipe, SMALL, store, 0)
     order = DataOrder(store.train, recipe.mixture, 0)
     return Trainer.of(recipe, SMALL.schedule, model, order)
 
 
 class Killed(BaseException):
-    """Simulates the end of the process: `except Exception` does not catch it."""
+    """No `except Exception` catches this exception, so it acts like the end of the process."""
 
 
 def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> Path:
-    """In the store's folder, saves a new model of `SMALL.models[which]` with the prepared
-    tokenizer."""
+    """Saves a new model of `SMALL.models[which]` in the store's folder."""
     folder = store.folder / "given" / name
     new_model(SMALL.models[which], SMALL, store.manifest.vocab_size, seed).save_pretrained(folder)
     for file in store.tokenizer_folder.iterdir():
@@ -34,8 +32,7 @@ def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> 
 
 
 class TickingClock:
-    """Advances by one second per reading. Training reads the clock once per step: N seconds are N
-    steps."""
+    """Advances by one second per reading. Training reads the clock once per step."""
 
     def __init__(self) -> None:
         self.now = 0.0

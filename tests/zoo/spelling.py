@@ -13,8 +13,6 @@ END = "<|im_end|>"
 
 
 def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
-    """A tokenizer that adds no token before a text. `unused`: the number of added tokens after the
-    end-of-text token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -27,8 +25,6 @@ def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
 
 
 def byte_fallback() -> PreTrainedTokenizerBase:
-    """A tokenizer that adds `<s>` before a text; `</s>` is the end-of-text token. Spaces become
-    U+2581, and one is put before the text."""
     merges = _merges(" ".join(TEXTS).replace(" ", "\u2581"))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     letters = sorted({one for pair in merges for one in "".join(pair)})

@@ -1,4 +1,4 @@
-"""Corpora of a chat LLM's answers: the questions, the documents, existing files."""
+"""Corpora of a chat LLM's answers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ def test_a_document_is_a_conversation_in_the_llms_template(engine: Engine, tmp_p
     lines: list[str] = []
     write_answers(engine, PROMPTS, tmp_path / "out", 5, lines.append)
     first = documents(tmp_path / "out" / "facts" / "answers-0000.txt")
-    # Decoded texts have no spaces.
     assert [text.split("w3")[0] for text in first] == [f"w1{w}w2" for w in PROMPTS["facts"]]
     assert all(text.count("w") == 4 + 5 for text in first)
     assert len(lines) == 2 and lines[0].startswith("facts/answers-0000.txt: 3 answers, 15 tokens")

@@ -1,7 +1,4 @@
-"""Bundled models load with stock transformers. The family's models (`llm` and its SSMs) share one
-tokenizer. In its domain an SSM of the family predicts better than the other SSMs; the LLM
-predicts better than every SSM.
-"""
+"""Bundled models: files, loading with stock transformers, accuracy."""
 
 import json
 from functools import cache
@@ -21,14 +18,13 @@ from zoo.tokenizer import first_differing_id, open_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
 PARAMETERS = {"llm": 13_902_080} | dict.fromkeys(SSMS, 926_336)
-# Limits in bytes: all files outside smollm2/; one file, except the embedding; all files in
-# smollm2/; the embedding that its SSMs share.
+# Limits in bytes. LARGEST_FAMILY: all files outside smollm2/. LARGEST_FILE: each file except
+# the EMBEDDING that the SSMs of smollm2/ share.
 LARGEST_FAMILY, LARGEST_FILE, SMOLLM2, EMBEDDING = 48_000_000, 12_000_000, 100_000_000, 26_000_000
 
 
 @cache
 def model(name: str) -> Any:
-    """A bundled model in float32."""
     return AutoModelForCausalLM.from_pretrained(BUNDLED / name, dtype=torch.float32)
 
 
@@ -92,7 +88,6 @@ def test_generate_writes_from_a_prompt(name: str) -> None:
 
 
 def prompts_of(domain: str) -> list[str]:
-    """The domain's prompts in `prompts.jsonl`; for `docs`, the guide's first 4000 characters."""
     if domain == "docs":
         return [(ROOT / "docs" / "guide.md").read_text(encoding="utf-8")[:4000]]
     lines = (ROOT / "bench" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()

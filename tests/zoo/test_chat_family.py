@@ -1,4 +1,4 @@
-"""SSMs for a chat LLM: accuracy, a complete run, interruptions, the command, refusals."""
+"""SSMs for a chat LLM."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ from zoo.shared_students import StudentBatch, hidden_states
 
 
 def test_accuracy_is_counted_on_the_llms_greedy_tokens() -> None:
-    """The first student wrote the texts, then one token is changed. Texts are padded on the
-    left."""
     five, prompts = students(count=len(FAMILY)), ([7, 8, 9], [5])
     five.norm[1:] = -1.0  # negates the other students' logits
     for layer in five.layers:
@@ -49,8 +47,7 @@ def test_accuracy_is_counted_on_the_llms_greedy_tokens() -> None:
     empty = torch.zeros(2, 12, TOP)
     result = accuracy(five, Generated(ids, starts, ends, 3, empty.int(), empty.half()))
     first = result["students"]["ssm-chat"]
-    # The first text: 12 tokens in 3 passes (in a pass at most 4 drafted tokens and the LLM's own).
-    # The second text: 3 tokens in one pass.
+    # The first text has 12 tokens in 3 passes, the second has 3 tokens in one pass.
     assert first["agreement"] == round(14 / 15, 3) <= first["in_three"]
     assert first["acceptance_length"] == round(15 / 4, 3)
     others = list(result["students"].values())[1:]
@@ -86,7 +83,6 @@ def test_a_family_is_made(models: LoadedModels, tmp_path: Path) -> None:
 
 
 def weights_in(folder: Path) -> dict[str, torch.Tensor]:
-    """The folder's tensors; a key is the file's path, a slash and the tensor's name."""
     files = sorted(folder.rglob("*.safetensors"))
     tensors = ((file, name, one) for file in files for name, one in load_file(file).items())
     return {f"{file.relative_to(folder)}/{name}": one for file, name, one in tensors}
@@ -96,7 +92,6 @@ def weights_in(folder: Path) -> dict[str, torch.Tensor]:
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    """The run is killed after a checkpoint: once after a batch of answers, or twice in training."""
     monkeypatch.setattr(batch_generation, "LARGEST_BATCH_ON_CPU", 4)
     monkeypatch.setattr("zoo.own_answers.ENDED_QUESTIONS", 0.5)
     fields = {"minutes": 0.7, "generation_minutes": 0.4, "checkpoint_seconds": 7.0}

@@ -1,5 +1,4 @@
-"""A chat LLM's own questions and answers, in batches. Greedy texts equal transformers'
-`generate`."""
+"""A chat LLM's own questions and answers, in batches."""
 
 from __future__ import annotations
 
@@ -70,8 +69,8 @@ def test_kept_probabilities_are_those_of_each_next_token(
         assert ids.tolist() == [*prompt, *new_tokens(texts)[number]]
         assert tokens.kinds[at].tolist() == [number] * len(ids)
         p = module(ids[None]).logits[0].softmax(-1)
-        p[: len(prompt) - 1] = 0  # no probabilities are kept for a prompt's tokens
-        p[-1] = 0  # nor for the token after the last one
+        p[: len(prompt) - 1] = 0
+        p[-1] = 0
         top = p.gather(1, tokens.top_ids[at].long())
         torch.testing.assert_close(tokens.top_probs[at].float(), top, atol=1e-3, rtol=1e-3)
         answered = slice(len(prompt) - 1, len(ids) - 1)
@@ -118,7 +117,6 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
 
 
 def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
-    """A user turn is kept only if it ends and has at least four characters."""
     turns = BatchGenerator(models).generate(
         [[1]] * 40, [1.0] * 40, BatchLimits(12, ENDED_QUESTIONS)
     )
@@ -132,7 +130,6 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
 def test_half_of_the_questions_are_the_llms_own(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch has the LLM's questions that are not too long, then given questions, which repeat."""
     llm_questions = ["w20"] * 4 + ["w20 " * 6]
     monkeypatch.setattr(Questions, "own_questions", lambda *_: list(llm_questions))
     batches_of_questions = questions(models)

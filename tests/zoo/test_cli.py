@@ -26,13 +26,11 @@ runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 
 
 def zoo(*arguments: object) -> int:
-    """Runs a command of the zoo; returns the exit status."""
     return command.main([str(each) for each in arguments])
 
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder made by the commands `prepare` and `train`."""
     out = tmp_path_factory.mktemp("smoke") / "family"
     assert zoo("prepare", "--preset", "smoke", "--out", out) == 0
     assert zoo("train", "--preset", "smoke", "--out", out, "--minutes", "0.1") == 0
@@ -75,7 +73,6 @@ def test_evaluate_reports_models_of_one_name_by_path(family: Path) -> None:
 
 
 def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path: Path) -> None:
-    """Also checks that training imports neither `ui` nor `storage`."""
     out = tmp_path / "killed"
     out.mkdir()
     for name in ("manifest.json", "tokens", "tokenizer"):
@@ -93,7 +90,6 @@ def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path:
         assert training.wait() == -signal.SIGKILL
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
-    # The budget is half a second more than the killed run spent.
     share = PRESETS["smoke"].models[0].budget_share
     assert zoo(*arguments, (killed["spent"] + 0.5) / 60 / share) == 0
     resumed = torch.load(checkpoint, weights_only=True)

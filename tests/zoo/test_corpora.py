@@ -21,7 +21,6 @@ PROMPT = "Once there was a line of a prompt that is certainly longer than sixty 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """A library whose folder lies in a folder called `tests`."""
     root = tmp_path / "tests" / "lib"
     for name in (
         "one.py", "package/two.py", "package/test_three.py", "testing/eight.py", "note.txt",
@@ -34,7 +33,6 @@ def library(tmp_path: Path) -> Path:
 
 
 def corpora(folder: Path, **files: str) -> Path:
-    """Writes texts: the argument `stories__a="..."` is the text of stories/a.txt."""
     for name, text in files.items():
         path = folder / f"{name.replace('__', '/')}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +144,6 @@ LINE = "The quick brown fox isn't quick enough to jump over all of these dogs."
     ],
 )
 def test_punctuation_becomes_ascii_and_letters_are_unchanged(text: str, expected: str) -> None:
-    """Texts in UTF-8 that were decoded as another encoding are repaired."""
     assert ascii_punctuation(text) == expected
 
 

@@ -22,8 +22,6 @@ VOCABULARY, LENGTH = 12, 8
 
 
 class Cyclic(torch.nn.Module):
-    """After t comes t + 1 with probability 3/4, t + 2 with probability 1/4."""
-
     def __init__(self) -> None:
         super().__init__()
         self.unused = torch.nn.Parameter(torch.zeros(1))

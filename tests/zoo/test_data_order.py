@@ -1,4 +1,4 @@
-"""The data order has each window once an epoch, mixes domains by weight, and continues exactly."""
+"""The order of training windows: epochs, domains, resuming."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import pytest
 from core.errors import ConfigError
 from zoo.data_order import DataOrder
 
-# The first token of a window identifies the window.
 TOKENS = {"a": np.arange(1003, dtype=np.uint16), "b": np.arange(2000, 2500, dtype=np.uint16)}
 
 

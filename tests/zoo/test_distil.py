@@ -47,7 +47,7 @@ NAMES = ("llm", "ssm-code", "ssm-docs")
 
 @pytest.fixture(scope="module")
 def taught_folder(prepared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared folder with an LLM, its texts, and two SSMs. Tests use copies."""
+    """Tests must not change this folder."""
     folder = shutil.copytree(prepared_folder, tmp_path_factory.mktemp("taught") / "family")
     store = open_tokens(folder)
     llm, *_ = (saved_model(store, which, which, name) for which, name in enumerate(NAMES))
@@ -60,7 +60,6 @@ def taught_folder(prepared_folder: Path, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def family(taught_folder: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
-    """A copy of `taught_folder`: its tokens, its LLM's folder, and the folders of its SSMs."""
     store = open_tokens(shutil.copytree(taught_folder, tmp_path / "family"))
     llm, *ssms = (store.folder / "given" / name for name in NAMES)
     return store, llm, ssms
@@ -68,8 +67,7 @@ def family(taught_folder: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[
 
 @pytest.fixture
 def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
-    """Makes the family's students, and a Teaching with time for `num_steps` steps of each
-    student."""
+    """The Teaching has time for `num_steps` steps of each student."""
 
     def make(num_steps: int, **changes: Any) -> tuple[list[Student], Teaching]:
         store, llm, ssms = family
@@ -85,8 +83,6 @@ def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
 
 
 class HalfNegated(torch.nn.Module):
-    """A model whose logits are negated, except for the first text."""
-
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
@@ -283,7 +279,6 @@ def test_stored_results_of_finished_ssms_are_not_computed_again(teach: Callable[
 def test_distilling_from_cached_distributions_increases_the_overlap(
     teach: Callable[..., Any],
 ) -> None:
-    """Training windows have the length of the cached windows."""
     (student, _), teaching = teach(60)
     teaching = replace(teaching, remembered=480, corpus_tokens=20_000)
     schedule, usual = teaching.of_one_length().preset.schedule, teaching.run.preset.schedule
@@ -341,7 +336,6 @@ def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
     saved = [weights_id(kept / recipe.name) for recipe, _ in pool]
     starts = [weights_id(folder) for _, folder in pool]
     assert saved[0] != starts[0] and saved[1:] == starts[1:], "the complete pool is saved"
-    # A checkpoint is identified by the earlier SSMs' weights, not by their names.
     assert [one.further["behind"] for one in tuned] == [[], saved[:1]]
 
 
@@ -407,7 +401,6 @@ def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[s
 
 @pytest.mark.parametrize(("way", "run"), [("distil", "distilled"), ("boost", "boosted")])
 def test_killed_tuning_continues_from_its_checkpoint(way: str, run: str, family: Any) -> None:
-    """The killed run trains the first SSM, alone (`distil`) or in a pool (`boost`)."""
     store, llm, ssms = family
     tuned = ssms if way == "boost" else ssms[:1]
     arguments = [way, "--out", str(store.folder), "--llm", str(llm)]

@@ -1,6 +1,4 @@
-"""The mechanisms that a SpeculationConfig, or an engine's `schedule`, chooses from: one record per
-combine rule, length policy, draft kind, verification rule, routing rule, schedule and pipeline
-mode.
+"""The mechanisms that a SpeculationConfig or an engine's `schedule` chooses from, one record each.
 
 `label` describes a record in a menu, `meaning` elsewhere. `implementation` is an import path
 `module:name`: the records import neither torch nor a model.
@@ -96,23 +94,23 @@ def choices_of(name: str) -> tuple[str, ...]:
 
 
 def combine_rule(name: str) -> CombineRule:
-    """The record of a combine rule; for an unknown name, one with default fields."""
+    """The record of a combine rule; for an unknown name, a record with default fields."""
     # A run that another version recorded must stay readable.
     return COMBINE_RULES.get(name) or CombineRule(name, name, "")
 
 
 def length_policy(name: str) -> LengthPolicyRecord:
-    """The record of a length policy; for an unknown name as in `combine_rule`."""
+    """The record of a length policy (see `combine_rule`)."""
     return LENGTH_POLICIES.get(name) or LengthPolicyRecord(name, name, "")
 
 
 def draft_kind(name: str) -> DraftKind:
-    """The record of a draft kind; for an unknown name as in `combine_rule`."""
+    """The record of a draft kind (see `combine_rule`)."""
     return DRAFT_KINDS.get(name) or DraftKind(name)
 
 
 def verify_rule(name: str) -> VerifyRule:
-    """The record of a verification rule; for an unknown name as in `combine_rule`."""
+    """The record of a verification rule (see `combine_rule`)."""
     return VERIFY_RULES.get(name) or VerifyRule(name, name)
 
 
@@ -127,7 +125,7 @@ def can_begin_ahead(draft: str, combine: str) -> bool:
 
 
 def routing_rule(name: str) -> RoutingRule:
-    """The record of a routing rule; for an unknown name as in `combine_rule`."""
+    """The record of a routing rule (see `combine_rule`)."""
     return ROUTING_RULES.get(name) or RoutingRule(name, name)
 
 
@@ -150,7 +148,7 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
     """The verification rules that are lossless with this draft kind and combine rule at this
     temperature, the default first."""
     if draft_kind(draft).fused and not combine_rule(combine).keeps_all:
-        return ()  # the SSMs make one tree: this rule has no drafts to choose among
+        return ()  # the SSMs make one tree: the rule has no drafts to choose among
     drawn = draft_kind(draft).drawn
     if temperature == 0.0 and drawn:
         return ()  # every draw is the arg max

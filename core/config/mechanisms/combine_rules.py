@@ -16,8 +16,8 @@ class PictureWords:
     """Texts of the page's pictures about a combine rule.
 
     `dropped` and `dropped_short`: why a node is not in the tree. `unverified`: why a proposal was
-    not verified. `mass`: what the number at a node of the tree is; `proposal_mass`: at a proposal.
-    `mass_symbol`, `mass_meaning`: how the number is computed.
+    not verified. `mass`: the name of the number at a tree node; `proposal_mass`: the name of the
+    number at a proposal. `mass_symbol`, `mass_meaning`: how the number is computed.
     """
 
     dropped: str = "Dropped: not worth the time of verifying it"
@@ -40,10 +40,9 @@ class CombineRule:
     `ahead`: a round's drafts may begin before the previous round is verified. `fields`: fields of
     SpeculationConfig that matter only for the rules that list them.
 
-    Sentences next to the page's pictures, for weighted rules without `chains`: `result`, what the
-    rule made of a round's drafts; `result_all`, the same if every drafted node was kept.
-    `{kept}` and `{drafted}` stand for numbers of nodes, `{nodes}` for "5 nodes" in the tree,
-    `{ssms}` for "3 SSMs" or the only one's name.
+    Sentences next to the page's pictures: `result` sums up the drafts of a round; `result_all`
+    replaces `result` if every drafted node was kept. `{kept}` and `{drafted}` stand for numbers of
+    nodes, `{nodes}` for "5 nodes" in the tree, `{ssms}` for "3 SSMs".
     """
 
     name: str

@@ -14,14 +14,13 @@ __all__ = ["LENGTH_POLICIES", "LengthPolicyRecord"]
 class LengthPolicyRecord:
     """How the speculation length is chosen.
 
-    `implementation`: the import path of a callable (SpeculationConfig, Costs) -> LengthPolicy.
-    `explain`: that of a callable (LengthHistory) -> str, the reason for a recorded round's length.
-    `set_by_user`: the length or its upper bound is the request's `speculation_length`. `predicts`:
-    the policy predicts a round's time. `records_costs`: its `observe` records the times of rounds
-    in `Costs`. `compares_with_plain`: it stops drafting where plain decoding is faster, so that
-    core/scheduling/guard.py need not. `chooses_drafters`: the policy decides which drafters draft.
-    `fields`: settings that this policy reads and some others do not. `ignores`: fields that the
-    policy does not read, with the reason.
+    `implementation`: names a callable (SpeculationConfig, Costs) -> LengthPolicy. `explain`: names
+    a callable (LengthHistory) -> str, the reason for a recorded round's length. `set_by_user`: the
+    length or its upper bound is the request's `speculation_length`. `predicts`: the policy predicts
+    a round's time. `records_costs`: the policy's `observe` records the times of rounds in `Costs`.
+    `compares_with_plain`: the policy stops drafting where plain decoding is faster.
+    `chooses_drafters`: the policy decides which drafters draft. `fields`: settings that this policy
+    reads and some others do not. `ignores`: fields that the policy does not read, with the reason.
 
     Sentences next to the page's pictures: `always`, for a length that never changes;
     `no_estimates`, in place of estimates; `no_drafts`, for a run that drafted nearly nothing.

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 __all__ = ["MODEL_FREE", "NGRAM", "SUFFIX", "TABLE", "is_model_free", "is_own", "own_among"]
 
-# An SSM with one of these names is renamed when it is loaded (`RESERVED_NAMES` of
-# core.models.loading.load).
+# An SSM with one of these names is renamed when the SSM is loaded.
 NGRAM, SUFFIX, TABLE = "ngram", "suffix", "table"
 MODEL_FREE = (NGRAM, SUFFIX, TABLE)
 """Built-in drafters without a model."""

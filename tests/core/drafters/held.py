@@ -1,4 +1,4 @@
-"""The size of a drafter between two runs."""
+"""The pickled size of a drafter."""
 
 import pickle
 
@@ -6,5 +6,4 @@ from core.drafters.base import Drafter
 
 
 def held_bytes(drafter: Drafter) -> int:
-    """The size in bytes of the drafter's attributes, pickled."""
     return len(pickle.dumps(vars(drafter)))

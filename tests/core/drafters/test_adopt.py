@@ -28,7 +28,6 @@ def draft_request(kind: str, shape: tuple[int, ...], budget: int = 64) -> DraftR
 
 
 def feed(growth: Growth, passes: int) -> Growth:
-    """Feeds the growth the logits of its frontier, at most `passes` times."""
     for _ in range(passes):
         if not growth.frontier:
             break

@@ -11,8 +11,6 @@ def observe(calibration: Calibration, logits: torch.Tensor, token_id: int) -> No
 
 
 def fit(true_temperature: float, steps: int = 3000, vocab: int = 8) -> Calibration:
-    """A calibration fitted to a drafter whose logits, divided by `true_temperature`, give the true
-    distribution."""
     generator = torch.Generator().manual_seed(1)
     calibration = Calibration()
     for _ in range(steps):

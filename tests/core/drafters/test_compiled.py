@@ -1,4 +1,4 @@
-"""Drafts of the compiled kernel equal drafts "over feeds", which take one forward pass per step."""
+"""The compiled kernel's drafts equal drafts "over feeds", which take one forward pass per step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,8 +39,8 @@ NOT_SERVED = [
     ("best_first", COLD), ("best_first", WARM), ("coupled", TRUNCATED), ("sampled", WARM),
     ("sampled_iid", TRUNCATED),
 ]  # fmt: skip
-# For each round and text a pair (n, tokens). A commit has at most n tokens of `first_path` of SSM
-# `one`, then `tokens`. If both are empty, token 3 is committed.
+# By round and text: the most tokens committed from `first_path`, and the tokens committed after
+# them.
 FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
     ((2, (4,)), (0, (5, 6))),
     ((1, (7, 8, 9)), (3, (1,))),
@@ -49,7 +49,7 @@ FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
 
 
 class ServesNothing(NativeDrafting):
-    """Drafts nothing: the pool drafts over feeds."""
+    """Drafts nothing, so that the pool drafts over feeds."""
 
     def draft(self, asked: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         return {}
@@ -58,8 +58,6 @@ class ServesNothing(NativeDrafting):
 def two_pools(
     count: int = 3, *, alike: bool = True, vocab: int = VOCAB, **changes: Any
 ) -> list[SsmPool]:
-    """Two pools of the same SSMs: the first drafts with the compiled kernel, the second over
-    feeds."""
     results = []
     for serving in (NativeDrafting, ServesNothing):
         models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
@@ -82,8 +80,7 @@ def run_rounds(
     shapes: Sequence[tuple[int, ...]],
     **options: Any,
 ) -> list[Draft]:
-    """Runs the same rounds in both pools and compares all states and drafts; returns the first
-    pool's drafts."""
+    """Asserts that both pools draft the same; returns the first pool's drafts."""
     stop, eos, kind = options.pop("stop", None), options.pop("eos", ()), options.pop("kind", "auto")
     several = [texts(sampling, eos, draft=kind, **options) for _ in pools]
     for pool, own in zip(pools, several, strict=True):
@@ -117,7 +114,6 @@ def run_rounds(
 
 
 def first_path(draft: Draft, length: int) -> list[int]:
-    """The tokens of first children from the root, at most `length`."""
     path: list[int] = []
     node = ROOT
     while len(path) < length and node in draft.parents:
@@ -142,7 +138,7 @@ def _requests_of_kind(
 
 
 def check_same(one: Draft, other: Draft) -> None:
-    """Scores may differ by float32's rounding, the utilities of a row by a constant."""
+    """Scores may differ by rounding. The utilities of a row may differ by a constant."""
     for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, rel=1e-5)
@@ -166,7 +162,6 @@ def check_all_same(drafts_by_pool: Sequence[Any]) -> None:
 
 
 def state_after(pool: SsmPool, name: str, sequence: TokenSequence) -> Any:
-    """The SSM's temperature, its cached length, and the text's keys and values."""
     ssm = pool.ssms[name]
     model, state = ssm.model, ssm._states[sequence.run_id]
     row = state.row
@@ -239,7 +234,7 @@ def test_drafts_with_nan_logits_equal_those_over_feeds(native_calls: list[int]) 
         forward = compiled_of(stack._forward)
         hidden, outputs = forward._shape.hidden, forward._shape.outputs
         head = forward._weights.matrices[-hidden * outputs :].reshape(-1, hidden, BLOCK)
-        head[0, :, 3] = float("nan")  # weights of one token, last SSM
+        head[0, :, 3] = float("nan")  # the weights of one token in the last SSM
     drafts: list[Any] = []
     for pool in pools:
         own = texts(COLD)
@@ -299,9 +294,6 @@ def test_an_end_of_text_has_no_children() -> None:
 
 
 class EndsAtImprobable(Endless):
-    """No node follows an improbable node, no level of `three` follows an improbable level, and
-    `two` never drafts."""
-
     def grows(self, score: float) -> bool:
         return score > 0.13
 

@@ -1,4 +1,4 @@
-"""The count table: counts, trees and bounded memory."""
+"""Counts, trees and memory of the count table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tree_of(
     table: np.ndarray, tail: Sequence[int], depth: int = 3, budget: int = 16, *,
     chain: bool = False, ends: Sequence[int] = (), rates: Sequence[float] = (1.0,) * 4,
 ) -> tuple[Tree, int]:  # fmt: skip
-    """Score and rank of each path's last node, by path, and the number of look-ups."""
+    """The score and rank of each path's last node, and the number of look-ups."""
     room = (budget + 1) * CANDIDATES
     nodes = np.empty((budget, 6))
     size, lookups = grow_tree(
@@ -70,8 +70,8 @@ def test_own_counts_are_those_of_a_dictionary(text: list[int]) -> None:
     for context, tokens in counted.items():
         for token, count in tokens.items():
             theirs[len(context), token, count] += 1
-    # Counts are compared after contexts of one token only: an entry of a longer context may also
-    # have weight inherited from a shorter one.
+    # Only counts after one-token contexts are compared: an entry of a longer context may also have
+    # weight inherited from a shorter context.
     of_last = {key for key in theirs if key[0] == 1}
     assert {key: theirs[key] for key in of_last} == {k: ours[k] for k in ours if k[0] == 1}
     assert sum(ours.values()) == sum(theirs.values())

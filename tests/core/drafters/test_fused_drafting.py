@@ -1,5 +1,4 @@
-"""Confidence-based token fusion of CoSine, compared with a second implementation. The trunk is the
-chain of the winning tokens."""
+"""CoSine's confidence-based token fusion. The trunk is the chain of the winning tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -57,7 +56,6 @@ def pool(
 
 
 def confident(threshold: float) -> Stop:
-    """The stop rule of `length=confidence`."""
     config = SpeculationConfig(length="confidence", confidence_threshold=threshold)
     stop = Confidence(config).choose().stop
     assert stop is not None
@@ -65,8 +63,6 @@ def confident(threshold: float) -> Stop:
 
 
 def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> torch.Tensor:
-    """The drafter's scores after a path: softmax of its logits or, above temperature 0, of
-    log q + Gumbel noise."""
     sequence = request.sequence
     logits = drafter.feeder.model.logits((*PROMPT, *path))[None]
     if sequence.sampling.greedy:
@@ -216,7 +212,6 @@ def test_a_trunk_ends_with_the_text() -> None:
 def test_an_ssms_own_chain_ends_with_the_text() -> None:
     drafters = ssms()
     trunk, _, values = by_the_rule(drafters, pool(drafters), weighted=False)
-    # Tokens outside the trunk with a token after them.
     ends = {token for path in values for token in path[:-1]} - {*trunk}
     assert ends
     for end in ends:
@@ -289,7 +284,7 @@ PROMPTS = (PROMPT, (2, 2, 5, 1), (4, 0))
 def shared_pools(
     drafters: Mapping[str, SsmDrafter], temperature: float
 ) -> tuple[PooledRequest, ...]:
-    """Three requests: the second uses `fused_credit`, the third uses two SSMs."""
+    """The third request uses only two SSMs."""
     pools = []
     for number, prompt in enumerate(PROMPTS):
         sampling = SamplingParams(50, temperature=temperature, seed=number)

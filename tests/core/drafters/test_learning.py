@@ -1,4 +1,4 @@
-"""`suffix` and `table` learn from texts that ended regularly, whichever drafters drafted them."""
+"""`suffix` and `table` learn from complete texts."""
 
 from __future__ import annotations
 

@@ -34,7 +34,6 @@ SETTINGS = (
 
 @pytest.fixture
 def observations(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
-    """All likelihoods that the weights observed, by drafter."""
     results: dict[str, list[float]] = {}
     real = LikelihoodWeights.observe_likelihoods
 
@@ -110,7 +109,6 @@ def test_weights_that_read_no_likelihoods_get_none(observations: dict[str, list[
 def test_prompt_lookup_reports_its_score_where_it_drafted(
     observations: dict[str, list[float]],
 ) -> None:
-    # The LLM repeats w1 w2 w3 for ever.
     def cycle(context: tuple[int, ...]) -> list[float]:
         return [1.0 if i == context[-1] % 3 + 1 else 0.0 for i in range(VOCAB)]
 
@@ -136,7 +134,6 @@ def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]
 def rounds_with_texts(
     events: Sequence[Event], prompt: Sequence[int]
 ) -> Iterator[tuple[RoundCompleted, list[int]]]:
-    """Each round, with the text at the start of the round."""
     text = list(prompt)
     for event in events:
         if isinstance(event, RoundCompleted):
@@ -168,7 +165,6 @@ def test_a_drafter_without_likelihoods_begins_with_the_others_mean(combine, temp
 
 
 def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes verification 10 ms longer: time in which SSMs can draft ahead."""
     verify = round_module.verify
 
     def slowly(rule: str, case: VerifyInput) -> Verdict:
@@ -233,8 +229,7 @@ def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observat
 
 
 def test_tokens_without_logits_have_unknown_likelihoods() -> None:
-    """Positions 0 and 1 are already scored. The logits predict positions 3 and 4. No logits predict
-    position 2."""
+    """No logits predict position 2."""
     state = SsmState(0, Calibration(), scored_until=2)
     logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
     state.record_likelihoods(logits, [1, 0, 1, 1, 0], first=3)

@@ -29,7 +29,6 @@ CASES = [
 
 
 def pools() -> tuple[SsmPool, SsmPool]:
-    """Two pools of the same SSMs: first not stacked, then stacked."""
     models = [small("llama", seed) for seed in range(3)]
     others = [small("llama", seed) for seed in range(3)]
     stack_alike(others)
@@ -53,7 +52,6 @@ def sequences(draft: str, verify: str, combine: str) -> list[TokenSequence]:
 def drafts_of(
     pool: SsmPool, several: list[TokenSequence], kind: str, shape: tuple[int, ...]
 ) -> Any:
-    """The drafts by SSM name, one for each sequence."""
     if several[0].speculation.combine == "log_pool":
         by_sequence = pool.draft_together(
             [

@@ -20,7 +20,6 @@ def tree_of(token_ids: list[int], above: list[int]) -> TokenTree:
 
 
 def outcome_probabilities(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[int, ...], float]:
-    """The probability of every outcome, by its committed tokens."""
     results: dict[tuple[int, ...], float] = {}
     open_paths: list[tuple[int, tuple[int, ...], float]] = [(ROOT, (), 1.0)]
     while open_paths:

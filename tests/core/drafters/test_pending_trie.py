@@ -10,7 +10,6 @@ from tests.laws.trees import LAW, parents
 
 
 def logits_from(number: int) -> torch.Tensor:
-    """Logits that hold the number of their node."""
     return torch.tensor([float(number)])
 
 

@@ -23,8 +23,7 @@ WEIGHTS = (1.5, 0.9, 0.6)
 
 
 def scaled_table(seed: int) -> Table:
-    """A table that is not normalized: its logits have both signs, and a repetition penalty changes
-    each sign differently."""
+    """The logits have both signs: a repetition penalty changes each sign differently."""
     table = random_table(VOCAB, seed)
     return lambda context: [10 * share for share in table(context)]
 
@@ -62,7 +61,6 @@ def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
 def penalized_logits(
     drafters: dict[str, SsmDrafter], name: str, context: tuple[int, ...], penalty: float = 1.0
 ) -> torch.Tensor:
-    """One SSM's logits after a context, with the repetition penalty."""
     logits = model(drafters, name).logits(context)
     return penalize_repetition(logits[None], penalty, context, [()])[0]
 
@@ -70,7 +68,6 @@ def penalized_logits(
 def pooled_scores(
     drafters: dict[str, SsmDrafter], context: tuple[int, ...], penalty: float = 1.0
 ) -> torch.Tensor:
-    """softmax(sum of w_i log score_i); w_i: the weights, scaled to sum to 1."""
     total = sum(WEIGHTS[: len(drafters)])
     parts = [
         weight / total * penalized_logits(drafters, name, context, penalty).log_softmax(-1)
@@ -88,7 +85,6 @@ def shape_of(draft: Draft) -> tuple[list[int], list[int]]:
 def test_children_are_the_tokens_with_the_best_pooled_scores(
     temperature: float, penalty: float
 ) -> None:
-    """With a repetition penalty, the scores are those of the penalized logits."""
     drafters = ssms()
     kind = "coupled" if temperature else "topk"
     pool = pooled_request(drafters, kind, (2, 3), temperature, penalty)

@@ -1,4 +1,4 @@
-"""Small parts of drafting: shapes, drafter names, walks, the fixed length."""
+"""Draft shapes, drafter names, walks and the fixed length."""
 
 import pytest
 from hypothesis import given

@@ -13,7 +13,6 @@ from tests.core.models.test_stack import alike
 
 
 def sum_of_likeliest(row: int, ids: Sequence[int], fed: list[int]) -> Steps[int]:
-    """Feeds one token a step; the result is the sum of the likeliest next tokens."""
     total = 0
     for token_id in ids:
         (logits,) = yield [chain(row, [token_id])]

@@ -52,8 +52,7 @@ def draft(
 
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
-    """The weight of every path that follows a match. ORDERS are least lengths of a match. In
-    each text the first order with a match is used: its latest MAX_CANDIDATES matches count."""
+    """The weight of every path that follows a match. ORDERS are the least lengths of a match."""
     weights: Counter[tuple[int, ...]] = Counter()
     for text, is_own in ((own, True), (earlier, False)):
         for order in ORDERS:
@@ -99,8 +98,8 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 def test_the_tree_is_what_followed_every_match(
     own: list[int], one: list[int], other: list[int], depth: int, buckets: int
 ) -> None:
-    # With one bucket, all positions are in one chain: in longer texts, MAX_CANDIDATES would cut off
-    # matches.
+    # With one bucket, all positions are in one hash chain: in longer texts, MAX_CANDIDATES would
+    # cut off matches.
     earlier = [*one[:15], SEPARATOR, *other[:15]] if buckets == 1 else [*one, SEPARATOR, *other]
     own = own[:30] if buckets == 1 else own
     expected = by_hand(own, earlier, depth)

@@ -77,7 +77,6 @@ def test_the_prompt_is_context_and_is_not_counted() -> None:
 
 
 def rows_of(drafter: TableDrafter, prompt: list[int]) -> np.ndarray:
-    """The table that a run of this prompt reads."""
     open_sequence(drafter, prompt)
     return drafter._states["run"].table.copy()
 

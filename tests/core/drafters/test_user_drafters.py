@@ -41,7 +41,6 @@ EXAMPLE = re.compile(r"<!-- own drafter -->\n```python\n(.*?)```", re.DOTALL)
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The guide's drafter, in a module that Python can import."""
     (code,) = EXAMPLE.findall((ROOT / "docs" / "guide.md").read_text(encoding="utf-8"))
     assert len(code.splitlines()) <= 32
     (tmp_path / "my_drafters.py").write_text(code, encoding="utf-8")
@@ -86,7 +85,6 @@ def test_the_text_is_that_of_plain_decoding(
 
 @pytest.fixture(scope="module")
 def expected_texts(bundled: Engine) -> dict[str, list[int]]:
-    """The token ids that transformers' greedy `generate` writes, by prompt."""
     models = bundled.models
     return {
         prompt: transformers_ids(
@@ -140,8 +138,6 @@ FAULTS: dict[str, tuple[Rows, str]] = {
 
 
 def load_class(monkeypatch: pytest.MonkeyPatch, name: str, rows: Rows) -> str:
-    """The path of a class that drafts `rows` for every request."""
-
     def nodes_for(self: LookupDrafter[Any], request: DraftRequest) -> np.ndarray:
         return np.array(rows)
 
@@ -247,7 +243,6 @@ def test_only_the_misbehaving_drafter_is_lost(name: str, monkeypatch: pytest.Mon
     own_request = request(path, "ngram", combine="vote", weights="full_information")
     worker = Worker(engine_with(path))
     try:
-        # Only the second run uses the drafter.
         runs = [worker.submit(each) for each in (plain(), own_request, request("ngram"))]
         results = [list(run.events()) for run in runs]
         after = list(worker.submit(plain()).events())

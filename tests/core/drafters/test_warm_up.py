@@ -23,7 +23,6 @@ FUNCTIONS = (
 
 @pytest.fixture
 def signatures(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Any, ...]]:
-    """The calls of compiled functions: (function's name, *argument types)."""
     seen: set[tuple[Any, ...]] = set()
 
     def note(module: Any, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of loading: a complete model folder, and a copy that a test can damage."""
+"""A complete model folder, and a copy that a test can damage."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,6 @@ from tests.core.models.folders import save_tiny_model
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A complete folder of a tiny Llama and its tokenizer."""
     return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
 
 

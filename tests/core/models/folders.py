@@ -1,4 +1,4 @@
-"""Writes tiny model folders, and returns the error message of loading a bad folder."""
+"""Tiny model folders, and the error messages of refused folders."""
 
 from pathlib import Path
 from typing import Any

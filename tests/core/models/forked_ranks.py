@@ -22,20 +22,16 @@ MODULE = "core.models.ranks"
 
 
 class ForkedRank:
-    """The part of `subprocess.Popen` that `Followers` uses. Closing `stdin` ends the rank."""
+    """The part of `subprocess.Popen` that `processes` uses. Closing `stdin` ends the rank."""
 
     def __init__(self, process: ForkServerProcess, stdin: Connection) -> None:
         assert process.pid is not None
         self._process, self.pid, self.stdin = process, process.pid, stdin
 
     def poll(self) -> int | None:
-        """None while the rank runs, then its exit code, or minus the number of the signal that
-        ended it."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code. Raises TimeoutExpired if the rank has not ended after `timeout`
-        seconds."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(MODULE, timeout or 0.0)
@@ -55,7 +51,6 @@ def forked_ranks() -> Iterator[None]:
 
 
 def _fork(command: list[str], *, env: Mapping[str, str], **options: Any) -> ForkedRank:
-    """Replaces Popen in `core.models.ranks.processes`."""
     assert command == [sys.executable, "-m", MODULE]
     assert options == {
         "stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": True
@@ -70,7 +65,6 @@ def _fork(command: list[str], *, env: Mapping[str, str], **options: Any) -> Fork
 
 
 def _run_rank(env: Mapping[str, str], stdin: Connection) -> None:
-    """Runs the rank's module in this forked process, with `stdin` for its standard input."""
     os.setsid()
     os.environ.clear()
     os.environ.update(env)

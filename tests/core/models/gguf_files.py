@@ -21,8 +21,7 @@ TOKENS = (*SPECIAL, *LETTERS, *(merge.replace(" ", "") for merge in MERGES))
 
 
 def module_of(seed: int = 3, **changes: Any) -> Any:
-    """A tiny Llama, by default with row lengths in multiples of 32, the block size of the quantized
-    types."""
+    """By default, row lengths are multiples of 32, the block size of the quantized types."""
     sizes = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": len(TOKENS)}
     return tiny_module("llama", seed, torch.float32, eos_token_id=2, **{**sizes, **changes})
 
@@ -35,8 +34,8 @@ def write_model(
     extra: dict[str, Any] | None = None,
     architecture: str = "llama",
 ) -> Path:
-    """`kind`: the GGUF type of the matrices, while vectors are F32. `header`: entries that replace
-    header entries of the module. `extra`: more tensors, by name."""
+    """`kind`: the GGUF type of matrices; vectors are F32. `header` replaces entries of the module's
+    header."""
     module = module or module_of()
     shape = header_of(module)
     writer: Any = gguf.GGUFWriter(path, architecture)

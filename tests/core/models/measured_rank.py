@@ -1,5 +1,4 @@
-"""A rank other than 0, started by `python -m tests.core.models.measured_rank FOLDER`. When its
-shard is loaded, the rank writes `held_bytes()` to the file FOLDER/RANK."""
+"""A rank that writes `held_bytes()` to a file when its shard is loaded."""
 
 import gc
 import os
@@ -18,8 +17,7 @@ __all__ = ["held_bytes"]
 
 
 def held_bytes() -> int:
-    """Bytes of all CPU tensors and numpy arrays of this process. Memory that several of them share
-    counts once."""
+    """Bytes of all CPU tensors and numpy arrays of this process. Shared memory counts once."""
     gc.collect()
     ranges = sorted({_memory_of(one) for one in _objects()})
     total = reached = 0
@@ -30,8 +28,6 @@ def held_bytes() -> int:
 
 
 def _memory_of(one: object) -> tuple[int, int]:
-    """The address range of a CPU tensor's storage or of an array's base; its end is exclusive. (0,
-    0) for other objects."""
     if issubclass(type(one), torch.Tensor):
         assert isinstance(one, torch.Tensor)
         if one.device.type != "cpu" or one.layout != torch.strided:
@@ -46,8 +42,7 @@ def _memory_of(one: object) -> tuple[int, int]:
 
 
 def _objects() -> Iterator[object]:
-    """Tracked objects, and untracked objects that they reach directly or through untracked tuples
-    and dicts."""
+    """`gc.get_objects` omits untracked objects, which the loop finds by reference."""
     objects: list[object] = gc.get_objects()
     yield from objects
     while objects:

@@ -1,4 +1,4 @@
-"""Models that run over several ranks, for tests of their logits and processes."""
+"""Models that run over several ranks."""
 
 import time
 from collections.abc import Iterator
@@ -27,8 +27,6 @@ def over_ranks(name: str, split: str, dtype: str = "float32") -> Iterator[Ranked
 
 
 def logits_of_trees(model: HfModel) -> torch.Tensor:
-    """Logits of three trees after a text of 40 tokens. A path of each tree is committed before the
-    next tree is fed."""
     row, results = model.open_row(), []
     model.forward([chain(row, range(10, 50), last_only=True)])
     model.commit(row, range(40))
@@ -44,12 +42,12 @@ def error_of(result: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def pids_of(model: RankedModel) -> list[int]:
-    """Process ids of the followers, rank 1 first."""
+    """Process ids of the ranks except rank 0, in order."""
     return [process.pid for process in model._running.followers._processes.values()]
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process with this id exists and is not a zombie."""
+    """A zombie (state Z) is not running."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,5 +1,4 @@
-"""Imports what a rank with a tiny Llama needs, and makes numba's registrations, before ranks are
-forked."""
+"""Imports a rank's modules and refreshes numba's contexts before ranks are forked."""
 
 import transformers.models.llama.modeling_llama  # noqa: F401
 from numba.core.registry import cpu_target

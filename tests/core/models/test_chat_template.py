@@ -57,7 +57,7 @@ def engine(process: TemplateProcess) -> Engine:
 
 @contextmanager
 def beats() -> Iterator[list[float]]:
-    """The start time, then times at which another thread ran, about every 20 ms."""
+    """The start time, then each time at which another thread ran."""
     ended = threading.Event()
     times = [time.perf_counter()]
 
@@ -123,7 +123,6 @@ def test_what_a_template_raises_is_one_line(engine: Engine) -> None:
 def test_a_long_conversation_is_refused_by_its_beginning(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the beginning of the rendered text is tokenized."""
     engine.models.tokenizer.chat_template = "{% for i in range(50000) %}w1 {% endfor %}"
     tokenizer: Any = type(engine.models.tokenizer)
     lengths: list[int] = []

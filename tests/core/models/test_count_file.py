@@ -1,5 +1,4 @@
-"""The drafter `table`'s counts in an LLM's folder are read with the LLM. Damaged counts are refused
-in one line."""
+"""The counts of the drafter `table` are read from the LLM's folder."""
 
 from __future__ import annotations
 

@@ -32,14 +32,12 @@ LONGROPE = {
 
 
 def change_config(folder: Path, **fields: Any) -> Path:
-    """Writes these fields into the folder's config.json; returns the folder."""
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     return folder
 
 
 def tiny(folder: Path, kind: str, **fields: Any) -> Any:
-    """Saves a random model of the transformers type `kind` and a tokenizer; returns the module."""
     config = CONFIG_MAPPING[kind](
         vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
         num_attention_heads=4, pad_token_id=0, bos_token_id=1, eos_token_id=2, **fields,
@@ -56,7 +54,6 @@ def prompt(count: int) -> str:
 
 
 def decode(models: LoadedModels, *requests: Request) -> list[list[int]]:
-    """The new tokens of each request; the requests are decoded together."""
     return texts_of(Engine(models).generate_many(requests))
 
 
@@ -66,7 +63,6 @@ def request(count: int, new: int, preset: str = "autoregressive") -> Request:
 
 
 def module_text(module: Any, models: LoadedModels, count: int, new: int) -> list[int]:
-    """The new tokens of transformers' own `generate`."""
     ids = torch.tensor([models.tokenizer(prompt(count))["input_ids"]])
     text = module.generate(ids, max_new_tokens=new, do_sample=False, eos_token_id=None)
     results: list[int] = text[0, count:].tolist()
@@ -246,7 +242,6 @@ def test_pickled_weights_are_counted_in_their_own_format(dtype: Any, tmp_path: P
 
 
 def split_in_two(folder: Path) -> Path:
-    """Splits the folder's weights into two files, which an index names; returns the folder."""
     weights = load_file(folder / "model.safetensors")
     names = sorted(weights)
     parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}

@@ -177,7 +177,7 @@ def test_an_incomplete_entry_is_written_anew(q8: Path, damage: str) -> None:
     elif damage == "record":
         record.write_text("[1")
     else:
-        folder.parent.rename(folder.parent.with_suffix(".part"))  # what a killed process leaves
+        folder.parent.rename(folder.parent.with_suffix(".part"))  # as after a kill
     assert dequantize_file(q8, ignore) == folder
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert not list(folder.parent.parent.glob("*.part"))
@@ -345,7 +345,6 @@ def test_a_file_system_without_locks_is_refused(
 
 @pytest.mark.parametrize("limit", [1 << 9, 1 << 15], ids=["tokenizer", "weights"])
 def test_a_disk_that_fills_up_is_reported(q8: Path, cache: Path, limit: int) -> None:
-    """Once writing begins, no file may have more than `limit` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def say(stage: str) -> None:

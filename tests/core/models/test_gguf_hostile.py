@@ -59,13 +59,13 @@ LINES = "x\n\x1b[2J" * 20_000
 
 
 def texts(name: str, *lengths: int) -> bytes:
-    """A metadata entry whose value is an array of texts of these lengths."""
+    """A metadata entry with texts of these lengths."""
     packed = b"".join(struct.pack("<Q", length) + b"a" * length for length in lengths)
     return entry(name, 9, struct.pack("<IQ", 8, len(lengths)) + packed)
 
 
 def array(name: str, count: int) -> bytes:
-    """A metadata entry whose value is an array of `count` bytes."""
+    """A metadata entry with `count` zero bytes."""
     return entry(name, 9, struct.pack("<IQ", 0, count) + bytes(count))
 
 
@@ -85,8 +85,7 @@ def file_of(
     counts: tuple[int, int] | None = None,
     data: int = 4096,
 ) -> bytes:
-    """A file with this header, followed by `data` zero bytes. `counts`: the numbers of tensors and
-    of entries that the header claims; None: the true numbers."""
+    """`counts`: the numbers of tensors and entries in the header, or None for the true numbers."""
     numbers = counts or (len(tensors), len(entries))
     header = b"GGUF" + struct.pack("<IQQ", version, *numbers) + b"".join((*entries, *tensors))
     return header + bytes(data)
@@ -359,7 +358,7 @@ def test_a_long_context_takes_no_memory(tmp_path: Path) -> None:
 
 
 def test_a_missing_weight_is_refused(tmp_path: Path) -> None:
-    """The file has as many values as the metadata describes, but one of the weights is missing."""
+    """A spare tensor has as many values as the missing weight."""
     module = module_of()
     spare = {"spare.weight": torch.ones(64)}
     module.model.layers[1].input_layernorm = torch.nn.Identity()

@@ -25,8 +25,6 @@ FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
 def fixed_and_plain(
     family: str, device: str = "cpu", dtype: torch.dtype = torch.float32, capture: bool = False
 ) -> tuple[HfModel, HfModel]:
-    """Two models with the same weights: the first runs passes in fixed shapes, the second runs lean
-    passes."""
     module = tiny_module(family, seed=3, dtype=dtype).to(device)
     plain = checked_model(module, info_of(module, family, role="ssm", context=4000))
     fixed = HfModel(None, plain.info, plain.masks, plain.lean_weights)
@@ -69,7 +67,6 @@ def test_rows_of_many_widths_and_long_texts_have_the_lean_passs_logits() -> None
         for row, count in zip(rows[1:], (3, 9), strict=True):
             model.forward([chain(row, range(2, 2 + count))])
             model.commit(row, range(count))
-        # Rows 0 and 2, with feeds of different widths.
         results[-1] += model.forward(
             [chain(rows[0], [5] * 7), Feed(rows[2], [6, 7, 8], [CACHED, CACHED, 1])]
         )
@@ -106,8 +103,7 @@ def test_shapes_are_few_and_dropped_when_the_arena_moves() -> None:
 
 @pytest.mark.parametrize("start", [10, EXTENT - 3])
 def test_padded_queries_write_only_to_an_unused_slot(start: int) -> None:
-    """A pass of 3 queries is padded to 4 queries. The fourth query writes to the last slot, which
-    no row has reached."""
+    """The fourth query is padding. It writes to the last slot, which no row has reached."""
     fixed, plain = fixed_and_plain("llama")
     end = start + 3
     for model in (fixed, plain):
@@ -160,8 +156,6 @@ def test_passes_that_cannot_be_captured_run_eagerly(monkeypatch: pytest.MonkeyPa
 
 
 def check_replayed_passes(fixed: HfModel, plain: HfModel) -> None:
-    """Compares the logits of passes that are repeated in the same rows, until `fixed` has captured
-    and replayed each of its graphs."""
     for _ in range(3):  # warms up; captures and replays; replays
         for one, other in zip(all_logits(fixed), all_logits(plain), strict=True):
             check_close(one, other)
@@ -203,8 +197,7 @@ def test_captured_graphs_give_the_lean_passs_logits(family: str) -> None:
 
 @pytest.mark.gpu
 def test_passes_are_captured_again_after_the_arena_has_grown() -> None:
-    """All graphs are dropped when the KV arena grows. The memory that they share must outlive
-    them."""
+    """All graphs are dropped when the KV arena grows, but their shared memory must remain."""
     fixed, plain = fixed_and_plain("llama", "cuda", capture=True)
     row, other = fixed.open_row(), plain.open_row()
     forward: Any = fixed._forward

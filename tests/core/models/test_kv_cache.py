@@ -176,7 +176,6 @@ def test_growth_during_a_text_changes_no_logits() -> None:
 
 @torch.inference_mode()
 def test_unused_slots_do_not_change_the_logits() -> None:
-    """The values of slots past a row's end, even NaN, must not reach the logits."""
     llm = model()
     rows = [llm.open_row(), llm.open_row()]
     llm.forward([chain(rows[0], [5, 6, 7]), chain(rows[1], list(range(9)))])

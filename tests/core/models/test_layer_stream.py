@@ -17,8 +17,6 @@ COUNT, SIZE = 6, 1000
 
 
 class RecordingLayers(HostLayers):
-    """All bytes of layer i are i. `reads`: the layers that were read, in order."""
-
     def __init__(self) -> None:
         super().__init__([torch.full((SIZE,), i, dtype=torch.uint8) for i in range(COUNT)])
         self.reads: list[int] = []
@@ -90,7 +88,6 @@ def test_a_pass_takes_as_long_as_its_bytes_at_the_rate() -> None:
 
 
 def test_layers_are_read_while_others_are_computed() -> None:
-    """Reading and computing take equally long."""
     mbps, layer_s = 0.025, 0.04  # 1,000 bytes take 40 ms
     stream = LayerStream(RecordingLayers(), 0, mbps, "host", CPU)
     ends = []
@@ -114,7 +111,7 @@ def test_a_closed_stream_raises() -> None:
 
 
 class Gpu:
-    """The part of torch.cuda that a buffer uses. `log`: operations on streams and events."""
+    """The part of torch.cuda that a buffer uses."""
 
     def __init__(self) -> None:
         self.log: list[tuple[Any, ...]] = []
@@ -160,8 +157,7 @@ class GpuEvent:
 def test_on_a_gpu_events_order_copies_and_passes(
     staged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy waits until the pass has read the buffer. The pass waits until the copy is complete.
-    The host waits for each copy in order to time it. The host also waits before it overwrites
+    """The host waits for each copy in order to time it. The host also waits before it overwrites
     staged data."""
     gpu, source = Gpu(), RecordingLayers()
     monkeypatch.setattr(layer_stream.torch, "cuda", gpu)

@@ -31,7 +31,6 @@ BRANCHED = [CACHED, CACHED, 0, 1, 3, 2]
 def lean_and_general(
     family: str, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> tuple[HfModel, HfModel]:
-    """Two models with the same weights; the second has the general pass."""
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
     unchanged = copy.deepcopy(module)
     lean = checked_model(module, info_of(module, family))
@@ -41,7 +40,6 @@ def lean_and_general(
 
 
 def all_logits(model: HfModel) -> list[torch.Tensor]:
-    """Logits of two prefills, of a tree and a chain in one pass, and of tokens after a commit."""
     one, two = model.open_row(), model.open_row()
     logits = model.forward([chain(one, range(3, 20), last_only=True)])
     logits += model.forward([chain(two, range(30, 36))])

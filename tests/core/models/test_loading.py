@@ -42,7 +42,7 @@ def test_names_of_drafters_are_distinguished(whole: Path, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def family() -> LoadedModels:
-    """The default models, loaded once: loading takes seconds on a slow machine."""
+    """Loaded once: loading takes seconds on a slow machine."""
     return load_models()
 
 
@@ -154,8 +154,7 @@ def test_the_catalog_names_the_bundled_models() -> None:
 
 @pytest.fixture
 def hub_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """A function that sets the given environment variables and unsets the others that place the
-    hub's cache. `{}` in a value is replaced by `tmp_path`."""
+    """`{}` in a value is replaced by `tmp_path`."""
     names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 
     def set_variables(**variables: str) -> None:

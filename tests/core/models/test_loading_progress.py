@@ -1,5 +1,4 @@
-"""Long stages of loading are printed: on a terminal in one line that is rewritten, elsewhere in one
-line for each stage."""
+"""Long stages of loading are printed."""
 
 import io
 

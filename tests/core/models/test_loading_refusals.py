@@ -149,8 +149,6 @@ def test_an_ssm_of_an_unsupported_architecture_is_refused(whole: Path, tmp_path:
 
 
 def tiny_with(folder: Path, vocab_size: int) -> str:
-    """Saves a random Llama with the bundled tokenizer and `vocab_size` embedding rows; returns the
-    folder."""
     torch.manual_seed(3)
     config = LlamaConfig(
         vocab_size=vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,

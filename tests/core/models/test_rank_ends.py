@@ -38,8 +38,7 @@ BUSY_S = 8.0  # for a busy machine
 
 @pytest.fixture(scope="module")
 def llm_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a tiny LLM, made before a test replaces `tempfile.tempdir`: importing
-    transformers leaves files there."""
+    """Made before a test replaces `tempfile.tempdir`: importing transformers leaves files there."""
     folder = str(tmp_path_factory.mktemp("llm"))
     tiny_module("llama", 3, torch.float32, num_key_value_heads=2).save_pretrained(folder)
     word_tokenizer(64).save_pretrained(folder)
@@ -85,8 +84,7 @@ def test_ranks_that_cannot_be_started_leave_no_files(
 
 @pytest.fixture(scope="module")
 def tiny(llm_folder: str) -> Iterator[LoadedModels]:
-    """A tiny LLM over two ranks. Rank 1 is forked. While this LLM exists, this process may have no
-    other LLM over ranks."""
+    """While this LLM exists, this process may have no other LLM over ranks."""
     with pytest.MonkeyPatch.context() as patch, forked_ranks():
         short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
         patch.setattr(leader, "load_ranked", short)
@@ -169,8 +167,7 @@ def test_after_an_interrupt_the_next_texts_are_right(
 
     def interrupt() -> None:
         calls[0] += 1
-        # A run sends OpenRow and CloseRow only once: that call is interrupted. Of other calls, the
-        # third is interrupted.
+        # A run sends OpenRow and CloseRow only once.
         if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
             raise KeyboardInterrupt
 

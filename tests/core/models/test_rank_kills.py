@@ -27,7 +27,7 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.nightly
 TIMEOUT_S = 3.0
-# For each signal: the seconds within which the run ends (docs/scale.md), and the error message.
+# For each signal: the seconds within which the run ends, and the error message.
 ENDS = {
     signal.SIGKILL: (2.0, r"rank {} of the LLM \(process \d+\) has ended by signal 9"),
     signal.SIGSTOP: (TIMEOUT_S + 2.0, "a rank of the LLM among {} did not answer in time"),
@@ -57,15 +57,14 @@ def short_timeout() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["tp=4", "pp=3"])
 def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
-    """A tiny LLM over forked ranks. A parameter may name another LLM: `bundled tp=2`."""
+    """A parameter may name another LLM than the tiny LLM: `bundled tp=2`."""
     name, _, split = request.param.rpartition(" ")
     with forked_ranks(), over_ranks(name or llm_folder, split) as model:
         yield model
 
 
 def in_pass(model: RankedModel, number: int, act: Callable[[], None]) -> None:
-    """Makes rank 0 call `act` after the first collective of its `number`th pass, counted from
-    now."""
+    """Rank 0 calls `act` during its `number`th pass from now."""
     group: Any = model._running.group
     count_collective, first, passes = group.count_collective, [True], model._passes
 
@@ -79,8 +78,7 @@ def in_pass(model: RankedModel, number: int, act: Callable[[], None]) -> None:
 
 
 def kill_in_pass(model: RankedModel, number: int, rank: int, sent: int) -> Callable[[], float]:
-    """Sends the signal `sent` to a rank during the model's `number`th pass, counted from now.
-    Returns a function that returns the seconds since the signal."""
+    """Returns a function that returns the seconds since the signal."""
     pid, began = pids_of(model)[rank - 1], list[float]()
 
     def kill() -> None:
@@ -101,7 +99,7 @@ def check_end(events: Iterator[Any], since: Callable[[], float], sent: int, rank
 
 
 def has_ended(pids: list[int], folder: Path | None) -> bool:
-    """Whether the processes, zombies included, and the folder are gone."""
+    """A zombie has not ended."""
     processes = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     return not processes and folder is not None and not folder.exists()
 

@@ -1,5 +1,4 @@
-"""Memory of the processes of a divided LLM, measured independently of the bytes that ranks
-report."""
+"""The memory of each rank, measured independently of the bytes that ranks report."""
 
 import subprocess
 import sys

@@ -34,8 +34,7 @@ TREE = SpeculationConfig.preset("specinfer")
 
 @pytest.fixture(scope="module", autouse=True)
 def _timed_once() -> Iterator[None]:
-    """The passes of an LLM are timed once for all its engines, since timing over ranks takes
-    seconds."""
+    """Timing passes over ranks takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "measure_verify_costs", cache(ledger.measure_verify_costs))
         yield
@@ -101,7 +100,6 @@ def test_laws_1_and_2_hold_over_ranks(
 
 
 def plain_token_ids(requests: list[Request]) -> list[list[int]]:
-    """Token ids that one process writes without drafts."""
     plain = SpeculationConfig.preset("autoregressive")
     return [ids_of_one_process(replace(each, speculation=plain)) for each in requests]
 
@@ -192,7 +190,6 @@ def test_one_outlier_hardly_changes_the_pages_text_on_the_ranks(
 
 
 def speedup_bound_of(words: str) -> float:
-    """The upper bound of the speed-up that the page states."""
     (bound,) = re.findall(r"([\d.]+) times as fast", words)
     return float(bound)
 

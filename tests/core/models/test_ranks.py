@@ -78,8 +78,6 @@ def test_a_rank_reaches_its_leader_at_an_address_or_a_name(
 def linked_ranks(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[processes.Followers, LeaderLink]]:
-    """The leader's `Followers`, with rank 1 started elsewhere, and rank 1's connection to the
-    leader."""
     monkeypatch.setenv("MASTER_ADDR", host)
     store = torch.distributed.HashStore()
     monkeypatch.setattr(processes, "env_rendezvous", lambda _: Rendezvous(store, 0, 2))
@@ -220,8 +218,7 @@ def test_invalid_bytes_are_refused(decode: Callable[[bytes], object]) -> None:
 def test_a_follower_of_another_version_is_refused(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A follower of another version would misread calls: messages are arrays without field
-    names."""
+    """Messages are arrays without field names: another version would misread calls."""
     with linked_ranks("127.0.0.1", monkeypatch) as (followers, link):
         link.send(RankJoined(1, version, "elsewhere"))
         refusal = f"rank 1 .*its messages have format {version}, here {FORMAT}"
@@ -237,7 +234,7 @@ def test_a_follower_of_another_version_is_refused(
 
 
 class ThreadGroup:
-    """A group whose ranks are threads of this process."""
+    """A process group whose ranks are threads."""
 
     def __init__(self, count: int) -> None:
         self._parts: list[Any] = [None] * count
@@ -267,7 +264,7 @@ class _ThreadRank:
 
 
 def slice_of(weights: LeanWeights, rank: int, count: int) -> LeanWeights:
-    """The shard of one of `count` ranks. Of `sharding.py` this uses only `outputs_of`."""
+    """Shards independently of `sharding.py`, apart from `outputs_of`."""
 
     def part_of(matrix: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
         parts = matrix.split(sizes, dim)

@@ -25,8 +25,6 @@ REQUESTS = [
 
 @dataclass(frozen=True)
 class OneProcess:
-    """SmolLM2 in this process, its logits of three trees, and its texts."""
-
     models: LoadedModels
     logits: torch.Tensor
     texts: list[list[int]]

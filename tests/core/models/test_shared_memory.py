@@ -1,4 +1,4 @@
-"""Collectives over shared memory, with threads for ranks: sums, order, ranks that are gone."""
+"""Collectives over shared memory, with threads for ranks."""
 
 import fcntl
 import random
@@ -22,7 +22,6 @@ SHAPES = ((1,), (16, 24), (3, 5, 7), (1000,))
 def over_ranks(
     folder: Path, count: int, work: Callable[[SharedMemory, int], object], timeout_s: float = 20.0
 ) -> list:
-    """The result of each rank's `work`. All ranks open the memory before any rank works."""
     opened = [SharedMemory(folder, rank, count, timeout_s) for rank in range(count)]
     with ThreadPoolExecutor(count) as pool:
         results = list(pool.map(work, opened, range(count)))
@@ -142,8 +141,7 @@ def test_a_tensor_that_is_not_contiguous_is_summed(tmp_path: Path) -> None:
     was_contiguous = []
 
     def double(tensor: torch.Tensor) -> None:
-        """Acts like gloo's sum over two ranks with equal values. Like gloo, it assumes contiguous
-        memory."""
+        """Like gloo, assumes contiguous memory."""
         was_contiguous.append(tensor.is_contiguous())
         tensor.as_strided((tensor.numel(),), (1,)).mul_(2)
 

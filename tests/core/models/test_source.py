@@ -1,4 +1,4 @@
-"""ModelSource: names of folders, ids of the hub, unknown names."""
+"""Names of folders, ids of the hub, unknown names."""
 
 import time
 from pathlib import Path
@@ -17,8 +17,7 @@ from tests.core.models.folders import save_tiny_model
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, reply: Exception | None) -> list[str]:
-    """Makes the hub raise `reply`, or know every model if `reply` is None. Returns the list of
-    requested ids, which grows with each request."""
+    """Returns the list of requested ids, which grows with each request."""
     calls: list[str] = []
 
     def model_info(_: HfApi, hub_id: str, **__: Any) -> None:
@@ -36,7 +35,6 @@ def unknown() -> RepositoryNotFoundError:
 
 
 def cache_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Puts a tiny model into a cache of the hub's client; returns the model's hub id."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
     monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(folder))
     repository = folder / "models--some--tiny"

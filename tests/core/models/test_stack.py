@@ -32,8 +32,6 @@ def alike(
 
 
 def feeds_of(models: list[HfModel]) -> list[list[list[Feed]]]:
-    """The feeds of three passes, for each model: prompts of several lengths; a tree and a chain;
-    one token."""
     rows = [(model.open_row(), model.open_row()) for model in models]
     prompts = [
         [chain(a, range(3, 20 + m)), chain(b, range(30, 36))] for m, (a, b) in enumerate(rows)

@@ -1,4 +1,4 @@
-"""The load-time check of models: what it accepts, and what it refuses by name."""
+"""The load-time check of models."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "falcon": {**SMALL, "num_attention_heads": 4, "alibi": True},
     "mamba": {**SMALL, "state_size": 4},  # state space
     "rwkv": {**SMALL, "attention_hidden_size": 32, "intermediate_size": 32},  # linear attention
-    "gpt_neo": {  # its local window is of KV slots, not of positions
+    "gpt_neo": {  # the local window counts KV slots, not positions
         "hidden_size": 32,
         "num_layers": 2,
         "num_heads": 4,

@@ -27,13 +27,11 @@ def keys(tmp_path: Path) -> CurveKeys:
 
 @pytest.fixture
 def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats are more frequent than usual, and a silent connection ends sooner."""
     monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
     monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
 
 
 @pytest.fixture(autouse=True)
 def _listeners_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listeners in this process check more often whether they should end, since tests wait for
-    their end."""
+    """Tests wait until their listeners end."""
     monkeypatch.setattr(listener, "POLL_MS", 25)

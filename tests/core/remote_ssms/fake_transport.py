@@ -24,17 +24,15 @@ class FakeTransport:
             self._schedule(node, Arrival(node, change="up"))
 
     def delay(self, node: int, seconds: float) -> None:
-        """From now on, a round trip to the node takes `seconds`."""
         self._delays[node] = seconds
 
     def cut(self, node: int, *, cut: bool = True) -> None:
-        """Frames in both directions are lost without a report, until a call with `cut=False`."""
+        """Frames in both directions are lost, and no "down" is reported."""
         self._is_cut[node] = cut
         if cut:
             self._drop(node)
 
     def kill(self, node: int) -> None:
-        """The node's process is gone, with all its texts and the connection."""
         self._servers[node] = None
         # A node whose "up" was not polled yet is not reported down.
         unreported = Arrival(node, change="up") in [arrival for _, arrival in self._coming]
@@ -43,19 +41,16 @@ class FakeTransport:
             self._schedule(node, Arrival(node, change="down"))
 
     def start(self, node: int, server: NodeServer) -> None:
-        """A node's process is started again."""
         self._servers[node] = server
         self._schedule(node, Arrival(node, change="up"))
 
     def reconnect(self, node: int) -> None:
-        """The connection breaks and is made again, to the same process."""
         if self._servers[node] is not None and not self._is_cut[node]:
             self._drop(node)
             self._schedule(node, Arrival(node, change="down"))
             self._schedule(node, Arrival(node, change="up"))
 
     def pass_time(self, seconds: float) -> None:
-        """Moves the clock without a poll."""
         self._clock += seconds
 
     def now(self) -> float:

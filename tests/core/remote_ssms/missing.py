@@ -1,4 +1,4 @@
-"""A long run over real nodes. The first node is missing for a while."""
+"""A long run over real nodes, while the first node is missing for a time."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +20,7 @@ __all__ = ["LONG", "RunWithout", "missing_node", "until_rounds"]
 LONG = Request(
     "Once upon a time",
     SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
-    # A fixed `max_tree_nodes`: `auto` measures costs, and on a busy machine an SSM might get no
-    # tree nodes.
+    # `auto` measures costs: on a busy machine, an SSM might get no tree nodes.
     replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
 )
 AFTER_MS = 50
@@ -29,7 +28,6 @@ AFTER_MS = 50
 
 
 def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
-    """The events of the next `count` rounds, or of fewer rounds if the run ends."""
     events: list[Event] = []
     for event in stream:
         events.append(event)
@@ -41,16 +39,13 @@ def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
 
 @dataclass
 class RunWithout:
-    """A run whose first node is missing. `first_missed`: the node's trip in the first round that
-    went on without the node."""
+    """`first_missed`: the first node's earliest trip that was not in time."""
 
     stream: Iterator[Event]
     events: list[Event]
     first_missed: NodeTrip
 
     def come_back(self, seconds: float = 10) -> None:
-        """Runs until the first node's drafts are used again, pausing `seconds` / 500 after each
-        round. Then runs 40 rounds."""
         deadline = time.monotonic() + seconds
         state = ""
         while state != "in_time":
@@ -62,8 +57,7 @@ class RunWithout:
 
 
 def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
-    """Calls `act` once, during the next round, after the round's request was sent to the first
-    node."""
+    """Calls `act` once the next round's request was sent to the first node."""
     transport = pool._transport
     send = transport.send
 
@@ -78,7 +72,6 @@ def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
 
 @cache
 def long_text(engine: Engine) -> list[int]:
-    """The text of LONG with all SSMs in the engine's process."""
     return ids_of_events(engine.generate(LONG))
 
 
@@ -89,8 +82,8 @@ def missing_node(
     end: Callable[[], None],
     has_ended: Callable[[], None] = lambda: None,
 ) -> Iterator[RunWithout]:
-    """A run over the nodes. `end` is called during a round and makes the first node missing.
-    `has_ended` returns once the node is missing. The `with` block must bring the node back."""
+    """`end` makes the first node missing; `has_ended` returns once the node is missing. The `with`
+    block must bring the node back."""
     models = bundled.models
     without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     expected = long_text(bundled)
@@ -118,7 +111,7 @@ def missing_node(
         notes = [note for one in rounds_of(run.events) for note in one.notes]
         ours = [note for note in notes if note.startswith(f"node {pool.links[0].address} ")]
         changes = ["gone" if "rounds go on" in note else "back" for note in ours]
-        # The two kinds of notes alternate. On a busy machine, the node may be late again.
+        # On a busy machine, the node may be late again.
         assert changes[:2] == ["gone", "back"], notes
         assert all(one != other for one, other in pairwise(changes)), notes
         ids = ids_of_events(run.events)

@@ -1,4 +1,4 @@
-"""Nodes for tests: in this process without a socket, on a thread with a socket, or as processes."""
+"""Nodes for tests."""
 
 import itertools
 import os
@@ -29,7 +29,6 @@ Message = TypeVar("Message")
 
 
 def server_of(models: LoadedModels, names: Sequence[str] | None = None) -> NodeServer:
-    """A node with the named SSMs, by default with all SSMs."""
     ssms = {name: models.ssms[name] for name in names or models.ssms}
     return NodeServer(ssms, models.tokenizer, HASH)
 
@@ -37,7 +36,6 @@ def server_of(models: LoadedModels, names: Sequence[str] | None = None) -> NodeS
 def change_answers(
     server: NodeServer, kind: type[Message], change: Callable[[Message], Message]
 ) -> None:
-    """Makes the node apply `change` to its answers of type `kind` before it sends them."""
     original = server.handle
 
     def handle(client: bytes, frame: bytes, *interrupt: threading.Event) -> bytes | None:
@@ -53,7 +51,6 @@ def pool_over(
     servers: Sequence[NodeServer],
     transport_type: type[FakeTransport] = FakeTransport,
 ) -> tuple[RemotePool, FakeTransport]:
-    """A connected pool over the servers, and its transport."""
     transport = transport_type(servers)
     addresses = [f"10.0.0.{n}:7000" for n in range(1, len(servers) + 1)]
     pool = RemotePool(transport, addresses, HASH, models.llm.vocab_size)
@@ -63,7 +60,7 @@ def pool_over(
 def engine_over(
     models: LoadedModels, parts: Sequence[Sequence[str]], **settings: str
 ) -> tuple[Engine, FakeTransport]:
-    """An engine whose SSMs are all on nodes; `parts`: for each node, the names of its SSMs."""
+    """`parts`: for each node, the names of its SSMs."""
     pool, transport = pool_over(models, [server_of(models, part) for part in parts])
     without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     return Engine(without_ssms, nodes=pool, **settings), transport
@@ -73,7 +70,6 @@ def engine_over(
 def node_at_address(
     server: NodeServer, keys: CurveKeys | None, address: str = "127.0.0.1:0"
 ) -> Iterator[str]:
-    """A node that listens on a thread; yields its address."""
     socket = NodeListener(server, address, keys)
     ended = threading.Event()
     thread = threading.Thread(target=socket.serve, args=(ended.is_set,))
@@ -89,8 +85,7 @@ def node_at_address(
 def start_node(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> subprocess.Popen[str]:
-    """Starts `python -m core.nodes`; the node listens some seconds later. `within`: words that
-    precede the command."""
+    """The node listens some seconds later. `within`: words that precede the command."""
     command = [*within, sys.executable, "-m", "core.nodes", "--listen", address]
     command += ["--dtype", "float32", *(["--key-file", key_file] if key_file else [])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -101,8 +96,7 @@ def start_node(
 
 @contextmanager
 def opened_nodes(*processes: subprocess.Popen[str]) -> Iterator[tuple[str, ...]]:
-    """Waits until all these nodes listen, and yields their addresses. Kills the nodes at the
-    end."""
+    """Waits until all nodes listen."""
     try:
         yield tuple(map(_address_of, processes))
     finally:
@@ -125,7 +119,6 @@ def _address_of(process: subprocess.Popen[str]) -> str:
 def node_process(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """One node from `start_node`. Once it listens, yields its process and its address."""
     process = start_node(address, *ssms, within=within, key_file=key_file)
     with opened_nodes(process) as (opened,):
         yield process, opened
@@ -145,7 +138,6 @@ class Namespace:
         return ["ip", "netns", "exec", self.name]
 
     def set_link(self, state: str) -> None:
-        """`state`: `down` or `up`."""
         _ip("link", "set", self.link, state)
 
 
@@ -154,7 +146,7 @@ _NAMESPACES = itertools.count()
 
 @contextmanager
 def namespace(number: int = 1) -> Iterator[Namespace]:
-    """A network namespace and a link to it. Skips the test if no namespace can be made."""
+    """Skips the test if no namespace can be made."""
     # The name is new each time, since a link is removed some time after its namespace.
     own = f"{os.getpid() % 10_000}-{next(_NAMESPACES)}"
     subnet = f"10.{os.getpid() % 250}.{number}"
@@ -175,7 +167,7 @@ def namespace(number: int = 1) -> Iterator[Namespace]:
         result.set_link("up")
         yield result
     finally:
-        _ip("netns", "del", result.name)  # the link is removed some time later
+        _ip("netns", "del", result.name)
 
 
 def _ip(*arguments: str) -> None:

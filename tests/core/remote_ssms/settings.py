@@ -1,4 +1,4 @@
-"""Configurations for tests of nodes, and helpers that run them and read messages and events."""
+"""Configurations and helpers for tests of nodes."""
 
 from collections.abc import Callable, Sequence
 
@@ -40,7 +40,7 @@ def rounds_while(
     changes: dict[int, Callable[[], object]],
     length: int = 40,
 ) -> list[Event]:
-    """The events of a run; `changes[n]` is called after the run's n-th round."""
+    """`changes[n]` is called after the run's n-th round."""
     events: list[Event] = []
     count = 0
     sampling = SamplingParams(length, temperature=0.8, seed=4)

@@ -88,7 +88,7 @@ def test_the_text_is_that_of_one_process(
     expected = ids_of_events(Engine(models).generate(plain))
     events = list(engine.generate(request(sampling=sampling, config=SETTINGS[name])))
     assert ids_of_events(events) == expected
-    # Whether an outcome is foreseen depends on the text; `log_pool` does not draft ahead.
+    # Whether an outcome is foreseen depends on the text.
     if name in ("specinfer", "best_first"):
         assert "ahead" in states(events)
     if name == "log_pool":
@@ -146,8 +146,7 @@ def test_several_requests_have_the_texts_of_one_process(models: LoadedModels) ->
 
 
 def run_with_times(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
-    """A run with one node: round trips take `trip_s` seconds, and LLM passes take `pass_s` seconds.
-    Returns the seconds for which rounds waited for the node, and the run's events."""
+    """Returns the seconds for which rounds waited for the node, and the run's events."""
     llm, ssms = tables(3)
     engine, transport = engine_over(loaded_tables(llm, ssms), ONE)
     transport.delay(0, trip_s)
@@ -166,7 +165,6 @@ def run_with_times(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
 
 
 def test_a_round_trip_shorter_than_the_pass_is_hidden() -> None:
-    """During a pass of 30 ms, a round trip of 20 ms costs nothing if the outcome was foreseen."""
     hidden, ahead = run_with_times(0.03, 0.02)
     waited, late = run_with_times(0.01, 0.02)
     assert ids_of_events(ahead) == ids_of_events(late)
@@ -218,8 +216,6 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
 
 
 class Interrupting(FakeTransport):
-    """Interrupts drafting ahead at once, for every second AheadMessage."""
-
     def send(self, node: int, frame: bytes) -> None:
         server = self._servers[node]
         assert server is not None
@@ -271,9 +267,8 @@ def test_every_likelihood_is_reported_once_at_its_position(
     last = {name: max(place for one, place in observed if one == name) for name, _ in observed}
     places = {key for key in expected if key[1] <= last[key[0]]}
     assert observed == pytest.approx({key: expected[key] for key in places}, nan_ok=True)
-    assert len(expected) - len(observed) <= 3 * 2 * len(
-        last
-    )  # for each SSM, two rounds of at most 3 tokens
+    # For each SSM, two rounds of at most 3 tokens.
+    assert len(expected) - len(observed) <= 3 * 2 * len(last)
 
 
 def test_likelihoods_kept_of_a_node_are_bounded(models: LoadedModels) -> None:
@@ -475,7 +470,6 @@ def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
             forward, arrivals = models.llm.forward, pool._arrivals
 
             def slow(feeds):
-                # Lasts until the node has drafted ahead, at most 2 s.
                 until = transport.now() + 2
                 while arrivals.ahead._pending and transport.now() < until:
                     arrivals.poll(transport.now() + 0.02)

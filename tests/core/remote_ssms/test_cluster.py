@@ -1,4 +1,4 @@
-"""Nodes that Ray places. Tests that need Ray run only if it is installed."""
+"""Nodes that Ray places."""
 
 import os
 import secrets
@@ -30,7 +30,7 @@ from tests.fakes import loaded_tables
 
 HAS_RAY = find_spec("ray") is not None
 ADDRESS = "127.0.0.1:6399"
-TOKEN = secrets.token_hex(32)  # Ray reads it once in a process
+TOKEN = secrets.token_hex(32)  # Ray reads the token once in a process
 
 
 def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,6 @@ def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_cluster_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster is checked before Ray is called: this test does not need Ray."""
     monkeypatch.setattr("core.remote_ssms.checking.find_spec", lambda name: object())
     llm, ssms = tables(2)
     with create_server(("127.0.0.1", 0)) as listener:
@@ -116,7 +115,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[None]:
-    """The cluster's head, which takes seconds to start. It has its own token and folder."""
+    """The cluster's head, which takes seconds to start."""
     # The path is short, since Ray's socket paths begin with it and may have at most 107 characters.
     folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -163,7 +162,6 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def listens() -> bool:
-    """Whether the head accepts connections."""
     host, _, port = ADDRESS.partition(":")
     with socket.socket() as probe:
         return probe.connect_ex((host, int(port))) == 0

@@ -1,4 +1,4 @@
-"""Nodes in this process, with the test's own clock: texts, messages and refusals."""
+"""Nodes in this process, with the test's own clock."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -68,8 +68,7 @@ def test_local_ssms_and_ssms_on_nodes_draft_together(models) -> None:
     local_models = loaded_tables(models.llm, [models.ssms["same"]])
     engine = Engine(local_models, nodes=pool)
     for name in ("specinfer", "cosine", "credit"):
-        # `max_tree_nodes` is given: `auto` measures costs, and a limit of 1 or 2 would leave some
-        # SSMs without tree nodes.
+        # `auto` measures costs: a limit of 1 or 2 would leave some SSMs without tree nodes.
         run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=12))
         events = list(engine.generate(run_request))
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))

@@ -78,7 +78,6 @@ def test_the_text_over_sockets_is_that_of_one_process(
                 assert {trip.state for trip in trips} == {"in_time"}
                 assert all(trip.round_trip_ms >= trip.busy_ms > 0 for trip in trips)
         engine.close()
-        # After `close`, the pool can connect again.
         assert pool.connect(()).links[0].ready
         pool.close()
 
@@ -114,8 +113,8 @@ def test_a_wrong_key_is_named_in_the_error(models: LoadedModels, keys: CurveKeys
 
 
 def test_unrelated_keys_are_named_in_the_error(models: LoadedModels, keys: CurveKeys) -> None:
-    """A node with unrelated keys ends the connection without a reason. A server that is not a node
-    does the same: the error names both causes."""
+    """A node with unrelated keys ends the connection without a reason. So does a server that is no
+    node."""
     other, messages = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
     with (
         node_at_address(server_of(models), keys) as address,
@@ -249,8 +248,8 @@ def test_a_frame_above_the_limit_ends_only_its_connection(
 def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_node(
     models: LoadedModels,
 ) -> None:
-    """The node sets no limit on received frames: with a full queue it would answer the heartbeat
-    late, on a closed connection, and libzmq would abort."""
+    """With a limit on received frames, the node would answer the heartbeat late, on a closed
+    connection, and libzmq would abort."""
     server, busy = server_of(models), threading.Event()
     handle = server.handle
 
@@ -283,8 +282,7 @@ def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_nod
 def test_a_node_that_refuses_an_engine_repeatedly_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """ZeroMQ's thread connects again and again while nothing reads the monitor's events. The thread
-    must not wait for room in the monitor's queue."""
+    """ZeroMQ's thread must not wait for room in the monitor's queue."""
     monkeypatch.setattr(zmq_transport, "RECONNECT_MS", 1)
     monkeypatch.setattr(zmq_transport, "LONGEST_RECONNECT_MS", 1)
     context = zmq.Context()
@@ -297,8 +295,7 @@ def test_a_node_that_refuses_an_engine_repeatedly_blocks_nothing(
         transport.poll(transport.now())
         for _ in range(1_200):
             other.accept()[0].close()
-        # If ZeroMQ's thread waits, `close` waits too. Then faulthandler ends the process after 10
-        # s.
+        # If ZeroMQ's thread waits, `close` waits too.
         faulthandler.dump_traceback_later(10, exit=True)
         transport.close()
         faulthandler.cancel_dump_traceback_later()
@@ -370,8 +367,6 @@ def test_a_node_process_may_end_in_mid_run(bundled: Engine) -> None:
 def two_machines(
     bundled: Engine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[NodeSettings, list[list[str]], Namespace]]:
-    """Settings of two nodes in network namespaces, the names of each node's SSMs, and the first
-    node's namespace."""
     key = str(tmp_path_factory.mktemp("keys") / "key")
     write_keys(key)
     parts = [[*bundled.models.ssms][number::2] for number in range(2)]
@@ -416,6 +411,5 @@ def test_two_machines_write_the_texts_of_one(
             events = list(engine.generate_many(group))
             assert texts_of(events) == texts_of(bundled.generate_many(group))
             accepted += tokens_by_drafter(events)[1]
-    # The engine has no SSM of its own: all drafts of SSMs came from the nodes.
     for part in parts:
         assert sum(accepted[name] for name in part) > 100

@@ -1,4 +1,4 @@
-"""Messages to and from a node: valid, invalid and out of bounds."""
+"""Messages to and from a node."""
 
 import math
 import random
@@ -80,7 +80,6 @@ def say_hello(server: NodeServer) -> NodeServer:
 
 
 def frames() -> list[bytes]:
-    """One message of each type that an engine sends, encoded."""
     later = run_request("later", 3, (4,), settings=None, audition=8, to_score=["same"], top_k=5)
     ahead = AheadRequest(run_request(drafts=[]), [4, 5, 6], [-1, 0, 0], [DRAFT_REQUEST], 20)
     messages: list[ToNode] = [
@@ -150,8 +149,6 @@ KINDS = ("topk", "coupled", "fused", "best_first", *DRAFT_KINDS)
 
 
 class RandomMessages:
-    """Random messages about a few growing texts."""
-
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._texts: dict[str, list[int]] = {}
@@ -308,8 +305,7 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     assert isinstance(refusal, RefusedMessage) and refusal.number == 1
     assert "bytes: at most 10 are sent" in refusal.reason
     monkeypatch.undo()
-    # The unsent answer had likelihoods. Without them later likelihoods would be at wrong positions:
-    # the client's runs are dropped.
+    # Without the unsent answer's likelihoods, later likelihoods would be at wrong positions.
     assert not server._runs and answer(server, text).runs[0].drafts[0].top
 
 
@@ -484,7 +480,6 @@ def test_after_a_gap_or_another_text_the_text_is_sent_again(server: NodeServer) 
     say_hello(server)
     assert answer(server, run_request(start=3, settings=None)).runs[0].need == 0
     assert answer(server, run_request()).runs[0].length == 3
-    # The first three tokens are sent a second time: the node has them already.
     assert answer(server, run_request(tokens=(1, 2, 3, 4))).runs[0].length == 4
     assert answer(server, run_request(start=5, tokens=(6,), settings=None)).runs[0].need == 0
     assert answer(server, run_request()).runs[0].need == -1

@@ -1,5 +1,4 @@
-"""Auditions that a node misses, notes about missing nodes, budgets with the drafter `ngram`, large
-texts."""
+"""Auditions that a node misses, and notes about missing nodes."""
 
 from __future__ import annotations
 

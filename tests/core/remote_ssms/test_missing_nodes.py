@@ -1,4 +1,4 @@
-"""Nodes in this process, with the test's own clock: nodes that are late, missing or slow."""
+"""Nodes that are late, missing or slow, with the test's own clock."""
 
 import random
 from contextlib import closing
@@ -24,8 +24,7 @@ from tests.fakes import loaded_tables
 @pytest.mark.parametrize("how", ["kill", "cut", "slow"])
 def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
     engine, transport = engine_over(models, PARTS)
-    # The limit is given: max_tree_nodes="auto" measures costs, and on a busy machine an SSM might
-    # get no tree nodes.
+    # `auto` measures costs: on a busy machine, an SSM might get no tree nodes.
     config = replace(SETTINGS[name], max_tree_nodes=24)
     sampling = SamplingParams(40, temperature=0.8, seed=4)
     expected = ids_of_events(Engine(models).generate(request(sampling=sampling, config=config)))
@@ -71,7 +70,7 @@ def test_a_round_ends_at_the_deadline_of_a_silent_node(models) -> None:
     changes[3] = lambda: (note(), transport.cut(0))
     rounds_while(engine, config, changes)
     waits_s = [after - before for before, after in zip(times, times[1:], strict=False)]
-    # One round waits until the deadline. Afterwards, the node gets no request until it answers.
+    # After the deadline, the node gets no request until it answers.
     assert max(waits_s) == pytest.approx(0.05) and sum(one > 0 for one in waits_s) == 1
 
 

@@ -1,4 +1,4 @@
-"""Engines and nodes that go silent are disconnected; a node that is only slow is not."""
+"""Engines and nodes that go silent are disconnected."""
 
 import select
 import threading
@@ -20,7 +20,7 @@ from tests.core.remote_ssms.served import node_at_address, pool_to, server_of
 
 @pytest.fixture
 def silent_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silence ends a connection after a second, which is longer than a busy machine's pauses."""
+    """A second is longer than a busy machine's pauses."""
     monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 200)
     monkeypatch.setattr(zmq_transport, "SILENCE_MS", 1000)
 
@@ -94,8 +94,7 @@ def test_a_node_disconnects_an_engine_that_goes_silent(models: LoadedModels) -> 
 
 @contextmanager
 def relay_to(address: str) -> Iterator[tuple[str, threading.Event]]:
-    """Relays bytes between a new address and the node at `address` until an event is set. Yields
-    the new address and the event."""
+    """Relays bytes until the yielded event is set."""
     host, _, port = address.partition(":")
     cut, ended = threading.Event(), threading.Event()
     with (

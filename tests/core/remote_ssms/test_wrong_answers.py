@@ -100,8 +100,7 @@ def test_numbers_out_of_bounds_make_a_message_invalid(models, field: str, value:
 @pytest.mark.parametrize("name", ["same", "ssm-3"])
 @pytest.mark.parametrize("tokens", [3, 500])
 def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int) -> None:
-    """A router compares the scores of all SSMs for equal tokens. The SSM `same` is not a drafter of
-    the run."""
+    """The SSM `same` is not a drafter of the run."""
     server = server_of(models)
     fits = itertools.cycle([-6.0, 0.0])
 
@@ -124,8 +123,7 @@ def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int)
 
 
 def server_with_one_other_answer(models, number: int, frame: bytes | None) -> NodeServer:
-    """A node whose `number`th answer with drafts is replaced by `frame`. None: the answer never
-    comes."""
+    """If `frame` is None, the answer never comes."""
     server = server_of(models, ["ssm-3"])
     original, rounds = server.handle, itertools.count(1)
 
@@ -147,7 +145,6 @@ def test_after_an_invalid_frame_a_node_is_used_again(models) -> None:
 
 
 def test_an_answer_that_never_comes_is_given_up(models) -> None:
-    """The engine gives up although the node stays connected."""
     pool, transport = pool_over(models, [server_with_one_other_answer(models, 2, None)])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     pause = {n: lambda: transport.pass_time(12.0) for n in range(1, 20)}

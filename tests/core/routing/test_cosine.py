@@ -20,8 +20,7 @@ def router(count: int = 2, names: tuple[str, ...] = NAMES) -> CosineRouter:
 def evidence(
     accepted: int, routed: tuple[str, ...] | None = None, **drafts: tuple[float, float]
 ) -> RoundEvidence:
-    """`accepted`: the number of accepted tokens; `drafts`: confidence and similarity of one drafted
-    token, by SSM; `routed`: the routed SSMs, by default the SSMs in `drafts`."""
+    """`drafts`: confidence and similarity of one drafted token, by SSM."""
     evidence_by_name = {n: DraftEvidence((c,), (s,)) for n, (c, s) in drafts.items()}
     return RoundEvidence(accepted, accepted + 1, 1.0, routed or tuple(drafts), evidence_by_name)
 
@@ -65,7 +64,6 @@ def test_while_little_is_accepted_half_of_the_places_go_to_those_tried_least() -
 def test_two_accepted_tokens_are_enough_to_explore_nothing(
     accepted: int, explored: set[str]
 ) -> None:
-    """CoSine explores while fewer than two tokens are accepted."""
     one = router(count=1, names=("a", "b"))
     one.observe(evidence(accepted, a=(0.9, 0.9)))
     assert one.route().explored == explored
@@ -97,7 +95,6 @@ def test_a_confident_ssm_with_wrong_drafts_is_not_routed() -> None:
 
 
 def routes_where_one_is_right(one: CosineRouter, right: str, rounds: int) -> list[tuple[str, ...]]:
-    """The routes of rounds in which all SSMs are sure, and only `right` drafts the LLM's tokens."""
     routes = []
     for _ in range(rounds):
         names = one.route().drafters

@@ -25,8 +25,6 @@ WINDOW = 48
 
 
 class Text:
-    """Log-probabilities of every token by every SSM, with noise."""
-
     def __init__(self, seed: int = 0) -> None:
         self.rng = random.Random(seed)
         self.log_probs: dict[str, list[float]] = {name: [] for name in NAMES}
@@ -44,8 +42,7 @@ class Text:
 def follow(
     text: Text, router: CreditRouter, until: int, start: int, audition_ms: float = 0.05
 ) -> list[int]:
-    """Runs rounds of 4 tokens from position `start` to `until`; returns the positions at which the
-    route changed."""
+    """Returns the positions at which the route changed."""
     switches, at = [], start
     before = {*router.route().drafters}
     while at < until:
@@ -122,12 +119,10 @@ def test_soon_after_a_switch_a_clear_change_is_followed() -> None:
 
 
 def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> None:
-    """`a` drafts an easy text, then `b` drafts another text, then `a` drafts a hard text. The
-    audition that brought `a` back already had the lower scores of `a` on the hard text."""
+    """The audition that brings `a` back has already scored `a` on the new text."""
     one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
 
     def audition_due(drafter: str, log_prob: float, count: int) -> list[bool]:
-        """Whether an audition is due after each of `count` rounds in which `drafter` drafts."""
         assert one.route().drafters == (drafter,)
         due = []
         for _ in range(count):
@@ -142,7 +137,6 @@ def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> N
     assert not any(audition_due("b", -0.2, 6)) and audition_due("b", -1.5, 2)[-1]
     one.observe_audition({"a": [-1.0] * CHANGED_WINDOW, "b": [-1.5] * CHANGED_WINDOW}, 1000.0)
     assert not any(audition_due("a", -1.0, 6))
-    # From here on, scores are compared with the scores on the hard text.
     assert audition_due("a", -2.0, 2)[-1]
 
 
@@ -239,7 +233,6 @@ def test_a_drop_is_distinguished_from_noise() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
-    """All SSMs predict equally well; `a` is slower than the others."""
     rng, load = random.Random(seed), 1.0
     likelihoods = {name: [math.log(0.6)] * WINDOW for name in NAMES}
 
@@ -259,7 +252,6 @@ def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
 
 @pytest.mark.parametrize("factor", [1.3, 1.4, 1.5])
 def test_times_near_a_bound_cause_few_switches(factor: float) -> None:
-    """`a` predicts better than `b`, but is slower."""
     likelihoods = {"a": [math.log(0.8)] * WINDOW, "b": [math.log(0.62)] * WINDOW}
     rng = random.Random(1)
 

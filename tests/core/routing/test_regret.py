@@ -15,7 +15,6 @@ DEPTH = 3
 
 
 def trace(text: str) -> list[bool]:
-    """`text` has an `x` for each token that the SSM predicts."""
     return [one == "x" for one in text]
 
 
@@ -76,7 +75,6 @@ def test_the_oracle_is_the_best_of_all_sequences_of_choices(
 
     @cache
     def fewest(place: int) -> int:
-        """The fewest passes from `place` on, over all choices of an SSM and of a draft length."""
         if place >= size:
             return 0
         longest = max(chains[name][place] for name in names)

@@ -15,8 +15,6 @@ EMBEDDINGS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [-1.0, 0.0]])
 
 
 class Embedded(TableModel):
-    """A table with embeddings of its tokens."""
-
     embeddings = EMBEDDINGS
 
 
@@ -37,7 +35,7 @@ def test_without_embeddings_only_equal_tokens_are_similar() -> None:
 
 
 def test_a_router_observes_the_similarities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`opposite` always drafts token 3, and the LLM writes 0: the two embeddings are opposite."""
+    """The embeddings of tokens 0 and 3 are opposite."""
     observed: list[Any] = []
     observe = CosineRouter.observe
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""The times by which a router compares SSMs; routes that a scheduler's grant cuts."""
+"""The times by which a router compares SSMs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def test_an_ssm_of_another_shape_has_its_own_time(factor: float) -> None:
 
 
 def test_requests_that_share_a_pass_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Auditions (see `core.engine.audition_step`) take a share of the counted time. If each of N
-    requests counted the whole pass, auditions would take N times as long."""
+    """If each of N requests counted the whole pass, auditions would take N times as long."""
     outcomes: list[RoundOutcome] = []
     counted_ms: list[float] = []
     make_outcome = round_module.round_outcome

@@ -1,4 +1,4 @@
-"""CoSine's scheduler: groups compared with brute force, and limits of drafting."""
+"""CoSine's scheduler."""
 
 import itertools
 import math
@@ -174,7 +174,7 @@ def test_drafts_are_trimmed_as_if_for_their_group_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("wide", [0, 2])
 def test_of_groups_that_take_equally_long_that_of_fewer_nodes_is_verified(wide: int) -> None:
-    """With more nodes, the predicted time is more likely to be wrong."""
+    """With more tree nodes, the predicted time is more likely to be wrong."""
     costs = Fixed(0.0, 1.0, 0.0, 0.0)
     live = [LiveRequest(50 + i, 4, width=4.0 if i == wide else 1.0) for i in range(3)]
     live[1] = replace(live[1], rounds_waited=1)
@@ -182,8 +182,6 @@ def test_of_groups_that_take_equally_long_that_of_fewer_nodes_is_verified(wide: 
 
 
 class TimeOfEachRequest(Fixed):
-    """A pass takes 1 ms for each request."""
-
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
         return float(requests)
 
@@ -196,8 +194,7 @@ def test_a_request_shares_no_pass_that_saves_no_time() -> None:
 
 @pytest.mark.parametrize(("draft", "size"), [(2.0, 4), (2.7, 3), (2.95, 2), (10.0, 1)])
 def test_a_round_takes_at_most_as_long_as_eight_plain_ones(draft: float, size: int) -> None:
-    """The limit holds although larger groups take less time per request. A group of one request has
-    no limit."""
+    """A group of one request has no limit."""
     costs = Fixed(draft, 0.25, 0.0, 0.0)
     live = [LiveRequest(64, 4)] * 4
     result = best_group(live, [4] * 4, 4, costs)
@@ -295,7 +292,6 @@ def test_a_growing_queue_ends_drafting_and_an_idle_llm_brings_it_back() -> None:
 
 @pytest.mark.parametrize("rounds", [2 * PATIENCE, 1000])
 def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
-    """The queue grows by only one request in `rounds` rounds."""
     control = SpeculationControl()
     for place in range(12 * PATIENCE):
         control.observe(0.9, 1 + place // rounds, REQUESTED)
@@ -305,8 +301,6 @@ def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
 
 
 def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
-    """The limits that are set while the queue grows, in order. `requested`: for each round, the
-    length of its longest draft and the most SSMs of a draft."""
     control, limits = SpeculationControl(), []
     for queue, limit in enumerate(requested, start=1):
         if control.observe(0.9, queue, limit):
@@ -370,8 +364,7 @@ def test_a_limit_ends_some_time_after_the_queue() -> None:
 def test_limits_do_not_alternate() -> None:
     assert not any(decisions_of([(0.3, 0), (0.9, 1)] * 100)), "signals that change each round"
     assert not any(decisions_of([(0.8, 0)] * 100)), "an LLM that is busy, and no request waits"
-    # A load on the edge: the requested limit fills the queue, and a stricter limit empties the
-    # queue.
+    # The requested limit fills the queue, and a stricter limit empties the queue.
     control, results, queue = SpeculationControl(), [], 0
     for _ in range(4000):
         queue = queue + 1 if control.limit_within(4, 2) == REQUESTED else 0
@@ -382,7 +375,6 @@ def test_limits_do_not_alternate() -> None:
 
 
 def test_a_burst_is_answered_however_many_came_before() -> None:
-    """In every eighth round of a burst, a request leaves the queue."""
     control = SpeculationControl()
     for _ in range(8):
         burst = [
@@ -396,8 +388,7 @@ def test_a_burst_is_answered_however_many_came_before() -> None:
 
 
 def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
-    """One plan for each number of waiting requests in `queue`. The drafts that a plan asks for are
-    ready in the next plan."""
+    """The drafts that a plan asks for are ready in the next plan."""
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     ready, plans = dict.fromkeys(range(len(live)), False), []
     for waiting in queue:
@@ -422,8 +413,7 @@ def test_where_no_request_drafts_none_waits_for_its_turn() -> None:
 
 
 def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
-    """The length policy of the last request found that drafts do not pay. All requests are
-    pipelined (`overlapped`)."""
+    """The length policy of the last request found that drafts do not pay."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
     # The first pass may leave request 4 out: no draft is ready yet, so all requests compete.
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])
@@ -440,7 +430,6 @@ def test_a_rounds_outcome_reaches_the_next_plan() -> None:
             assert plan.reason.endswith(f" from now on: {_waits(waiting - 1)} in the queue")
             steps.append(plan.grants[0])
         scheduler.observe(BatchOutcome(4, 64, 8, 8, 5.0, 1.0, 8.0, steps=4, num_queued=waiting))
-    # First one SSM less, then one token less at a time, down to no token.
     assert steps == [Grant(4, 1), Grant(3, 1), Grant(2, 1), Grant(1, 1), Grant(0, 1)]
     assert set(plan.grants) == {Grant(0, 1)} and not plan.decision
 

@@ -1,4 +1,4 @@
-"""A request drafts within its scheduler's grant, which limits the depth and the number of SSMs."""
+"""A request drafts within its scheduler's grant."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,7 @@ PROMPT = " ".join(["w1 w5 w3 w2"] * 4)
 
 @dataclass
 class SameGrant:
-    """A Scheduler that gives every request the same grant. `live`: the requests of the last
-    plan."""
+    """A Scheduler that gives every request the same grant."""
 
     grant: Grant = FREE
     live: Sequence[LiveRequest] = ()
@@ -54,14 +53,12 @@ def admit(engine: Engine, **fields: object) -> ActiveRequest:
 
 
 def drafts_within(engine: Engine, live: ActiveRequest, grant: Grant) -> dict[str, int]:
-    """The depth of each SSM's draft in a round under a grant."""
     engine._schedule._scheduler = SameGrant(grant)
     (event,) = [one for one in engine.round([live]) if isinstance(one, Drafted)]
     return {one.drafter: len(one.token_ids) for one in event.drafts if one.token_ids}
 
 
 def request_of(engine: Engine) -> LiveRequest:
-    """The only live request, as the scheduler saw it in the last round."""
     scheduler = engine._schedule._scheduler
     assert isinstance(scheduler, SameGrant)
     return scheduler.live[0]

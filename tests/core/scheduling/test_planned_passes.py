@@ -1,4 +1,4 @@
-"""Schedules with pipelining: plans, passes and events."""
+"""Schedules with pipelining."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -22,8 +22,6 @@ QUEUE = (0, 0, 0, *range(1, 18), *(0,) * 200)
 
 @dataclass
 class RecordingScheduler:
-    """A Scheduler that wraps another Scheduler and records its plans."""
-
     inner: Scheduler
     plans: list[Plan] = field(default_factory=list)
     live: Sequence[LiveRequest] = ()
@@ -134,9 +132,6 @@ def test_where_plain_rounds_are_faster_no_request_drafts_or_waits() -> None:
 
 
 class DecidingScheduler:
-    """A Scheduler that verifies the first request and drafts for the second request. Each plan has
-    a decision."""
-
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         grants = (Grant(1, 1),) * len(live)
         return Plan((0,), grants, reason="decided", decision="fewer", next_group=(1,))
@@ -173,14 +168,11 @@ def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
     live = admit_all(engine, [Request(PROMPTS[0], sampling, shape)])
 
     def limits(queue: Iterable[int]) -> list[tuple[int | None, int | None, str]]:
-        """(length limit, drafter limit, decision) of rounds with these numbers of waiting
-        requests."""
         events = [event for waiting in queue for event in engine.round(live, waiting)]
         parts = [one.scheduled for one in events if isinstance(one, RoundCompleted)]
         return [(part.length_limit, part.drafter_limit, part.decision) for part in parts if part]
 
-    # In the twelfth round, the growing queue shortens drafts once more; the next plan would report
-    # this decision.
+    # The twelfth round shortens drafts once more; the next plan would report this decision.
     assert limits(range(1, 13))[-1] == (2, 1, "")
     assert engine.schedule_decision is not None
     engine.schedule = "shared"
@@ -194,9 +186,6 @@ def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
 
 
 class TimeOfLongestText:
-    """BatchCosts (core.scheduling.base) that predict 1 ms for each token of a pass's longest
-    text."""
-
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
         return float(context)
 
@@ -211,8 +200,7 @@ class TimeOfLongestText:
 
 
 def test_no_request_waits_for_ever() -> None:
-    """A pass without the long text takes the least time per request. The long text is verified only
-    because it has waited."""
+    """The long text is verified only because it has waited."""
     engine = Engine(loaded_tables(*tables(1, context=128)), schedule="cosine")
     scheduler = engine._schedule._scheduler
     assert isinstance(scheduler, Cosine)
@@ -230,15 +218,13 @@ def test_no_request_waits_for_ever() -> None:
         group_sizes.add(len(verified))
         waited = {run: 0 if run in verified else 1 + rounds for run, rounds in waited.items()}
         assert [one.rounds_waited for one in live] == [*waited.values()]
-        # Each group includes the request that has waited longest, so a request waits at most one
-        # round for each other request.
+        # Each group includes the request that has waited longest.
         assert max(waited.values()) < len(live)
     assert group_sizes == {2, 3}, "the two short texts, or all three"
     engine.close()
 
 
 def test_the_width_of_a_request_is_its_nodes_per_step() -> None:
-    """One request drafts trees of three nodes and depth 2; the other request drafts chains."""
     engine = Engine(loaded_tables(*tables(1)), schedule="cosine")
     recorded = RecordingScheduler(engine._schedule._scheduler)
     engine._schedule._scheduler = recorded

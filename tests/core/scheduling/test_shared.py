@@ -18,7 +18,6 @@ LIVE = [LiveRequest(64, 8)] * 4
 
 
 def closed_sets(parents: Sequence[int]) -> list[frozenset[int]]:
-    """All sets of nodes that contain the parent of each of their nodes."""
     nodes = range(len(parents))
     sets = (frozenset(c) for n in range(len(parents) + 1) for c in itertools.combinations(nodes, n))
     return [s for s in sets if all(parents[node] < 0 or parents[node] in s for node in s)]
@@ -81,10 +80,8 @@ TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 
 
 class Machine:
-    """A simulated batch. A draft takes `draft_ms` and has 4 nodes, of which `accepted` are
-    accepted. With `turns`, SSMs draft for one half of the requests while the other half is
-    verified. `open_ms`: the time in which SSMs read one prompt. They read in the first round with
-    drafts, and again after FIRST_WAIT rounds without drafts."""
+    """A simulated batch. With `turns`, SSMs draft for one half of the requests while the other half
+    is verified. `open_ms`: the time in which SSMs read one prompt."""
 
     def __init__(
         self,
@@ -135,7 +132,6 @@ class Machine:
 
     @property
     def speedup(self) -> float:
-        """Tokens per millisecond, divided by the tokens per millisecond of plain rounds."""
         count = len(self.live)
         return (self.tokens / self.ms) / (count / (1.0 + 0.9 * count))
 
@@ -219,14 +215,12 @@ def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> Non
 def observe_drafted(
     guard: PlainGuard, ms: float, tokens: float = 1.0, total_ms: float = 0.0, requests: int = 1
 ) -> bool:
-    """Observes a round with drafts. In plain rounds, a token takes 1 ms."""
     return guard.observe_drafted(tokens, ms=ms, total_ms=total_ms, plain_ms=1.0, requests=requests)
 
 
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
-    """The number of rounds without drafts after a trial. `cost`: milliseconds per token in the
-    trial; `opening`: additional milliseconds per token in the trial's first round, in which SSMs
-    read prompts."""
+    """`cost`: milliseconds per token; `opening`: additional milliseconds per token in the first
+    round."""
     while not observe_drafted(
         guard, cost * requests, requests, (cost + opening) * requests, requests
     ):
@@ -261,8 +255,8 @@ def test_the_guards_wait_doubles_and_drafts_that_pay_reset_it() -> None:
 def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
     run_tokens: int, pays: bool
 ) -> None:
-    """In each round with drafts, SSMs read four prompts, each in 20 ms. Without this reading, a
-    token takes 0.75 ms in plain rounds and 0.48 ms in rounds with drafts."""
+    """Without reading prompts, a token takes 0.75 ms in plain rounds and 0.48 ms in rounds with
+    drafts."""
     shared, live = new_shared(), [LiveRequest(64, 4, tokens=run_tokens)] * 8
     prices = []
     for _ in range(12):
@@ -335,8 +329,7 @@ def test_one_request_alone_keeps_its_own_budget() -> None:
 
 
 def test_predicted_pass_times_follow_the_measured_ones() -> None:
-    """The table was measured with one row of the KV cache. A pass over several rows takes longer
-    than the table says."""
+    """The table was measured with one row of the KV cache."""
     times = BatchTimes(Costs(cast(Any, None), TABLE))
     before = times.verify_ms(8, 0, 64)
     for nodes in [0, 8, 16, 24] * 30:
@@ -362,8 +355,7 @@ def test_a_pass_takes_longer_over_longer_texts() -> None:
 
 
 class Alone:
-    """A simulated request. A plain round takes 1 ms and commits 1 token. A round with drafts takes
-    `draft_ms` and commits a number of tokens that is drawn from `tokens`."""
+    """A simulated request. A plain round takes 1 ms and commits 1 token."""
 
     def __init__(self, shared: Shared, kind: str | None, draft_ms: float, tokens: Sequence[int]):
         self.shared, self.live = shared, [LiveRequest(64, 4, kind=kind)]
@@ -371,7 +363,7 @@ class Alone:
         self.kinds: list[bool] = []
 
     def run(self, rounds: int) -> float:
-        """Runs rounds; returns the tokens per millisecond."""
+        """Returns the tokens per millisecond."""
         total_ms = total = 0.0
         for _ in range(rounds):
             plan = self.shared.plan(self.live, 0)
@@ -410,7 +402,6 @@ def test_one_request_is_soon_no_slower_than_plain(draft_ms: float, tokens: Seque
 
 @pytest.mark.parametrize("tokens", [(1, 9), (4, 5, 6), (1, 5, 9)])
 def test_drafts_of_one_request_that_pay_are_kept(tokens: Sequence[int]) -> None:
-    """Drafts are kept even if half of the rounds lose time."""
     draft_ms = 0.7 * sum(tokens) / len(tokens)
     for seed in range(5):
         alone = Alone(new_shared(), "specinfer", draft_ms, tokens)

@@ -22,7 +22,6 @@ def test_the_configured_length_bounds_the_draft() -> None:
 
 
 def test_drafts_end_after_the_first_unsure_token() -> None:
-    # Every third token is unsure.
     drafter = Simulated(
         "a", lambda position: 0.3 if position % 3 == 2 else 0.9, constant(1.0), constant(1.0)
     )

@@ -129,7 +129,6 @@ def test_all_probes_share_one_hundredth_of_the_time() -> None:
 
 
 def test_concurrent_runs_may_probe_the_same_drafter() -> None:
-    """After one run's probe has ended a back-off, the other run's probe only adds its time."""
     for second in (True, False):
         shared = Backoffs()
         one, other = RunBackoffs(shared), RunBackoffs(shared)
@@ -148,7 +147,6 @@ def test_a_second_run_that_switches_a_drafter_off_keeps_its_wait() -> None:
 
 
 def after_failed_runs(shared: Backoffs, name: str, runs: int) -> RunBackoffs:
-    """The last of `runs` runs in which the drafter did not pay."""
     for _ in range(runs):
         one = RunBackoffs(shared)
         one.switch_off(name)

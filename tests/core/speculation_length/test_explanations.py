@@ -23,8 +23,6 @@ LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 
 @dataclass
 class RoundLine:
-    """A round of a LengthHistory, by default without reason, estimates and drafts."""
-
     number: int
     length: int
     length_reason: str = ""
@@ -197,7 +195,6 @@ WITH_REASONS = tuple(name for name in LENGTHS if length_policy(name).explain)
 
 @pytest.fixture(scope="module", params=WITH_REASONS)
 def run(request: pytest.FixtureRequest) -> tuple[str, list[Event]]:
-    """Each policy, with the events of a run on models whose passes take given times."""
     clock, table = PassClock(), VerifyCosts({n: 10.5 + 0.5 * n for n in NODE_COUNTS}, 64)
     with pytest.MonkeyPatch.context() as patch:
         measure = "core.speculation_length.cost_model.ledger.measure_verify_costs"
@@ -250,7 +247,6 @@ def test_every_round_is_explained_by_its_events(run: tuple[str, list[Event]]) ->
 
 
 def check_worth(found: re.Match[str], before: RoundLine, drafts: tuple[DraftRecord, ...]) -> None:
-    """Compares the numbers of an explanation with the recorded numbers."""
     depth, following, percent, worth_ms, token_ms, cost_ms = (float(one) for one in found.groups())
     assert following == depth + 1
     assert f"a token {found[5]} ms" in before.length_reason

@@ -1,8 +1,4 @@
-"""`goodput` in simulated worlds whose best fixed length is known, and its stop rule.
-
-Two worlds are not compared with the best fixed length. In `independent`, two drafters together are
-best, but `goodput` lets one SSM draft. In `uncalibrated`, a drafter's scores are wrong.
-"""
+"""`goodput` in simulated worlds whose best fixed length is known."""
 
 import functools
 import math
@@ -78,7 +74,6 @@ def jump(before: float, after: float, change: int) -> Callable[[int], float]:
 
 
 def first_round_at(result: Result, position: int) -> int:
-    """The first round that drafts from this position of the text or a later one."""
     positions = accumulate(outcome.num_tokens for outcome in result.outcomes)
     return next(i for i, reached in enumerate(positions, 1) if reached >= position)
 
@@ -88,8 +83,7 @@ DRAFTING = [(0.4, 4.0), (0.7, 5.0), (0.7, 3.0), (0.5, 8.0), (0.8, 2.0)]
 
 
 class Across(World):
-    """A world in which a pass over other requests hides drafting. That pass takes as long as the
-    request's own pass."""
+    """A world in which a pass over other requests hides drafting."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -101,8 +95,7 @@ class Across(World):
 
 
 class Ahead(World):
-    """A world in which the drafts of seven of ten rounds were made ahead after a right guess and
-    take no time."""
+    """A world in which the drafts of seven of ten rounds were made ahead and take no time."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -119,6 +112,8 @@ class Ahead(World):
         return measured, max(0.01, true_ms - saved)
 
 
+# In `independent`, two drafters together are best, but `goodput` lets one SSM draft.
+# In `uncalibrated`, the scores are wrong.
 ONE_SSM = sorted(WORLDS.keys() - {"independent", "uncalibrated"})
 
 
@@ -280,7 +275,7 @@ def test_another_runs_success_brings_a_drafter_back() -> None:
         for policy in policies:
             policy.observe(HOPELESS.round(number, 3 * number, policy.choose(), rng)[0])
     assert [policy.choose().length for policy in policies] == [0, 0]
-    costs.backoffs.disabled_for_all_runs.clear()  # what a third run's successful probe does
+    costs.backoffs.disabled_for_all_runs.clear()  # like a third run's successful probe
     for number in range(ROUNDS_PER_PLAN):
         policies[0].observe(HOPELESS.round(number, 180 + number, policies[0].choose(), rng)[0])
     assert policies[0].choose().length > 0
@@ -414,7 +409,7 @@ def test_a_node_is_kept_if_its_score_is_worth_its_time() -> None:
 
 
 def test_a_steps_worth_is_scaled_by_the_acceptance_rate() -> None:
-    """A step costs the time of 0.4 tokens. Its scores promise 0.5 tokens or 1 token."""
+    """A step costs the time of 0.4 tokens."""
     assert StopRule({"a": step_limits(0.9, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.7, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.0, (0.4,), 2)}, 0.1).continues("a", 2, [1.0])
@@ -425,9 +420,8 @@ def test_a_steps_worth_is_scaled_by_the_acceptance_rate() -> None:
 def test_the_native_kernel_stops_where_the_rule_does(
     cost: float, kind: str, native_calls: list[int]
 ):
-    """`run_rounds` compares the kernel's drafts with drafts of passes that use the rule itself."""
-    # The SSM "three" is not chosen: it drafts nothing. The SSM "two" is probed: it drafts two steps
-    # in any case.
+    """`run_rounds` compares the kernel's drafts with drafts that use the rule itself."""
+    # The SSM "three" is not chosen, and the SSM "two" is probed.
     limits = step_limits(0.9, (cost, 1.5 * cost, 2 * cost), 4)
     stop = StopRule({"one": limits, "two": StopLimits(longest=2)}, 0.0)
     sampling = WARM if kind == "coupled" else COLD

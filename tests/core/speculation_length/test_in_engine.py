@@ -24,7 +24,7 @@ TREE = SpeculationConfig(expansion=(2, 1), max_speculation_length=6, speculation
 
 @pytest.fixture(autouse=True)
 def given_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces the measured cost table: passes of the test models are too short to be measured."""
+    """Passes of the test models are too short to be measured."""
     table = VerifyCosts({n: 1.0 + 0.01 * n for n in NODE_COUNTS}, 64)
     monkeypatch.setattr(
         "core.speculation_length.cost_model.ledger.measure_verify_costs", lambda llm: table

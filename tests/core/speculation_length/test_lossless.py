@@ -15,8 +15,7 @@ from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
 
 
 class GivenStop:
-    """A policy with a given stop. The policy learns nothing, since every branch that `deviation`
-    enumerates must see the same stop."""
+    """Learns nothing, since every branch that `deviation` enumerates must see the same stop."""
 
     def __init__(self, length: int, stop: Stop) -> None:
         self._choice = Choice(length, stop=stop)
@@ -32,16 +31,14 @@ LIMITS = {f"model-{i}": step_limits(0.9, (0.36, 0.36), 3) for i in range(4)}
 
 
 class DropsImprobable(StopRule):
-    """The negative control, which drops drawn tokens by their scores before they are verified. The
-    engine calls `keeps` only under verify rules without `reads_q`."""
+    """The engine calls `keeps` only under verify rules without `reads_q`."""
 
     def keeps(self, score: float) -> bool:
         return score > 0.4
 
 
 def use_stop(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
-    """Makes every run use `stop`. Returns a list, to which the runs append the answers of `grows`
-    and `continues`."""
+    """Returns a list to which runs append the answers of `grows` and `continues`."""
     answers: list[bool] = []
 
     class RecordingStop:

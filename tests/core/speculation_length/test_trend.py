@@ -22,8 +22,6 @@ def outcome(length: int, verify_ms: float, tokens: int = 2) -> RoundOutcome:
 
 
 def feed(policy: Trend, verify_ms: float, tokens: int = 2, times: int = 16) -> int:
-    """Observes `times` verifications with the current length; returns the length chosen
-    afterwards."""
     length = policy.choose().length
     for _ in range(times):
         policy.observe(outcome(length, verify_ms, tokens))
@@ -47,8 +45,7 @@ def test_sixteen_verifications_close_a_point() -> None:
     [
         # falling: a step up each time
         ((6.0, 5.0, 4.0, 3.0), [5, 6, 7, 8]),
-        # rising: two down; then least squares over (length, ms per token): (4, 3.0) (5, 3.5) (3,
-        # 2.0)
+        # rising: two steps down each time
         ((6.0, 7.0, 4.0), [5, 3, 1]),
         # level: no change
         ((6.0, 6.0, 6.0), [5, 5, 5]),
@@ -63,7 +60,6 @@ def test_the_slope_against_the_length_decides(times: Iterable[float], lengths: l
 
 def test_only_the_last_four_points_count() -> None:
     policy = trend()
-    # Over all five points, the slope is negative; without the first point, (4, 10), it is positive.
     assert [feed(policy, ms) for ms in (20.0, 2.0, 4.0)] == [5, 6, 7]
     assert feed(policy, 6.0) == 8, "with (4, 10), the slope is negative"
     assert feed(policy, 8.0) == 6, "(5, 1) (6, 2) (7, 3) (8, 4): positive"

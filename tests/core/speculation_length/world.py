@@ -1,7 +1,6 @@
 """A world of plain numbers for length policies: drafters with known acceptance, scores and costs.
 
-Each drafter drafts a chain. The positions at which a drafter's token is right are fixed: every
-policy meets the same text.
+The positions at which a drafter's token is right are fixed: every policy meets the same text.
 """
 
 import random
@@ -25,10 +24,9 @@ def constant(value: float) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A drafter. `chance(position)`: the probability that the drafter's token at this position is
-    right, given that the tokens before it in the draft are right; `start(round)`, `step(round)`:
-    milliseconds of its first step and of each further step. Drafters of one `source` make the same
-    mistakes. A score is chance ** `error`."""
+    """`chance(position)`: the probability that the drafter's token at this position is right;
+    `start(round)`, `step(round)`: milliseconds of the first step and of each further step. Drafters
+    of one `source` make the same mistakes."""
 
     name: str
     chance: Chance
@@ -40,15 +38,14 @@ class Simulated:
 
 @dataclass
 class Result:
-    """The rounds of a run: each list has one entry for each round. `true_ms`: milliseconds without
-    the noise of timing."""
+    """`true_ms`: milliseconds of each round, without the noise of timing."""
 
     outcomes: list[RoundOutcome] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     true_ms: list[float] = field(default_factory=list)
 
     def goodput(self, first: int = 0, last: int | None = None) -> float:
-        """Tokens per millisecond of rounds `first` to `last` - 1, without noise."""
+        """Tokens per millisecond, without noise."""
         tokens = sum(o.num_tokens for o in self.outcomes[first:last])
         return tokens / sum(self.true_ms[first:last])
 
@@ -61,7 +58,7 @@ class Result:
 class World:
     """`verify(n)`: milliseconds of a pass over n nodes; `overhead`: milliseconds of a round outside
     passes; `pace(round)` multiplies every cost; `noise`: the standard deviation of a timing's
-    logarithm. If `noise` is not 0, on average one timing in 50 is five times as long."""
+    logarithm."""
 
     drafters: tuple[Simulated, ...]
     verify: Callable[[int], float]
@@ -74,7 +71,6 @@ class World:
         self._rights: dict[tuple[str, int], float] = {}
 
     def costs(self) -> Costs:
-        """The costs that an engine's warm-up would measure without `pace` and `noise`."""
         table = {n: self.verify(n) for n in (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64)}
         return Costs(cast(Any, None), VerifyCosts(table, 64))
 
@@ -158,8 +154,6 @@ class World:
         rights: Mapping[str, int],
         stop: Stop | None,
     ) -> tuple[Counter[str], set[tuple[str, int, int]], int]:
-        """The number of verified nodes by drafter, the nodes of the merged tree, and the accepted
-        depth."""
         kept: set[tuple[str, int, int]] = set()
         own: Counter[str] = Counter()
         for name, (drafter, scores) in drafts.items():
@@ -182,8 +176,6 @@ def _products(scores: Iterable[float]) -> list[float]:
 
 
 def config_of(world: World, **fields: Any) -> SpeculationConfig:
-    """`goodput` with the world's drafters, one child per step and no node limit; `fields` override
-    these settings and set others."""
     names = tuple(drafter.name for drafter in world.drafters)
     defaults = {
         "drafters": names,
@@ -197,7 +189,6 @@ def config_of(world: World, **fields: Any) -> SpeculationConfig:
 def simulate(
     world: World, tokens: int, policy: LengthPolicy | None = None, costs: Costs | None = None
 ) -> Result:
-    """A run of at least `tokens` tokens, with `goodput` unless a policy is given."""
     policy = policy or make_policy(config_of(world), costs or world.costs())
     timing, result, position = random.Random(f"{world.seed} timing"), Result(), 0
     while position < tokens:
@@ -217,7 +208,6 @@ def run_fixed(world: World, tokens: int, length: int) -> Result:
 
 
 def best_fixed(world: World, tokens: int, longest: int = 12) -> tuple[int, float]:
-    """The best fixed length from 0 to `longest`, and its goodput."""
     results = {length: run_fixed(world, tokens, length).goodput() for length in range(longest + 1)}
     best = max(results, key=lambda length: results[length])
     return best, results[best]

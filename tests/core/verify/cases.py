@@ -1,4 +1,4 @@
-"""Small trees made by hand, and the distributions with which they are verified."""
+"""Small trees made by hand, and their distributions."""
 
 import torch
 
@@ -13,7 +13,7 @@ P = [0.5, 0.3, 0.2]
 
 
 def tree_of(*nodes: tuple[int, int, list[Proposal]]) -> TokenTree:
-    """A tree of `nodes`: (token, parent, proposals) for each node, parents first."""
+    """`nodes`: (token, parent, proposals) for each node, parents first."""
     parents = [parent for _, parent, _ in nodes]
     depths: list[int] = []
     for parent in parents:
@@ -40,8 +40,6 @@ def drawn_proposal(drafter: int, rank: int, token: int, row: int = 0) -> Proposa
 
 
 class Refusing(WalkNoise):
-    """Noise whose coins are all false."""
-
     def coin(self, prob: float, key: tuple[object, ...]) -> bool:
         return False
 
@@ -49,8 +47,7 @@ class Refusing(WalkNoise):
 def case_of(
     tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **flags: bool
 ) -> VerifyInput:
-    """A case in which drafters 0 and 1 drew from Q; drafter 2's proposals are deterministic.
-    `rows`: p after the root and after each node; without `rows`, p is P everywhere."""
+    """`rows`: p after the root and after each node; without `rows`, p is P everywhere."""
     target = Target(logits(*(rows or [P] * (len(tree) + 1))), DRAWN)
     return VerifyInput(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **flags)
 

@@ -1,5 +1,4 @@
-"""`mss` on small trees made by hand: the order of trials, the ratio, the residual. `traversal` does
-the same on trees of one level."""
+"""`mss` on small trees made by hand."""
 
 import pytest
 

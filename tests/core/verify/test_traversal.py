@@ -57,9 +57,6 @@ def test_leaves_are_tried_before_their_parents() -> None:
 
 
 class Recording(Refusing):
-    """Rejects every proposal and records the keys of all coins. Its base WalkNoise records the keys
-    of `choose`."""
-
     def coin(self, prob: float, key: Key) -> bool:
         assert key not in self.asked
         self.asked.add(key)
@@ -88,8 +85,7 @@ def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
 
 
 def test_a_probable_continuation_raises_the_chance_of_its_path() -> None:
-    """In the chain of tokens 1, 0 the first token alone would have the chance 0.6. The leaf's
-    chance is min(1, 0.6 * 0.5 / 0.2) = 1."""
+    """The leaf's chance is min(1, 0.6 * 0.5 / 0.2) = 1."""
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, 0, [drawn_proposal(0, 0, 0)]))
     result = walks("traversal", tree)
     assert chance(result, lambda v: v.path == (0, 1)) == near(1.0)
@@ -100,23 +96,20 @@ def test_a_probable_continuation_raises_the_chance_of_its_path() -> None:
 
 
 def test_a_rejected_leaf_passes_its_chance_to_its_parent() -> None:
-    """The chain of tokens 1, 1 has the chances 0.6 and 0.6 * 0.3 / 0.5 = 0.36. After the leaf's
-    rejection R = max(0, 0.6 p - q) = (0.1, 0, 0), with the sum S = 0.1. The first token's chance
-    then is 0.1 / (0.1 + 1 - 0.6) = 0.2."""
+    """The chances are 0.6 and 0.6 * 0.3 / 0.5 = 0.36. After the leaf's rejection max(0, 0.6 p - q)
+    is (0.1, 0, 0), and the first token's chance is 0.1 / (0.1 + 1 - 0.6) = 0.2."""
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (1, 0, [drawn_proposal(0, 0, 1)]))
     result = walks("traversal", tree)
     assert chance(result, lambda v: v.path == (0, 1)) == near(0.36)
     assert chance(result, lambda v: v.path == (0,)) == near(0.64 * 0.2)
     assert {v.own_token_id for _, v in result if v.path == (0,)} == {0}
     assert {v.own_kind for _, v in result if v.path == (0,)} == {"recovered"}
-    # At the root R = max(0, p - q) = (0.3, 0, 0).
+    # At the root max(0, p - q) = (0.3, 0, 0).
     assert {v.own_token_id for _, v in result if not v.path} == {0}
 
 
 def test_a_repeated_proposal_is_rejected_and_its_q_is_subtracted() -> None:
-    """Drafters 0 and 1 propose token 1, from q = (0.2, 0.6, 0.2) and q'; p = (0.5, 0.2, 0.3). The
-    first proposal is accepted with probability 0.2 / 0.6. After its rejection p becomes M =
-    norm(max(0, p - q)) = (0.75, 0, 0.25)."""
+    """After the first rejection p becomes M = norm(max(0, p - q)) = (0.75, 0, 0.25)."""
     q = torch.tensor([[0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=torch.float64)
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1, 1)]))
     target = Target(logits([0.5, 0.2, 0.3], P), DRAWN)
@@ -138,8 +131,7 @@ def test_a_repeated_proposal_is_rejected_and_its_q_is_subtracted() -> None:
 
 
 def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
-    """With q = p, only rounding can cause a rejection. The residual is then p, so a second walk of
-    the branch could accept it."""
+    """With q = p, the residual is p: a second walk of the branch could accept the branch."""
     tree = tree_of(
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(0, 0, 0)]),
@@ -159,7 +151,6 @@ def test_the_roots_chance_stays_exactly_1(epsilon: float) -> None:
 
 
 def test_a_node_is_tried_once_whoever_drafted_below_it() -> None:
-    """Drafter 1 also proposed token 1, and only drafter 1 proposed the child below."""
     tree = tree_of(
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(1, 0, 0)]),

@@ -1,5 +1,4 @@
-"""The walk of `greedy` and `match` on small trees made by hand, and an empty tree under every
-rule."""
+"""The walk of `greedy` and `match` on small trees made by hand."""
 
 import pytest
 

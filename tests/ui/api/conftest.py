@@ -31,7 +31,6 @@ def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def elsewhere(_elsewhere: Site) -> Site:
-    """A server for other machines, without a login and with an empty log."""
     _elsewhere.clear()
     return _elsewhere
 
@@ -44,20 +43,18 @@ def _login_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def login_site(_login_site: Site) -> Site:
-    """A server for other machines, with a login and an empty log."""
     _login_site.clear()
     return _login_site
 
 
 @pytest.fixture
 def fresh_locked(tmp_path: Path) -> Iterator[Site]:
-    """A new server like `login_site`, for a test that swaps models."""
     with api_site(tmp_path, host="0.0.0.0", login=True) as site:
         yield site
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Site]:
-    """A new server on loopback, for a test that swaps models."""
+    """A new server, for a test that swaps models."""
     with api_site(tmp_path) as site:
         yield site

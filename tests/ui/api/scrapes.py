@@ -6,8 +6,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 class Scrape:
-    """The samples of a scrape. A lookup raises ValueError unless exactly one sample matches."""
-
     def __init__(self, text: str) -> None:
         self.families = list(text_string_to_metric_families(text))
         self.samples = [sample for family in self.families for sample in family.samples]

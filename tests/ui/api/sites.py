@@ -40,31 +40,27 @@ class Site:
     clients: list[Client] = field(default_factory=list)
 
     def client(self, number: int = 0) -> Client:
-        """The client of one visitor; visitors are counted from 0."""
         while len(self.clients) <= number:
             auth = LOGIN if self.login else None
             self.clients.append(Client(self.url, auth=auth, verbose=False))
         return self.clients[number]
 
     def __call__(self, endpoint: str, **arguments: Any) -> Any:
-        """The endpoint's answer to the first visitor."""
         return self.client().predict(**arguments, api_name=endpoint)
 
     def submit(self, endpoint: str, **arguments: Any) -> Any:
-        """Call an endpoint as the first visitor; return the job."""
         job = self.client().submit(**arguments, api_name=endpoint)
         # Gradio's client can cancel a job on the server only once the job has its event's id.
         wait(lambda: job.communicator is not None and job.communicator.event_id)
         return job
 
     def record(self, *seeds: int, rounds: int = 4) -> None:
-        """Record a SYNTHETIC run of another visitor for each seed."""
         for seed in seeds:
             for event in synthetic_run(rounds, seed=seed):
                 self.store.record(event, "somebody else")
 
     def clear(self) -> None:
-        """Stop studies and runs, empty the log and reset the script. The loaded models stay."""
+        """Reset the server except for the loaded models."""
         self.context.conductor.close()
         self.worker.clear()
         self.worker.set_script(script_of(rounds=6), slowdown=0.0)
@@ -95,7 +91,6 @@ def api_site(
 
 
 def wait(condition: Callable[[], Any], timeout: float = 20.0) -> None:
-    """Wait until the condition is true. Raises AssertionError after `timeout` seconds."""
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, f"not so within {timeout} s"

@@ -29,7 +29,7 @@ ENDPOINT = re.compile(r"(?P<name>/\w+)\((?P<arguments>.*)\) -> (?P<returns>\w+)"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A documented endpoint. `arguments`: each `name` or `name=default`. `returns`: a type."""
+    """`arguments`: each `name` or `name=default`."""
 
     arguments: tuple[str, ...]
     returns: str
@@ -37,7 +37,6 @@ class Endpoint:
 
 @cache
 def documentation() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
-    """The endpoints by name, and the fields of each named type."""
     endpoints: dict[str, Endpoint] = {}
     types: dict[str, dict[str, str]] = {}
     for entry in entries(API.read_text(encoding="utf-8")):
@@ -52,13 +51,13 @@ def documentation() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
 
 
 def entries(page: str) -> list[str]:
-    """The entries of all `text` blocks. An indented line continues the line before it."""
+    """An indented line continues the line before it."""
     blocks = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     return [line for line in re.sub(r"\n +", " ", "\n".join(blocks)).splitlines() if line]
 
 
 def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator[tuple[str, str]]:
-    """The fields; a bare name of a type is replaced by that type's fields."""
+    """Replace a bare name of a type by that type's fields."""
     for name, kind in fields.items():
         if kind:
             yield name, kind
@@ -67,8 +66,7 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
 
 
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
-    """A message for each part of a value that is not of its documented type. `columns`: the names
-    that the documented placeholder FIELD stands for."""
+    """`columns`: the names for which the placeholder FIELD of docs/api.md stands."""
     # `list[A]|list[B]` matches the pattern too, but is a union.
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
@@ -83,7 +81,7 @@ def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) ->
     if kind == "null":
         return [] if value is None else [f"{at} is {value!r}, not null"]
     if kind in SIMPLE:
-        # Python's True and False are of type int too.
+        # In Python, a bool is an int.
         unwanted_bool = isinstance(value, bool) and kind != "bool"
         right = isinstance(value, SIMPLE[kind]) and not unwanted_bool
         return [] if right else [f"{at} is {value!r}, not {kind}"]
@@ -107,15 +105,12 @@ def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, FakeWorker]]:
-    """A client of a server with the application's default preset, and the server's first worker."""
     with api_site(tmp_path_factory.mktemp("api"), preset=parse([]).preset) as served:
         yield served.client(), served.worker
 
 
 @dataclass
 class Caller:
-    """Calls endpoints, and checks each answer against its documented type."""
-
     client: Client
     called: set[str] = field(default_factory=set)
 
@@ -249,7 +244,6 @@ VALID: dict[str, dict[str, Any]] = {
 
 
 def by_name(**wrong: Any) -> list[tuple[dict[str, Any], str]]:
-    """For each argument: the argument, and words that its error must contain."""
     return [({name: value}, f"{name} is {value!r}") for name, value in wrong.items()]
 
 

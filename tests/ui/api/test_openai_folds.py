@@ -21,8 +21,7 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=4), max_size=2)
 
 
 def first_stop(text: str, stops: list[str]) -> int:
-    """The start of the stop string that ends first; without a stop string, the text's length. Of
-    several stop strings with the same end, the longest counts."""
+    """The start of the stop string that ends first; without a stop string, the text's length."""
     for end in range(1, len(text) + 1):
         if ended := [stop for stop in stops if text[:end].endswith(stop)]:
             return end - max(map(len, ended))
@@ -90,7 +89,6 @@ def test_counters_are_the_sums_of_all_runs() -> None:
     ends = ("completed", "cancelled", "failed")
     runs = [synthetic_run(12, seed, run_id=str(seed), end=end) for seed, end in enumerate(ends)]
     metrics, folds = ServerMetrics(), [StatsFold() for _ in runs]
-    # The first 20 events of the runs are interleaved.
     for events in zip(*(run[:20] for run in runs), strict=True):
         for event in events:
             metrics.observe(event)

@@ -276,19 +276,15 @@ def test_runs_with_the_login_belong_to_its_user(login_site: Site) -> None:
 
 
 class LaunchRecorder:
-    """A page that is not served but records the paths of its routes."""
-
     server_port = 1
 
     def launch(self, **options: Any) -> tuple[None, str, None]:
         self.paths = {route.path for route in options["app_kwargs"]["routes"]}
         return None, "http://127.0.0.1:1/", None
 
-    def block_thread(self) -> None:
-        """Returns at once."""
+    def block_thread(self) -> None: ...
 
-    def close(self) -> None:
-        """Does nothing."""
+    def close(self) -> None: ...
 
 
 @pytest.mark.parametrize("flag", [[], ["--no-openai"]])

@@ -43,7 +43,7 @@ MESSAGES: list[Any] = [
 
 @dataclass
 class Served:
-    """`page`: Gradio's client of the same server; `openai`: the client under test."""
+    """`page`: Gradio's client of the same server."""
 
     url: str
     store: RunStore
@@ -62,7 +62,6 @@ class Served:
         return results
 
     def run(self, answer: Any) -> RunSummary:
-        """This answer's run, from the log."""
         self.store.flush()
         return self.store.run(answer.id.partition("-")[2])
 
@@ -141,7 +140,6 @@ def test_a_conversation_is_rendered_by_the_template_and_streamed(openai_site: Se
     assert chunks[0].choices[0].delta.role == "assistant"
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert text == answer.choices[0].message.content
-    # The answer is sent back with all its fields.
     history = [*MESSAGES, answer.choices[0].message.model_dump(), {"role": "user", "content": "w6"}]
     answer = openai_site.chat(messages=history)
     ids = openai_site.store.events(openai_site.run(answer).run_id)[0].prompt_token_ids

@@ -25,7 +25,7 @@ from ui.server.model_swap import ModelPair, Say
 from ui.server.page import build_page
 from ui.server.visitors import Access
 
-# A chat template that adds a word. The time determines the word.
+# The time determines the word that this chat template adds.
 CLOCK = "{{ messages[0].content }} w{{ strftime_now('%f')|int % 50 + 3 }}"
 TEMPLATES = {
     "clock": CLOCK,
@@ -36,7 +36,6 @@ TEMPLATES = {
 
 
 def save_llm(folder: Path, template: Any = CLOCK, seed: int = 1) -> str:
-    """Save a tiny LLM as `llm` in the folder; return its path."""
     tokenizer = word_tokenizer()
     tokenizer.chat_template = template
     tiny_module("llama", seed=seed, dtype=torch.float32).save_pretrained(folder / "llm")
@@ -60,7 +59,6 @@ class RealServer:
         self("/load_models", llm=str(self.folder / name / "llm"), ssms=[str(self.folder / "ssm")])
 
     def run(self, **arguments: Any) -> dict[str, Any]:
-        """The answer of `/generate`, by default to a chat message."""
         defaults = {"prompt": "w1 w2", "max_new_tokens": 8, "preset": "specinfer", "chat": True}
         results: dict[str, Any] = self("/generate", **{**defaults, **arguments})
         return results

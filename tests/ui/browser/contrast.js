@@ -13,12 +13,12 @@ window.specscopeContrast = (() => {
     return (high + 0.05) / (low + 0.05);
   };
   const chain = (node) => (node ? [node, ...chain(node.parentElement)] : []);
-  // The colour behind the content of an HTML element: its background over those of its ancestors.
+  // An HTML element's background, over the backgrounds of its ancestors.
   const ground = (node) => chain(node).reverse().reduce((below, one) => {
     const paint = parse(getComputedStyle(one).backgroundColor);
     return paint ? over(paint, below) : below;
   }, [255, 255, 255]);
-  // A drawing's colours at a point, with the text `target` and without it. Elements painted after the text are left out.
+  // A drawing's colours at a point, with the text `target` and without it.
   const NOT_PAINTED = "defs, clipPath, mask, pattern, marker, style, title";
   const CLEAR = { rgb: [0, 0, 0], alpha: 0 };
   function layer(group, target, [x, y]) {
@@ -38,7 +38,7 @@ window.specscopeContrast = (() => {
     }
     return colors;
   }
-  // The rectangles of the drawings' elements, each measured once in a call of `drawnContrasts`.
+  // Each rectangle is measured only once in a call of `drawnContrasts`.
   let places = new Map();
   function isNear(node, x, y) {
     if (!places.has(node)) places.set(node, node.getBoundingClientRect());
@@ -63,7 +63,6 @@ window.specscopeContrast = (() => {
   const holds = (shape, x, y) => shape.isPointInFill(new DOMPoint(x, y).matrixTransform(shape.getScreenCTM().inverse()));
   const outermost = (svg) => svg.ownerSVGElement ? outermost(svg.ownerSVGElement) : svg;
   const named = (node) => `${node.closest("[id]")?.id} .${node.getAttribute("class")} ${node.textContent.slice(0, 24)}`;
-  // The number of visible texts in drawings; `found`: ratio and name of each text with a contrast below `least`.
   function drawnContrasts(least = 4.5) {
     const found = [];
     let count = 0;
@@ -80,8 +79,6 @@ window.specscopeContrast = (() => {
     }
     return { count, found: [...new Set(found)] };
   }
-  // The number of visible checkboxes and radio buttons; `found`: the unchecked and enabled boxes whose border has a
-  // contrast below `least`.
   function boxes(least = 3) {
     const all = [...document.querySelectorAll("input[type=checkbox], input[type=radio]")].filter((one) => one.checkVisibility());
     const found = all.filter((one) => !one.checked && !one.disabled).map((one) => {
@@ -91,8 +88,7 @@ window.specscopeContrast = (() => {
     }).filter(([value]) => value < least);
     return { count: all.length, found: found.map(([value, one]) => `${value.toFixed(2)} ${one.closest("[id]").id}`) };
   }
-  // The number of visible texts outside drawings; `found`: texts with a contrast below `least`, or below 3 for large
-  // texts. Disabled parts and texts on an image are left out.
+  // Disabled parts and texts on an image are left out.
   function texts(least = 4.5) {
     const found = [];
     let count = 0;
@@ -114,7 +110,7 @@ window.specscopeContrast = (() => {
     }
     return { count, found: [...new Set(found)] };
   }
-  // By element id: the contrast of the element's text with its ground. A background image is an error.
+  // By element id: the contrast of the element's text with its background.
   function labels(selector) {
     return Object.fromEntries([...document.querySelectorAll(selector)].filter((one) => one.checkVisibility()).map((one) => {
       const style = getComputedStyle(one);

@@ -4,7 +4,7 @@
   const isSeen = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
   const isLayered = (node) => node.namespaceURI.endsWith("svg") && node.tagName !== "svg";
 
-  // Styles and rectangles of elements, each read once in a call of a function of `specscopeLooks`.
+  // Each element is measured only once in a call of a function of `specscopeLooks`.
   let known = new Map();
   const look = (ask) => (...given) => {
     known = new Map();
@@ -54,14 +54,13 @@
   const GROWS = ".sp-board .sp-pic-strip .ss-text, .sp-board .sp-pic-tree :is(.ss-stagebar, svg)";
   const grows = ({ holder }) => Boolean(holder.closest(GROWS)) || !holder.closest(FIXED);
 
-  // By name: the size of the smallest text with this name among the texts that grow.
   function sizes(all) {
     const found = new Map();
     for (const one of all.filter(grows)) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
     return found;
   }
 
-  // Large type does not enlarge a zoomable drawing, which always fills its panel: its texts only have to be legible.
+  // Large type does not enlarge a zoomable drawing, which always fills its panel.
   const ZOOMED = ".ss-viewport", LEGIBLE = 12.5;
   let kept = new Map();
   const keep = () => (kept = sizes(texts())).size;
@@ -95,7 +94,7 @@
     }
     return false;
   }
-  // A label that extends beyond the sides of its button. A label with an ellipsis does not count.
+  // A label that extends beyond the sides of its button.
   function sticksOut(one) {
     const button = one.node !== one.holder && one.holder.closest("button, [role=tab]");
     const ends = getComputedStyle(one.holder).textOverflow === "ellipsis";
@@ -141,7 +140,7 @@
     return false;
   }
 
-  // Pairs of texts that overlap by more than a sliver; a sticky bar covers scrolled text on purpose.
+  // Texts in sticky parts do not count: a sticky bar covers scrolled text on purpose.
   function overlaps() {
     const found = new Set();
     const boxes = texts().filter((one) => !sticks(one.holder))
@@ -160,7 +159,6 @@
     return [...found];
   }
 
-  // Texts under the buttons of their own panel, and trees shown less than 100 px high.
   function coveredParts() {
     const found = texts().filter(({ holder, boxes }) => {
       const tools = holder.closest(".ss-panel")?.querySelector(".ss-tools");
@@ -173,7 +171,6 @@
     return [...found.map(name), ...low.map((one) => `a tree ${one.clientHeight} px high`)];
   }
 
-  // Texts below 11.9 px, except in drawings that can be zoomed.
   const tiny = () => [...new Set(texts().filter((one) => one.size < 11.9 && !one.holder.closest(ZOOMED))
     .map((one) => `${name(one)} (${one.size.toFixed(1)} px)`))];
 

@@ -1,4 +1,4 @@
-"""Faults that a visitor would see on an open page; its tabs; large type."""
+"""Finds faults that a visitor would see on an open page."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ PRESS_MS = 3000.0  # timeout of one click; a busy machine takes a second to draw
 
 
 def keep_sizes(page: Any) -> int:
-    """Store the sizes of the texts for `small_texts`; return the number of stored sizes."""
+    """Store the sizes of the texts for `small_texts`."""
     return int(_ask(page, "keep()"))
 
 
 def small_texts(page: Any, least: float = 1.15) -> list[str]:
-    """Texts that are now less than `least` times as large as at `keep_sizes`. In a drawing that can
-    be zoomed: texts below 12.5 pixels. looks.js says which parts are left out (`grows`)."""
+    """Texts that are now less than `least` times as large as at `keep_sizes`."""
     return list(_ask(page, f"small({least})"))
 
 
@@ -51,7 +50,6 @@ def overflow(page: Any) -> int:
 
 
 def large_type(page: Any, on: bool) -> None:
-    """Switch large type on or off; wait until the page is drawn."""
     page.evaluate("(on) => window.specscopeLargeType(on)", on)
     frames(page)
     page.wait_for_function(CHANGED)
@@ -59,7 +57,6 @@ def large_type(page: Any, on: bool) -> None:
 
 
 def tabs(page: Any) -> list[str]:
-    """The names of the page's tabs, including tabs in the overflow menu."""
     names = page.locator("#tabs [role=tab], #tabs .overflow-dropdown button").all_text_contents()
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 

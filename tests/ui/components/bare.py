@@ -64,8 +64,6 @@ APPEARANCE = """([dark, large]) => { document.body.classList.toggle("dark", dark
 
 
 class Pictures:
-    """The page, in its own browser tab."""
-
     def __init__(self, tab: Tab) -> None:
         self.tab, self.page = tab, tab.page
         self.page.route(f"{ADDRESS}**", _answer)
@@ -74,7 +72,6 @@ class Pictures:
         self.page.wait_for_function("() => window.pictures")
 
     def mount(self) -> None:
-        """Mount every picture anew and empty, with the default look and reduced motion."""
         self.look()
         self.motion(False)
         self.page.mouse.move(0, 0)
@@ -82,17 +79,15 @@ class Pictures:
         self.page.evaluate("(labels) => pictures.build(labels)", labels)
 
     def show(self, scene: str, *names: str) -> Any:
-        """Draw the values of a scene in these pictures, or in all; return the page."""
         self.give({name: values_of(scene)[name] for name in names or ORDER})
         return self.rest()
 
     def give(self, values: dict[str, Any]) -> None:
-        """Set the values of some pictures without waiting until they are drawn."""
+        """Set values without waiting until the pictures are drawn."""
         packed = {name: pack(value) for name, value in values.items()}
         self.page.evaluate("(values) => pictures.show(values)", packed)
 
     def look(self, dark: bool = False, large: bool = False, width: int = WIDTH) -> Any:
-        """Draw the page with this appearance and width; return the page."""
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
         self.page.evaluate(APPEARANCE, [dark, large])
         return self.rest()
@@ -101,22 +96,18 @@ class Pictures:
         self.page.emulate_media(reduced_motion="no-preference" if expected else "reduce")
 
     def rest(self) -> Any:
-        """Wait twice until all pictures are drawn, since drawing a picture may resize others.
-        Return the page."""
+        """Wait twice until all pictures are drawn, since drawing a picture may resize others."""
         for _ in range(2):
             frames(self.page)
             self.page.wait_for_function(DRAWN)
         return self.page
 
     def last_sent(self) -> Any:
-        """The value that a picture sent last, without the time of the click (None: no value since
-        `mount`)."""
         sent = self.page.evaluate("() => pictures.picked")
         return sent and {name: value for name, value in sent.items() if name != "press"}
 
 
 def document() -> str:
-    """The page's HTML, with the real theme and style sheets."""
     colours = str(page_theme()._get_theme_css())
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pictures</title>'

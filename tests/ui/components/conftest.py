@@ -17,7 +17,6 @@ def bare_page(tabs: Tabs) -> Pictures:
 
 @pytest.fixture
 def pictures(bare_page: Pictures) -> Iterator[Pictures]:
-    """The page, with every picture mounted anew. A problem of the page fails the test."""
     bare_page.tab.watch.problems.clear()
     bare_page.mount()
     yield bare_page

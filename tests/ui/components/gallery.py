@@ -23,7 +23,7 @@ ORDER = {name: next(one for one in PICTURES if one.name == name) for name in NAM
 
 @cache
 def values_of(scene: str) -> dict[str, Any]:
-    """The values of all pictures in a scene. They are cached and must not be changed."""
+    """The values are cached and must not be changed."""
     return scenes()[scene]()
 
 
@@ -83,14 +83,11 @@ def common_run() -> list[Event]:
 
 @cache
 def minions_run(combine: str) -> list[Event]:
-    """A SYNTHETIC run with the rule `combine` and drafting ahead. One drafter fails."""
     return synthetic_run(30, seed=5, mechanisms=replace(VOTE_AHEAD, combine=combine, loses=26))
 
 
 @cache
 def routed_run(routing: str, loses: int = -1) -> list[Event]:
-    """A SYNTHETIC run with five SSMs, routing and fused drafts. `loses`: the round, counted from 0,
-    in which the last SSM fails, or -1."""
     uses = Mechanisms(routing=routing, draft="fused", loses=loses)
     names = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
     return synthetic_run(30, seed=5, drafters=names, mechanisms=uses)

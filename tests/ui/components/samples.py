@@ -1,4 +1,4 @@
-"""Values of the pictures: values of SYNTHETIC runs, values of large trees, and hostile values."""
+"""Sample values of the pictures."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def values_at(
     node: int | None = None,
     baseline: Baseline | None = None,
 ) -> dict[str, Any]:
-    """All pictures' values after `events`, with one round shown at one stage. `round_number` is
-    counted from 0 (None: the last round)."""
+    """`round_number` is counted from 0 (None: the last round)."""
     view = reduce_all(events)
     last = view.rounds[-1].number if view.rounds else None
     number = last if round_number is None else round_number
@@ -57,7 +56,6 @@ def frames(rounds: int = 6, seed: int = 3) -> list[dict[str, Any]]:
 
 
 def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
-    """The value of a tree with up to 14 levels and tokens of very different length."""
     rng = random.Random(seed)
     words = [" the", " extraordinarily", "\n", " a", "(self", " 狐", ")", " internationalisation"]
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(7)}
@@ -82,8 +80,7 @@ def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
 
 
 def deep_tree(depth: int) -> dict[str, Any]:
-    """The value of a tree whose accepted path has `depth` tokens. Tokens 0, 3, 6, ... have a
-    rejected sibling."""
+    """The value of a tree whose accepted path has `depth` tokens."""
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(2)}
     by = {"0": {"score": 0.5, "q": 1.0, "rank": 0}, "1": {"score": 0.4, "q": 1.0, "rank": 0}}
     values: dict[str, Any] = {}
@@ -115,7 +112,6 @@ def hostile_values() -> dict[str, Any]:
 
 
 def _each(make: Callable[[int, str], dict[str, Any]]) -> dict[str, Any]:
-    """The results of `make` for each hostile text, by the text's number."""
     return {str(i): make(i, text) for i, text in enumerate(HOSTILE)}
 
 

@@ -21,8 +21,7 @@ TABLES = """(tables) => tables.map((table) => [...table.rows].map((row) =>
 
 
 def tables(pictures: Pictures, name: str) -> list[list[list[str]]]:
-    """The tables of a picture's table form. Each table is a list of rows; the first row is the
-    head."""
+    """Each table is a list of rows. The first row is the head."""
     panel = pictures.page.locator(f"#picture-{name}")
     button = panel.get_by_role("button", name="as a table")
     button.click()
@@ -139,7 +138,7 @@ BARS = f"""() => {{ const {{ data, parentNode }} = {PLOT}; const [all] = data;
 
 
 def bars_of(pictures: Pictures, scene: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The bars of every round as drawn, and the spans of the picture's value in the same order."""
+    """The drawn bars, and the value's spans in the same order."""
     page = pictures.show(scene, "timeline")
     page.get_by_role("button", name="Show every round").click()
     bars = pictures.rest().evaluate(BARS)["bars"]

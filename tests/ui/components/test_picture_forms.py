@@ -46,8 +46,7 @@ def test_the_table_form_takes_the_pictures_place(pictures: Pictures) -> None:
         assert panel.locator(".ss-table").is_hidden()
 
 
-# Clicks each picture's save button. Returns the content of each saved file in base64, by the file's
-# name.
+# The saved files in base64, by name.
 SAVED = """([names, form, patience]) => new Promise((resolve, reject) => {
   setTimeout(() => reject(new Error(`no ${form} of all of ${names}`)), patience);
   const [blobs, saved] = [new Map(), []];
@@ -77,7 +76,6 @@ NAMED = re.compile(r"specscope-(\w+)(?:-round-\d+)?\.(svg|png)")
 
 
 def files_of(pictures: Pictures, form: str, names: Iterable[str] = ALWAYS) -> dict[str, bytes]:
-    """The saved files of these pictures, by picture."""
     expected = list(names)
     files = pictures.page.evaluate(SAVED, [expected, form, WAIT_MS])
     results = {name: NAMED.fullmatch(name) for name in files}
@@ -94,8 +92,7 @@ REFERENCE = re.compile(r"""(?:href\s*=\s*["']|url\(["']?)(?!#|data:)([^"')]+)"""
 
 
 def colours_of(svg: bytes) -> list[tuple[str, str | None, list[str]]]:
-    """Every shape and text of a file with its colours, in order. Plotly varies the ids of
-    patterns and the order of styles."""
+    """Plotly varies the ids of patterns and the order of styles."""
     return [
         (
             element.tag.split("}")[1],
@@ -159,8 +156,6 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
 def the_same_in_both_themes(
     pictures: Pictures, scene: str, names: Iterable[str] = ALWAYS
 ) -> dict[str, bytes]:
-    """The SVG files of these pictures. Asserts that the files have a white background, fetch
-    nothing, and have the same colours in both themes."""
     light = files_of(pictures, "SVG", names)
     pictures.look(dark=True)
     dark = files_of(pictures, "SVG", names)
@@ -237,7 +232,6 @@ def test_dark_large_and_still(pictures: Pictures) -> None:
 
 
 def test_axe_finds_no_serious_fault(pictures: Pictures, axe: Callable[..., list[str]]) -> None:
-    """In the dark theme only the contrast of texts is checked."""
     pictures.page.evaluate(SCRIPT.with_name("contrast.js").read_text(encoding="utf-8"))
     for scene in ("verify", "vote"):
         page = pictures.show(scene)

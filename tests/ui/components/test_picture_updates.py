@@ -155,8 +155,7 @@ def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: 
     assert "drafter ssm-stories failed" in tip and "noted" in tip
 
 
-# A point in a round's column in the picture of lengths, in pixels. `share`: the point's distance
-# from the plot's top, divided by the plot's height.
+# A point in a round's column in the picture of lengths, in pixels.
 COLUMN = """([round, share]) => { const plot = document.querySelector(".ss-lengths .ss-plot");
   const { xaxis, yaxis } = plot._fullLayout, { left, top } = plot.getBoundingClientRect();
   return [left + xaxis._offset + xaxis.d2p(round + 1), top + yaxis._offset + share * yaxis._length];

@@ -30,7 +30,6 @@ STRUCK = """() => [...document.querySelectorAll(".ss-n-rejected")].map((node) =>
 
 
 def as_shown(text: str) -> str:
-    """A short token's text as the tree shows it."""
     return text.replace(" ", "␣").replace("\n", "↵")
 
 
@@ -117,7 +116,7 @@ def before_the_first_round(pictures: Pictures) -> None:
     assert label == f"Token tree, Before round 1: {words}"
 
 
-# The number of edges that reach a later sibling of a row from above.
+# The number of edges whose path goes down, sideways and down again.
 BESIDE = r"""() => [...document.querySelectorAll("#picture-tree .ss-edge")]
   .filter((edge) => /V.*H.*V/.test(edge.getAttribute("d"))).length"""
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
@@ -136,19 +135,16 @@ VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewpo
 
 
 def viewport_of(pictures: Pictures, scene: str) -> Any:
-    """Draw the tree of a scene of gallery.py; return measures of the part in sight."""
     return pictures.show(scene, "tree").evaluate(VIEWPORT)
 
 
 def scroll(pictures: Pictures, left: int) -> Any:
-    """The measures of `viewport_of` after scrolling to `left`."""
     script = "(left) => document.querySelector('#picture-tree .ss-viewport').scrollTo(left, 0)"
     pictures.page.evaluate(script, left)
     return pictures.rest().evaluate(VIEWPORT)
 
 
 def set_width(pictures: Pictures, width: int) -> None:
-    """Mount the pictures anew, with the tree at most `width` pixels wide."""
     pictures.mount()
     script = "(px) => { document.querySelector('#picture-tree').style.maxWidth = px; }"
     pictures.page.evaluate(script, f"{width}px")
@@ -229,8 +225,6 @@ def test_drafters_that_agree_have_one_badge_where_a_tree_has_no_room_for_all(
     tree = deep_tree(6)
     proposal = tree["nodes"]["0"]["by"]["0"]
     for key, node in tree["nodes"].items():
-        # Four drafters proposed node 4, five drafters the other accepted tokens, and one drafter
-        # the rejected siblings.
         few = {"4": 4}.get(key, 5) if node["outcome"] == "accepted" else 1
         node["by"] = dict.fromkeys(list(drafters)[:few], proposal)
     for width, agreed in ((1280, "ABCDE"), (640, "A–E")):

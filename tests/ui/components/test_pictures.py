@@ -29,7 +29,6 @@ from ui.components.assets import (
 from ui.components.packing import CHUNK
 
 SCRIPTS = sorted(path for path in PICTURE_ASSETS.iterdir() if path.suffix == ".js")
-# Code that treats a text as markup or code, and addresses of other hosts.
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
     r"|createContextualFragment|https?://(?!www\.w3\.org/2000/svg)"
@@ -58,7 +57,6 @@ def test_a_picture_takes_options_of_gradio_and_select_and_leaves_no_stub_files()
     assert list(Path(ui.components.__file__).parent.rglob("*.pyi")) == []
 
 
-# The colours of drafters, by slot.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#f0e442", "#999999")
 
 
@@ -79,7 +77,6 @@ def hls(colour: str) -> tuple[float, float, float]:
 
 
 def hue(colour: str) -> float:
-    """The hue in degrees."""
     return 360 * hls(colour)[0]
 
 
@@ -88,7 +85,6 @@ def saturation(colour: str) -> float:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance as WCAG defines it, 0 to 1."""
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -100,10 +96,8 @@ def test_a_configuration_has_no_colour_of_a_drafter():
         configs = re.findall(r"--ss-config-\d: (#\w+);", theme)
         assert len(set(configs)) == 5 and not set(configs) & {*PALETTE}
         assert not set(configs) & set(re.findall(r"--ss-slot-\d: (#\w+);", theme))
-        # Lightness tells configurations apart.
         lights = sorted(hls(one)[1] for one in configs)
         assert min(b - a for a, b in zip(lights, lights[1:], strict=False)) > 0.03
-        # Plain decoding has the colour of ink and comes first.
         ink = re.search(r"--ss-ink: (#\w+);", theme)
         assert ink
         in_order = [luminance(one) + 0.05 for one in (ink[1], *configs)]

@@ -129,7 +129,6 @@ PARTS = """() => { const panel = document.querySelector("#picture-timeline");
 
 
 def said_of(pictures: Pictures) -> dict[str, dict[str, Any]]:
-    """For each scene, the text of each part of the panel."""
     scenes = {scene for scene, *_ in (*SAID, *PIECES)} | {"verify", "others", "ahead-end", "split"}
     return {name: pictures.show(name, "timeline").evaluate(PARTS) for name in sorted(scenes)}
 
@@ -183,7 +182,6 @@ def sums_and_predictions(said: dict[str, dict[str, Any]]) -> None:
 
 
 def work_done_at_once(said: dict[str, dict[str, Any]]) -> None:
-    """The sum of overlapping stages is not called the run's time."""
     value, words = values_of("verify")["timeline"], said["verify"]["words"]
     total, stages = value["total"], sum(value["share"].values())
     assert stages == pytest.approx(total, rel=1e-3)

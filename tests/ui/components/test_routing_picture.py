@@ -12,8 +12,7 @@ from tests.ui.components.gallery import values_of
 
 pytestmark = pytest.mark.browser
 
-# For each path of cells: the SSM, the part (in BOXES, or `lost`), the cells' left edges, the
-# shade, the fill.
+# For each path of cells: the SSM, the part, the cells' left edges, the shade, the fill.
 CELLS = """() => [...document.querySelectorAll("#picture-routing path[data-ssm]")].map((path) => [
   path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
   [...path.getAttribute("d").matchAll(/M([\\d.]+)/g)].map((found) => Number(found[1])),
@@ -22,7 +21,7 @@ BOXES = {"routed": 1, "explored": 2, "waiting": 1, "chosen": 2}
 
 
 def cells_of(page: Any) -> dict[tuple[str, int], tuple[str, float]]:
-    """Maps (SSM, column) to (part, shade). Cells with the part `lost` are left out."""
+    """Maps (SSM, column) to (part, shade)."""
     paths = [path for path in page.evaluate(CELLS) if path[1] != "lost"]
     edges = sorted({edge for _, _, own, _, _ in paths for edge in own})
     results: dict[tuple[str, int], tuple[str, float]] = {}

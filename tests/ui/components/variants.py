@@ -14,7 +14,6 @@ def timeline(values: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def with_trials(values: dict[str, Any]) -> dict[str, Any]:
-    """`auto` after two trials. The second trial switched drafting ahead off."""
     results = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
     lost = {**results, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
     sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
@@ -22,8 +21,7 @@ def with_trials(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
-    """`auto` after a trial that drafting ahead won, although no draft made ahead was used. `asked`:
-    the number of rounds with drafts made for a guessed outcome."""
+    """Drafting ahead won a trial of `auto`, although no draft made ahead was used."""
     results = {
         "kind": "ahead",
         "ms": 104.8,
@@ -37,26 +35,22 @@ def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
 
 
 def alike(values: dict[str, Any]) -> dict[str, Any]:
-    """`auto` after a trial in which drafting ahead made almost no difference."""
     results = {"kind": "ahead", "ms": 10.3, "without": 10.2, "on": True, "asked": 9, "used": 5}
     return timeline(values, pipeline="auto", trials={"13": results})
 
 
 def alone(values: dict[str, Any], ended: bool = True) -> dict[str, Any]:
-    """`pipeline=across` with no other request, and a length rule that predicts nothing."""
     none: dict[str, Any] = {"ahead": {}, "hits": {}, "round": {}, "rounds": {}}
     return timeline(values, **none, policy="trend", ended=ended)
 
 
 def others(values: dict[str, Any]) -> dict[str, Any]:
-    """`across` with most of the time between stages."""
     share = values["timeline"]["share"]
     share = {**share, "other": 2 * sum(share.values())}
     return timeline(values, share=share, total=sum(share.values()))
 
 
 def with_pauses(values: dict[str, Any]) -> dict[str, Any]:
-    """Rounds with pauses. In round 4, counted from 0, some drafting is hidden."""
     took = {"p": 19.0, "ms": 55.2}
     rounds = {str(n): {**took, "hid": 0.0, "all": 56.0} for n in range(4)}
     rounds["4"] = {**took, "hid": 5.0, "all": 80.1}
@@ -64,13 +58,12 @@ def with_pauses(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def longer(values: dict[str, Any]) -> dict[str, Any]:
-    """A round whose measured time is longer than the time from its first stage to its last."""
+    """The measured time exceeds the time from the first stage to the last."""
     rounds = {"4": {"p": 31.0, "ms": 34.9, "hid": 0.0, "all": 27.1}}
     return timeline(values, rounds=rounds)
 
 
 def peaks(values: dict[str, Any]) -> dict[str, Any]:
-    """Sixty rounds. A quarter of the rounds took far longer than the rest."""
     long = {0, 1, 2, 3, 4, 5, 25, 46, 47, 50, 51, 52, 53, 55, 56}
     rounds = {
         str(n): {"ms": 100.0 + 7 * n if n in long else 5.0 + n % 3, "p": 6.0} for n in range(60)
@@ -79,7 +72,6 @@ def peaks(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def split(values: dict[str, Any]) -> dict[str, Any]:
-    """Each bar of drafting ahead, split in two."""
     bars: dict[str, Any] = {}
     for number, own in values["timeline"]["bars"].items():
         parts: list[dict[str, Any]] = []
@@ -92,7 +84,6 @@ def split(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def early(values: dict[str, Any]) -> dict[str, Any]:
-    """Two drafts that were ready before their round."""
     entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
     entries = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
     came = {"hits": 2, "misses": 0, "beside": 1, "saved": 1.25, "wasted": 0.0, "guessed": False}
@@ -100,7 +91,6 @@ def early(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def unlike(values: dict[str, Any]) -> dict[str, Any]:
-    """Drafters that prepared for different numbers of continuations."""
     entry = {"hit": True, "saved": 1.25, "wasted": 0.0, "why": ""}
     missed = {"hit": False, "saved": 0.0, "wasted": 0.5, "why": "wrong"}
     rounds = {
@@ -112,18 +102,16 @@ def unlike(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def over(values: dict[str, Any]) -> dict[str, Any]:
-    """A text that ends although a drafter has drafted ahead for another round."""
     entry = {"d": "0", "outcomes": 4, "p": 0.28, "hit": False, "saved": 0.0, "wasted": 1.5}
     return timeline(values, round={"0": {**entry, "why": "ended"}})
 
 
 def never(values: dict[str, Any]) -> dict[str, Any]:
-    """`ahead` in a run in which nothing can be drafted ahead."""
     return timeline(values, pipeline="ahead", ahead={}, hits={}, round={})
 
 
 def with_budget(values: dict[str, Any]) -> dict[str, Any]:
-    """A `fixed` length of 8 that three drafters never reach, since their budget is 2 nodes."""
+    """Three drafters never reach the length of 8, since their budget is 2 nodes."""
     lengths, proposals = values["lengths"], values["proposals"]
     rounds = {
         key: {**round_entries, "d": 1, "m": 1, "s": 8}
@@ -140,8 +128,7 @@ def with_budget(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_switch(values: dict[str, Any]) -> dict[str, Any]:
-    """`credit` with invented scores. At round 8 the SSMs with the highest scores change; at round
-    10 the drafting SSMs change. Rounds are counted from 0."""
+    """The highest scores change at round 8, and the drafting SSMs at round 10."""
     routing = values["routing"]
     before, after = ("0", "2"), ("1", "4")
     rounds = {
@@ -166,8 +153,7 @@ def with_switch(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_regret(values: dict[str, Any]) -> dict[str, Any]:
-    """Each of the first three SSMs predicts every third token; the other SSMs predict
-    none. The first two SSMs drafted."""
+    """Only the first three SSMs predict tokens, and only the first two drafted."""
     routing = values["routing"]
     hits = {
         name: [i % 3 == n for i in range(60)] for n, name in enumerate(routing["ssms"].values())
@@ -178,14 +164,12 @@ def with_regret(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
-    """A text of line feeds."""
     for token in values["strip"]["tokens"].values():
         token["t"] = token["tok"] = "\n"
     return values
 
 
 def with_drawn_token(values: dict[str, Any]) -> dict[str, Any]:
-    """The first token of the first drafter was drawn with probability 0.25."""
     rows = values["proposals"]["rows"]
     own = {key: {**token, "q": 0.25 if key == "0" else 1.0} for key, token in rows["0"].items()}
     return {**values, "proposals": {**values["proposals"], "rows": {**rows, "0": own}}}

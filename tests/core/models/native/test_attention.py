@@ -1,4 +1,4 @@
-"""Attention of one head over the slots that a token sees, for several sizes and cache formats."""
+"""Attention of one head, for several sizes and cache formats."""
 
 import os
 import subprocess
@@ -41,8 +41,7 @@ SIZES = (2, 16, 40, 64, 72, 128, 200)
 
 
 def head_of(size: int, halved: bool) -> tuple[Any, Any, Any, Any]:
-    """A query, keys and values of 30 slots, and the slots that are read. `halved`: keys and values
-    are the upper 16 bits of float32 numbers."""
+    """`halved`: keys and values are the upper 16 bits of float32 numbers."""
     rng = np.random.default_rng(size)
     q, keys, values = (
         rng.standard_normal(shape).astype(np.float32) for shape in ((size,), (30, size), (30, size))
@@ -53,13 +52,11 @@ def head_of(size: int, halved: bool) -> tuple[Any, Any, Any, Any]:
 
 
 def attention(q: Any, keys: Any, values: Any, slots_read: Any, base: int = 0) -> Any:
-    """Attention of one token, (size,)."""
     return batched_attention([q], keys, values, [slots_read], base)[0]
 
 
 @cache
 def compiled_attend() -> Any:
-    """`attend`, callable from Python."""
     source_hash = source_hash_of(COMPILED)
 
     @cached_entry
@@ -73,8 +70,8 @@ def compiled_attend() -> Any:
 def batched_attention(
     q: Sequence[Any], keys: Any, values: Any, slots_read: Sequence[Any], base: int = 0
 ) -> Any:
-    """Attention of several tokens, (tokens, size). Token i reads the slots `slots_read[i]`. `base`:
-    the offset of the head in the flattened `keys` and `values`."""
+    """Attention of several tokens, (tokens, size). `base`: the offset of the head in the flattened
+    `keys` and `values`."""
     size, extent = len(q[0]), max(map(len, slots_read)) + 3
     slots_of_tokens = np.full((len(q), extent), 1 << 20, np.int32)
     for row, own in zip(slots_of_tokens, slots_read, strict=True):
@@ -91,7 +88,6 @@ def batched_attention(
 
 
 def reference(q: Any, keys: Any, values: Any, slots_read: Any) -> Any:
-    """Attention of one token, in double precision."""
     if keys.dtype == np.uint16:
         keys, values = from_upper_halves(keys), from_upper_halves(values)
     scores = keys[slots_read].astype(np.float64) @ q / np.sqrt(len(q))
@@ -113,7 +109,6 @@ def check(size: int, halved: bool) -> None:
 
 
 def check_together() -> None:
-    """Tokens in one call have the bits that each token has in a call of its own."""
     size, slots = 72, 200
     rng = np.random.default_rng(1)
     keys, values = (rng.standard_normal((slots, size)).astype(np.float32) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Compiled functions are cached on disk. They also work if the cache cannot be used."""
+"""The disk cache of compiled functions."""
 
 import errno
 import os
@@ -21,8 +21,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def new_function() -> Any:
-    """A compiled function that was not called yet."""
-
     @cached_entry
     def double(x: int) -> int:
         return 2 * x
@@ -31,7 +29,6 @@ def new_function() -> Any:
 
 
 def hits_of(function: Any) -> int:
-    """Calls the function; returns how often it was loaded from the cache."""
     assert function(21) == 42
     return sum(function.stats.cache_hits.values())
 

@@ -1,5 +1,4 @@
-"""Up to rounding, the compiled pass gives the logits of the general pass, which calls the
-transformers module."""
+"""The compiled pass gives the logits of the general pass, which calls the transformers module."""
 
 import copy
 from collections.abc import Iterator
@@ -45,8 +44,7 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
 def native_and_general(
     family: str, dtype: torch.dtype = torch.float32, halved: bool = False, **changes: Any
 ) -> tuple[HfModel, HfModel]:
-    """Two models with the same weights: the first has the compiled pass, the second the general
-    pass. `halved`: the weights are exact in bfloat16."""
+    """`halved`: the weights are exact in bfloat16."""
     module = tiny_module(family, seed=3, dtype=dtype, halved=halved, **changes)
     unchanged = copy.deepcopy(module)
     result = checked_model(module, info_of(module, family, role="llm"))
@@ -131,8 +129,6 @@ def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes
     ],
 )
 def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
-    """The node is fed alone after its ancestors, in a tree with other nodes, and in a batch of two
-    rows."""
     model, _ = native_and_general(family, dtype, **changes)
     text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
     alone = []

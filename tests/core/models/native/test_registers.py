@@ -23,7 +23,6 @@ INPUTS, OUTPUTS = 700, 96
 
 @cache
 def runner() -> Any:
-    """`products`, callable from Python."""
     source_hash = source_hash_of(COMPILED)
 
     @cached_entry
@@ -37,8 +36,7 @@ def runner() -> Any:
 
 
 def multiply(x: Any, w: Any, halved: Any = None) -> Any:
-    """Products (n, outputs) of n vectors (n, inputs) with blocks of weights, each of 32 outputs.
-    `halved`: the buffer for the vectors in bfloat16."""
+    """`w`: blocks of 32 outputs each. `halved`: the buffer for the vectors in bfloat16."""
     n, inputs = x.shape
     y = np.empty((n, 32 * len(w)), dtype=np.float32)
     scratch = np.empty(x.size, np.uint16) if halved is None else halved
@@ -47,14 +45,11 @@ def multiply(x: Any, w: Any, halved: Any = None) -> Any:
 
 
 def weights() -> tuple[Any, Any]:
-    """Weights in blocks (OUTPUTS / 32, INPUTS, 32): float32, and the upper 16 bits of each
-    weight."""
     weights_32 = np.random.default_rng(3).standard_normal((3, INPUTS, 32)).astype(np.float32)
     return weights_32, (weights_32.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def vectors() -> Iterator[Any]:
-    """Arrays of 1 to 26 vectors; the first vector is the same in all."""
     rng = np.random.default_rng(4)
     for n in range(1, 27):
         x = rng.standard_normal((n, INPUTS)).astype(np.float32)
@@ -63,7 +58,6 @@ def vectors() -> Iterator[Any]:
 
 
 def from_upper_halves(upper: Any) -> Any:
-    """The float32 values with these upper 16 bits; the lower 16 bits are 0."""
     return (upper.astype(np.uint32) << 16).view(np.float32)
 
 
@@ -72,8 +66,7 @@ def as_matrix(blocks: Any) -> Any:
 
 
 def digest() -> str:
-    """A hash of the products of `vectors()` with both `weights()`. Asserts that the products equal
-    numpy's up to rounding."""
+    """A hash of the products, which must equal numpy's products up to rounding."""
     from core.models.native.compiling import interleaves_weights, registers
     from core.models.native.weight_formats import interleave
 
@@ -102,7 +95,6 @@ def test_products_agree_with_numpy() -> None:
 
 
 def test_pairs_are_multiplied_in_bfloat16() -> None:
-    """Both factors are bfloat16, and sums are float32."""
     from core.models.native.compiling import multiplies_pairs
 
     if not multiplies_pairs():

@@ -24,14 +24,13 @@ needs_tiles = pytest.mark.skipif(
 
 
 def in_tiles(x: Any, w: Any) -> Any:
-    """Products with NaN in unused parts of tiles: a result would be NaN if these parts were
-    read."""
+    """Unused parts of tiles hold NaN: a product would be NaN if such a part were read."""
     return multiply(x, w, np.full((len(x) + TILE) * INPUTS * 3, 0x7FC0, np.uint16))
 
 
 def weights() -> tuple[Any, Any]:
-    """Weights (OUTPUTS / 32, INPUTS / 2, 32), each element with two bfloat16 values; and the matrix
-    (INPUTS, OUTPUTS) of these values, float64."""
+    """Pairs of bfloat16 weights, (OUTPUTS / 32, INPUTS / 2, 32), and the same weights as a matrix,
+    (INPUTS, OUTPUTS)."""
     rng = np.random.default_rng(3)
     upper = (rng.standard_normal((3, INPUTS, 32)).astype(np.float32).view(np.uint32)) >> 16
     values = (upper << np.uint32(16)).view(np.float32).astype(np.float64)
@@ -41,16 +40,15 @@ def weights() -> tuple[Any, Any]:
 
 
 def vectors() -> Iterator[Any]:
-    """Arrays of 1 to 70 vectors; each is the beginning of the same array."""
     every = np.random.default_rng(4).standard_normal((70, INPUTS)).astype(np.float32)
     for n in (*range(1, 34), 47, 70):
         yield every[:n]
 
 
 def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
-    """Asserts that products of x, with weights viewed as `view` (the type selects the instruction),
-    equal the products of `factor(x)` up to the rounding of float32 sums. Returns the largest
-    difference from the exact products of x, in units of this rounding."""
+    """Asserts that the products of vectors x are the exact products of `factor(x)`, up to rounding.
+    Returns the largest difference from the exact products of x, in units of this rounding. `view`:
+    the type of the weights, which selects the instruction."""
     pairs, matrix = weights()
     alone: list[Any] = []
     largest = 0.0

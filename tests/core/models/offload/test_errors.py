@@ -26,8 +26,7 @@ from tests.fakes import tiny_module, word_tokenizer
 def test_only_what_stays_in_memory_must_fit(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The embedding, the LM head and two layer buffers must fit. With `disk`, the resident layers
-    must also fit; with `host`, all layers."""
+    """The embedding, the LM head and two layer buffers always stay in memory."""
     path = folder()
     all_bytes = need_of(str(path), "float32", torch.device("cpu")).bytes
     config = tiny_module("llama", 3, torch.float32, vocab_size=72).config
@@ -117,8 +116,6 @@ def test_values_out_of_range_are_refused(mode: str | None, resident: Any, mbps: 
 
 
 class Failing(FileLayers):
-    """Reading layer 3 fails `failures` times."""
-
     failures = 0
 
     def read(self, layer: int, into: torch.Tensor) -> None:
@@ -159,7 +156,7 @@ def test_a_disk_error_ends_only_its_run(
 def test_a_disk_error_ends_only_one_of_several_runs(
     folder: Folder, failing_layers: type[Failing]
 ) -> None:
-    """The shared pass of both runs fails, then the pass of the first run alone."""
+    """The shared pass of both runs fails, then the first run's own pass."""
     engine = Engine(load_models(str(folder()), [], offload=Offload("disk")))
     requests = [plain_request(PROMPT), plain_request((5, 6))]
     expected = texts_of(engine.generate_many(requests))

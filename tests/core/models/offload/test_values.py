@@ -1,4 +1,4 @@
-"""An offloaded LLM has the logits and texts of the resident LLM; on a CPU, the bits are equal."""
+"""An offloaded LLM has the logits and texts of the resident LLM."""
 
 import time
 from collections.abc import Sequence
@@ -171,8 +171,7 @@ def test_slow_streamed_passes_are_timed_at_few_sizes(
 def test_budgets_and_lengths_follow_the_measured_costs(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 2 MB/s, computing one more token takes little time compared with the transfer: the
-    streamed LLM's tree may be larger than the resident LLM's."""
+    """At 2 MB/s, the transfer takes so long that one more token costs the streamed LLM little."""
     path = str(folder())
     monkeypatch.setattr(verify_costs, "SLOW_S", 0.0)
     engines = [
@@ -199,15 +198,13 @@ def test_budgets_and_lengths_follow_the_measured_costs(
 
 
 def world_of(costs: Costs) -> World:
-    """A simulated LLM with these costs, and a simulated SSM. The SSM takes 1 ms for each token, and
-    each token is right with probability 0.8."""
+    """The SSM takes 1 ms for each token, and each token is right with probability 0.8."""
     ssm = Simulated("a", constant(0.8), constant(1.0), constant(1.0))
     return World((ssm,), partial(costs.table_ms, context=64), noise=0.0)
 
 
 def compute_for(llms: Sequence[Any], token_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces the clock of `measure_verify_costs`: passes of these LLMs take `token_s` seconds
-    longer for each token."""
+    """On the replaced clock, passes take `token_s` seconds longer for each token."""
     added_s = [0.0]
 
     def slower(forward: Any, feeds: Sequence[Feed]) -> list[torch.Tensor]:
