@@ -11,12 +11,12 @@ from core.errors import ConfigError, NodeError
 __all__ = ["check_nodes"]
 
 CONNECT_TIMEOUT_S = 5.0
-"""Limit for connecting to a cluster; Ray itself tries for minutes."""
+"""Limit for connecting to a Ray cluster; Ray itself tries for minutes."""
 
 
 def check_nodes(settings: NodeSettings | None) -> None:
-    """Raises ConfigError for missing packages or an invalid key file, NodeError if nothing listens
-    at the cluster's address."""
+    """Raises ConfigError for missing packages or an invalid key file. Raises NodeError if nothing
+    listens at the cluster's address."""
     if settings is None:
         return
     field, value = (
@@ -41,7 +41,7 @@ def _check_listens(cluster: str) -> None:
         host, port = address_of("cluster", cluster)
         with socket.create_connection((host.strip("[]"), port), CONNECT_TIMEOUT_S):
             pass
-    except (OSError, UnicodeError) as error:  # UnicodeError: no host can have such a name
+    except (OSError, UnicodeError) as error:  # UnicodeError: an impossible host name
         raise NodeError.of(
             "cluster", cluster, f"nothing listens there ({error}); ray start --head begins one"
         ) from error

@@ -1,7 +1,6 @@
 """RemotePool: the SSMs of all nodes.
 
-A round continues without a node that is late or absent. Drafts of nodes are proposals: no text
-depends on them.
+A round continues without a node that is late or absent.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ from core.sequence import TokenSequence
 __all__ = ["RemotePool"]
 
 CONNECT_S = 60.0
-"""How long an engine waits for its nodes at the start: the engine may be started first."""
+"""Seconds that an engine waits for its nodes at the start."""
 PROGRESS_S = 1.0
-"""The longest interval between progress messages while the engine waits."""
 NOT_THERE = (
     "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
 )
@@ -51,8 +49,7 @@ NO_WELCOME = (
     "a connection is there, but no answer came within {:g} s: the node is busy with other engines' "
     "drafts, or is no node"
 )
-# Raised only when the time is over: a handshake also fails at a proxy whose node has not started
-# yet.
+# Reported only after the wait: a handshake also fails at a proxy whose node has not started yet.
 TURNED_AWAY = (
     "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
     "is to be the file it started with), or is no node"
@@ -61,8 +58,8 @@ TOO_LONG = f"nodes take texts of at most {MOST_TOKENS} tokens: rounds go on with
 
 
 class RemotePool:
-    """`addresses` names the transport's nodes, in the transport's order. `vocab_size`: the
-    LLM's."""
+    """`addresses`: of the transport's nodes, in the transport's order. `vocab_size`: of the
+    LLM."""
 
     def __init__(
         self,
@@ -79,7 +76,7 @@ class RemotePool:
         hello = HelloMessage(VERSION, tokenizer_hash, vocab_size)
         self._arrivals = NodeArrivals(transport, hello, self.links, self.drafters)
         self._number = 0
-        self._too_long: set[str] = set()  # ids of open runs with the note TOO_LONG
+        self._too_long: set[str] = set()  # ids of runs that got the note TOO_LONG
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -96,10 +93,10 @@ class RemotePool:
     def connect(
         self, other_names: Collection[str], wait_s: float = CONNECT_S, say: Say | None = None
     ) -> RemotePool:
-        """Waits for the welcome of every node, and names the nodes' SSMs; returns the pool.
-        `other_names`: the names of other drafters. Raises NodeError, which names the node."""
+        """Waits for the welcome of every node; returns the pool. `other_names`: the names of other
+        drafters. Raises NodeError."""
         until = self._transport.now() + wait_s
-        silent: NodeLink | None = None  # connected, and without a welcome since the last report
+        silent: NodeLink | None = None  # connected at the last report, without a welcome
         while waiting := [link for link in self.links if not link.ready]:
             for link in waiting:
                 if link.refusal:
@@ -123,7 +120,6 @@ class RemotePool:
         names = {*other_names}
         for link in self.links:
             for one in link.served_ssms:
-                # SSMs of this process are named in the same way (core.models.loading.load).
                 base = one.name.replace(":", "-")
                 name, number = base, 2
                 while name in names:
@@ -144,7 +140,7 @@ class RemotePool:
     def close(self) -> None:
         """Ends the connections; the next round opens them again."""
         self._transport.close()
-        # The transport reports no disconnection of connections that it ends itself.
+        # A transport does not report the connections that it ends itself.
         for link in self.links:
             link.is_connected = False
             link.mark_lost()
@@ -152,8 +148,8 @@ class RemotePool:
     # -- one round --
 
     def begin(self, runs: Sequence[RemoteRun], longest_s: float = LONGEST_DEADLINE_S) -> None:
-        """Sends each free node the runs' requests to the node's SSMs. `longest_s`: the longest wait
-        for a node, in seconds."""
+        """Sends the runs' requests to each free node. `longest_s`: the longest wait for a node, in
+        seconds."""
         arrivals = self._arrivals
         arrivals.poll()
         self._number += 1
@@ -161,7 +157,7 @@ class RemotePool:
         pending = PendingRound(self._number, tuple(runs))
         for node, link in enumerate(self.links):
             link.longest_deadline_s = longest_s
-            # Before `link.ready` is read: a node that is given up gets no requests in this round.
+            # Before `link.ready` is read: a node that has been given up gets no requests.
             link.give_up(self._transport.now())
             if link.needs_hello(self._transport.now()):
                 arrivals.send_hello(node)
@@ -172,7 +168,7 @@ class RemotePool:
             own_runs, requests = requests_of(link, others, run_request)
             if not requests:
                 continue
-            # Also for a node that is not free: the runs' events report the node as absent.
+            # Also for a node that is not free, so that the runs' events report its absence.
             part.runs = tuple(own_runs)
             if link.free:
                 # A draft made ahead that arrives later continues an earlier text.
@@ -186,19 +182,17 @@ class RemotePool:
         """The answers by run id, when all nodes have answered or their deadlines have passed."""
         pending = self._arrivals.round
         assert pending is not None, "begin comes first"
-        # Not `awaited`: local SSMs drafted meanwhile, so these round-trip times are inexact.
+        # Not `awaited`: these answers may have waited while local SSMs drafted.
         self._arrivals.poll()
         waiting = [link for link in self.links if link.pending_number == pending.number]
         while waiting:
             self._arrivals.poll(min(link.round_ends_at for link in waiting), awaited=True)
             now = self._transport.now()
-            # A late link keeps its `pending_number`: it is not free for another round.
             waiting = [
                 link
                 for link in waiting
                 if link.pending_number == pending.number and now < link.round_ends_at
             ]
-        # From here on an answer is late.
         self._arrivals.round = None
         answers = pending.answers(self.drafters, self._vocab_size, self._transport.now())
         for run in pending.runs:
@@ -233,18 +227,18 @@ class RemotePool:
         for node, link in enumerate(self.links):
             link.held_tokens.pop(sequence.run_id, None)
             link.notified_runs.discard(sequence.run_id)
-            # A node that is not ready has ended, or frees unused runs itself.
+            # Other nodes have ended, or free unused runs themselves.
             if link.ready:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 
     def _ready(self, node: int, runs: Sequence[RemoteRun]) -> list[tuple[RemoteRun, ReadyDrafts]]:
-        """The runs that need no request to this node: the drafts were made ahead."""
+        """The runs whose drafts from this node were made ahead."""
         own = self.links[node].engine_names
         ready_runs = []
         for run in runs:
             requests = [one for one in run.requests if one.name in own]
             ready = self._arrivals.ahead.ready_drafts(node, run.sequence, requests)
-            # An audition (see RemoteRun) needs a request in any case.
+            # An audition (`to_score`) always needs a request.
             if ready is not None and not own.keys() & {*run.to_score}:
                 ready_runs.append((run, ready))
         return ready_runs

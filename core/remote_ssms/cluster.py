@@ -1,6 +1,6 @@
 """Nodes that Ray places and restarts: at most one actor on each machine that offers `drafts`.
 
-Messages of rounds use the actor's own socket: one Ray call takes as long as a round.
+Round messages use the actor's own socket, because one Ray call takes as long as a round.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["NodeActor", "PlacedNodes", "place_nodes"]
 RESOURCE = "drafts"
 """Ray's resource of a machine that may draft: `ray start --resources '{"drafts": 1}'`."""
 PLACING_S = 300.0
-"""Limit, in seconds, on finding a port, and on loading the SSMs."""
+"""Seconds allowed for finding a port, and for loading the SSMs."""
 NO_RAY = "Could not find any running Ray"
-"""Part of the message with which Ray reports that no Ray runs on this machine."""
+"""Part of Ray's error message."""
 
 
 class NodeActor:
-    """A node within a Ray actor. `port` is fixed, so that an actor that Ray restarts keeps its
-    address. `keys`: the keys, or the name of their file on the actor's machine."""
+    """A node within a Ray actor. A fixed `port` keeps the actor's address after a restart. `keys`:
+    the keys, or the name of a key file on the actor's machine."""
 
     def __init__(self, ssms: Sequence[str], host: str, port: int, keys: CurveKeys | str) -> None:
         from core.models.machine import use_threads
@@ -59,7 +59,7 @@ class NodeActor:
 
 
 def free_port(host: str) -> int:
-    """A port of this machine that is free now."""
+    """A free port of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         return int(server.getsockname()[1])
@@ -73,23 +73,22 @@ def _exit_after(thread: threading.Thread) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlacedNodes:
-    """`addresses`: HOST:PORT of each node. `actors`: the nodes' handles; Ray ends an actor when its
-    last handle is deleted."""
+    """`addresses`: HOST:PORT of each node. `actors`: Ray ends an actor when its last handle is
+    deleted."""
 
     addresses: tuple[str, ...]
     keys: CurveKeys
     actors: tuple[Any, ...]
 
 
-@cache  # a second LLM in this process drafts with the same nodes
+@cache  # a second LLM in this process uses the same nodes
 def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> PlacedNodes:
-    """Places an actor on each machine that offers `drafts` in a Ray cluster, at most one for each
-    SSM, and divides the SSMs among the actors. The actors run as long as this process. `cluster`:
-    the address for `ray.init`. `key_file`: a file on every machine; None: new keys, which Ray
-    passes on. Raises NodeError, and ConfigError for an invalid key file."""
+    """Places an actor on each machine that offers `drafts`, and divides the SSMs among the actors.
+    `cluster`: the address for `ray.init`. `key_file`: a file on every machine; None makes new keys.
+    Raises NodeError, and ConfigError for an invalid key file."""
     keys = read_keys(key_file) or CurveKeys(zmq.curve_keypair()[1], zmq.curve_keypair()[1])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Untyped, so that mypy reports the same with Ray and without.
+    # Untyped, so that mypy reports the same whether or not Ray is installed.
     ray: Any = import_module("ray")
     try:
         ray.init(address=cluster, ignore_reinit_error=True, log_to_driver=False)
@@ -115,8 +114,8 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
     try:
         for number, machine in enumerate(machines):
             host = machine["NodeManagerAddress"]
-            # The actor is bound to its machine, so that it has the same address after a restart.
-            # `node:` names a machine by address, because its Ray id changes when it returns.
+            # Binds the actor to its machine, so that a restart does not change its address. The
+            # machine's Ray id would change when the machine returns.
             on_machine = {f"node:{host}": 0.001}
             find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)

@@ -22,7 +22,6 @@ __all__ = ["connect_nodes"]
 
 
 def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
-    """The SSMs' names; `bundled` is replaced by the names of the bundled SSMs."""
     names: list[str] = []
     for ssm in ssms:
         folders = expand_bundled(ssm) if ssm == BUNDLED else ()
@@ -33,13 +32,12 @@ def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
 def connect_nodes(
     settings: NodeSettings | None, models: LoadedModels, say: Say | None = None
 ) -> RemotePool | None:
-    """The nodes' SSMs for an engine over these models; None without settings. Raises ConfigError,
+    """The nodes' SSMs for an engine with these models; None without settings. Raises ConfigError,
     and NodeError for a node or a cluster that cannot be used."""
     if settings is None:
         return None
-    # Before the imports below: their errors would not say what to install.
+    # Before the imports below, whose errors would not say what to install.
     check_nodes(settings)
-    # Imported here: msgspec and pyzmq may be missing without nodes.
     from core.remote_ssms.client import RemotePool
     from core.remote_ssms.keys import read_keys
     from core.remote_ssms.zmq_transport import ZmqTransport
@@ -56,7 +54,6 @@ def connect_nodes(
     tokenizer_hash = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
     pool = RemotePool(transport, addresses, tokenizer_hash, models.llm.vocab_size)
-    # If a node does not answer or is refused, no connection stays open.
     with ExitStack() as on_error:
         on_error.callback(pool.close)
         pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)

@@ -1,6 +1,4 @@
-"""Key files: the secret keys of engine and nodes, with which CURVE encrypts and authenticates. An
-engine and its nodes share one file.
-"""
+"""Files of CURVE keys. An engine and its nodes share one file."""
 
 from __future__ import annotations
 
@@ -57,7 +55,6 @@ def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | Non
         return None
     try:
         mode = os.stat(path).st_mode & 0o777
-        # As ssh does: a key that others have read protects nothing.
         if mode not in (0o600, 0o400):
             value = f"{path} (mode {mode:o})"
             raise ConfigError.of(field, value, "a file that its owner alone can read (chmod 600)")
@@ -67,7 +64,7 @@ def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | Non
         keys = CurveKeys(match[1].encode(), match[2].encode())
         # Raises for a key that is not valid Z85.
         _ = keys.node_public, keys.engine_public
-    except ConfigError:  # it is a ValueError, which is wrapped below
+    except ConfigError:  # a ValueError, which the next clause would wrap
         raise
     except (OSError, zmq.ZMQError, ValueError) as error:
         raise ConfigError.of(field, path, f"{ALLOWED} ({error})") from error

@@ -1,6 +1,6 @@
 """The socket of a node: a ROUTER in front of a NodeServer, with CURVE if there are keys.
 
-A thread of its own checks the engines' keys: an engine can connect while the node drafts.
+A separate thread checks the engines' keys, so that an engine can connect while the node drafts.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["NodeListener", "check_bindable"]
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
-"""While no message comes, `serve` calls `is_over` at this interval in milliseconds."""
+"""While no message comes, `serve` calls `is_over` at this interval."""
 
 
 def check_bindable(address: str) -> None:
-    """Raises ConfigError for an address that cannot be bound. The address is released again."""
+    """Raises ConfigError for an address that cannot be bound."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         set_limits(socket, address, QUEUED)
         _bind(socket, address)
@@ -55,8 +55,8 @@ class _Waiting:
 
 
 class NodeListener:
-    """Binds at once; `close` also closes the server. Raises ConfigError for an address that cannot
-    be bound, and for an address that needs keys if there are none."""
+    """Binds at once. Raises ConfigError for an address that cannot be bound, or that needs keys if
+    there are none."""
 
     def __init__(self, server: NodeServer, address: str, keys: CurveKeys | None) -> None:
         host, _ = address_of("listen", address)
@@ -71,8 +71,8 @@ class NodeListener:
         # The node sends no heartbeats: libzmq 4.3.5 aborts at a heartbeat to a closed connection
         # that still has unread frames (`!_io_error` in stream_engine_base.cpp).
         router.heartbeat_ivl = 0
-        # No limit on received frames, because of the same abort: with a full queue a heartbeat is
-        # answered later, perhaps on a closed connection.
+        # No limit on received frames: a full queue would delay the answer to a heartbeat, perhaps
+        # until the connection is closed and libzmq aborts.
         router.rcvhwm = 0
         if keys is not None:
             # Before the socket accepts connections: otherwise every key would be accepted.
@@ -100,8 +100,7 @@ class NodeListener:
         return self._server.names
 
     def serve(self, is_over: Callable[[], bool]) -> None:
-        """Serves until `is_over()`, which is called before each wait of at most POLL_MS for a
-        message."""
+        """Serves until `is_over()`."""
         while not is_over():
             if self._router.poll(POLL_MS):
                 self._answer()
@@ -111,13 +110,13 @@ class NodeListener:
     def close(self) -> None:
         """Releases the address and closes the server."""
         self._router.close()
-        self._context.term()  # ends the thread that checks keys, too
+        self._context.term()  # also ends the thread that checks keys
         self._server.close()
 
     def _answer(self) -> None:
         parts = self._router.recv_multipart()
         if len(parts) != 2:
-            return  # an engine's message is one frame after its identity
+            return  # an engine sends one frame, after its identity
         client, frame = parts
         answer = self._server.handle(client, frame, _Waiting(self._router))
         if answer is not None:
@@ -126,8 +125,7 @@ class NodeListener:
 
 
 def _admit_engines(context: zmq.Context[Any], engine_public: bytes) -> None:
-    """Starts a thread that answers ZAP (RFC 27) until the context ends: 200 for the engine's key,
-    400 for any other key."""
+    """Starts a thread that admits only the engine's key by ZAP (RFC 27)."""
     handler = context.socket(zmq.REP)
     handler.linger = 0
     handler.bind(ZAP_ADDRESS)

@@ -1,7 +1,7 @@
 """Messages between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
 
 An engine sends hello, round, ahead and free; a node answers with welcome, drafts, ahead_drafts or
-refused. Decoding runs no code of the sender.
+refused.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ VERSION = 2
 LARGEST_FRAME = 8 << 20
 """The most bytes of a message."""
 MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 17
-"""Limits of a message: runs, SSMs, characters of a reason, tokens of one run's text."""
+"""The most runs, SSMs, characters of a reason, and tokens of one run's text in a message."""
 MOST_MESSAGE_TOKENS = LARGEST_FRAME // 8
-"""Limit on the tokens of all runs in a message; a token takes at most 5 bytes."""
+"""The most tokens of all runs in a message; a token takes at most 5 bytes."""
 MOST_OUTCOMES = 16
-"""The most outcomes of one verification for which a node sends drafts made ahead."""
+"""The most outcomes in one AheadReply."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
@@ -74,12 +74,11 @@ Index = Annotated[int, Meta(ge=0, le=255)]
 NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
-# A device as torch writes it.
 Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[NumNodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# NaN satisfies no bound. The limits have a margin for rounding.
+# A bound also rejects NaN. The limits have a margin for rounding.
 Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
@@ -87,7 +86,7 @@ Milliseconds = Annotated[float, Meta(ge=-1e7, le=1e7)]
 Duration = Annotated[float, Meta(ge=0, le=1e7)]
 Temperature = Annotated[float, Meta(ge=0.01, le=100)]
 Scores = Annotated[list[float], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# The values in these lists are checked later, those of a tree together with the tree.
+# The values in these lists are checked later.
 Integers = Annotated[list[int], Meta(max_length=MAX_TREE_NODES)]
 Floats = Annotated[list[float], Meta(max_length=MAX_TREE_NODES)]
 Likelihoods = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
@@ -98,15 +97,15 @@ class MessageError(ValueError):
 
 
 class _Message(Struct, array_like=True, forbid_unknown_fields=True):
-    """Encoded as an array: the tag if there is one, then the fields."""
+    """Encoded as an array: the tag, if any, then the fields."""
 
 
 # -- from an engine --
 
 
 class HelloMessage(_Message, tag="hello"):
-    """First message of an engine. `tokenizer`: the `vocabulary_hash` of its tokenizer;
-    `vocab_size`: the LLM's."""
+    """First message of an engine. `tokenizer`: the tokenizer's `vocabulary_hash`; `vocab_size`: of
+    the LLM."""
 
     version: Count
     tokenizer: Hash
@@ -139,7 +138,7 @@ class StopLimitsMessage(_Message):
 
 
 class DraftRequestMessage(_Message):
-    """See `core.drafters.base.DraftRequest`. `weight`: the SSM's."""
+    """See `core.drafters.base.DraftRequest`. `weight`: of the SSM."""
 
     ssm: Name
     index: Index
@@ -151,13 +150,12 @@ class DraftRequestMessage(_Message):
 
 
 class RunRequest(_Message):
-    """One run's text and draft requests. `tokens`: the text from the position `start` on;
-    positions count from 0. `settings`: None if the node already has the run. `audition`: the number
-    of last tokens that the SSMs `to_score` read; 0: no audition. `top_k`: the number of likeliest
-    tokens to report after each tree node."""
+    """One run's text and draft requests. `tokens`: the text from position `start` (from 0) on.
+    `settings`: None if the node has the run. `audition`: how many of the last tokens the SSMs
+    `to_score` read; 0: no audition. `top_k`: the number of likeliest tokens to report after each
+    tree node."""
 
     run: Name
-    # `start` shows the node whether text is missing.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -168,7 +166,7 @@ class RunRequest(_Message):
 
 
 class RoundMessage(_Message, tag="round"):
-    """One round. `number` is repeated in the answer."""
+    """One round. The answer repeats `number`."""
 
     number: Count
     runs: Annotated[list[RunRequest], Meta(max_length=MOST_RUNS)]
@@ -176,8 +174,8 @@ class RoundMessage(_Message, tag="round"):
 
 class AheadRequest(_Message):
     """Drafting ahead for one run. `text`: the tokens that the node may lack; `text.drafts`:
-    requests whose drafts were made ahead and are being verified. `token_ids`, `parents`: the tree
-    that the LLM verifies. `drafts`: the drafts to make after the tree; `room`: see
+    requests for drafts made ahead that the LLM now verifies. `token_ids`, `parents`: the tree that
+    the LLM verifies. `drafts`: requests for drafts after the tree; `room`: see
     `TokenSequence.room`."""
 
     text: RunRequest
@@ -188,15 +186,15 @@ class AheadRequest(_Message):
 
 
 class AheadMessage(_Message, tag="ahead"):
-    """A round whose trees are being verified. `number` is repeated in the answer; there is no
-    answer if another message arrives before the drafts are complete."""
+    """A round whose trees are being verified. The answer repeats `number`; no answer comes if
+    another message arrives before the drafts are complete."""
 
     number: Count
     runs: Annotated[list[AheadRequest], Meta(max_length=MOST_RUNS)]
 
 
 class FreeMessage(_Message, tag="free"):
-    """Runs that have ended; the only possible answer is a refusal."""
+    """Runs that have ended. The only possible answer is a refusal."""
 
     runs: Annotated[list[Name], Meta(max_length=MOST_RUNS)]
 
@@ -244,8 +242,9 @@ class TopRow(_Message):
 
 
 class DraftReply(_Message):
-    """See `core.trees.draft.Draft`. `temperature`: of the SSM's scores; `likelihoods`: of the
-    text's tokens since the SSM's last report, the newest last; `error`: why there is no draft."""
+    """See `core.trees.draft.Draft`. `temperature`: calibrates the SSM's scores; `likelihoods`: of
+    the text's tokens since the SSM's last report, the newest last; `error`: why there is no
+    draft."""
 
     ssm: Name
     index: Index
@@ -271,8 +270,8 @@ class Audition(_Message):
 
 
 class RunReply(_Message):
-    """One run's drafts. `length`: the number of tokens of its text that the node now has. `need`:
-    -1, or the position from which the text must be sent again; nothing was drafted then."""
+    """One run's drafts. `length`: the number of text tokens that the node now has. `need`: the
+    position from which the text must be sent again, or -1."""
 
     run: Name
     length: Position
@@ -291,7 +290,7 @@ class DraftsMessage(_Message, tag="drafts"):
 
 class OutcomeDrafts(_Message):
     """Drafts after one outcome of the LLM's pass. `token_ids`: the tokens that the outcome commits;
-    `probability`: according to an SSM that predicted the outcome."""
+    `probability`: of the outcome, predicted by an SSM."""
 
     token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_SPECULATION_LENGTH + 1)]
     probability: Probability
@@ -327,8 +326,8 @@ class AheadDraftsMessage(_Message, tag="ahead_drafts"):
 
 
 class RefusedMessage(_Message, tag="refused"):
-    """A message was not served. `number`: of the refused message; 0 if the message had no number or
-    was not valid."""
+    """A message was not served. `number`: of the message; 0 for a message that was invalid or had
+    no number."""
 
     number: Count
     reason: Text

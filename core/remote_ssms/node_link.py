@@ -1,7 +1,4 @@
-"""NodeLink: what an engine knows of one node (connection, SSMs, round trips, confirmed texts).
-
-Sends and receives nothing.
-"""
+"""NodeLink: an engine's record of one node (connection, SSMs, round trips, confirmed texts)."""
 
 from __future__ import annotations
 
@@ -14,33 +11,29 @@ from core.remote_ssms.messages import AheadReply, RunReply, ServedSsm, WelcomeMe
 __all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
 LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
-"""Bounds of `NodeLink.deadline_s`, unless the engine sets others."""
+"""Default bounds of `NodeLink.deadline_s`."""
 DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
 """Least seconds between two hellos to a refused node."""
 GIVE_UP_S = 60.0
 """Seconds without an answer to a round after which the node is marked lost."""
 MEDIAN_TRIPS = 32
-"""The number of last round trips in the median."""
+"""The number of round trips in the median."""
 
 
 @dataclass(eq=False)
 class NodeLink:
     """Times are in seconds; times named `_at` or `_since` are on the transport's clock.
 
-    `ssms`: the engine's names of the node's SSMs, by the node's names; `served_ssms`: these SSMs.
-    `is_connected`: the connection is up; `ready`: rounds may be sent; `refusal`: why the node may
-    not draft; `handshake_failed`: the last connection ended within its handshake. `hello_at`: when
-    the last hello was sent. `process_id`: the identity of the node's process, `starts`: the number
-    of its processes so far.
+    `ssms`: the engine's names of the node's SSMs, by the node's names. `ready`: rounds may be sent;
+    `refusal`: why the node may not draft; `handshake_failed`: the last connection ended within its
+    handshake. `starts`: the number of processes that the node has had.
 
-    `held_tokens`: by run id, the number of tokens of the text that the node has confirmed.
-    `pending_number`: the number of the round that the node has not answered yet, 0 for none;
-    `sent_at`: when that round was sent; `round_deadline_s`: the longest wait for its answer.
-    `trips`: the last round trips; `wire_s`: the last measured time in transit, both ways.
-    `missing_since`: since when the node has not answered in time, None while it does; `away_s`: how
-    long it was last missing; `notified_runs`: ids of open runs with a note that the node is
-    missing.
+    `held_tokens`: by run id, the number of text tokens that the node has confirmed.
+    `pending_number`: the number of the unanswered round, 0 for none; `sent_at`: when that round was
+    sent. `wire_s`: the last measured time in transit, both ways. `missing_since`: when the node
+    stopped answering in time, else None; `away_s`: the length of the last absence; `notified_runs`:
+    ids of open runs with a note that the node is missing.
     """
 
     address: str
@@ -77,8 +70,8 @@ class NodeLink:
 
     @property
     def deadline_s(self) -> float:
-        """How long a round waits for this node. A node that usually takes longer than the longest
-        deadline gets the least deadline: waiting would rarely help."""
+        """How long a round waits for this node."""
+        # Waiting for a slower node would rarely help.
         if self.median_s > self.longest_deadline_s:
             return self.least_deadline_s
         # The median, not the mean: one slow answer does not lengthen every later wait.
@@ -96,9 +89,8 @@ class NodeLink:
         return self.ready and not self.pending_number
 
     def on_welcome(self, message: WelcomeMessage) -> None:
-        """Handles the node's answer to the hello. A node that comes back with other SSMs is
-        refused."""
-        # Drafters are named once, when the engine connects: none can be added or taken away later.
+        """Handles the node's answer to the hello."""
+        # Drafters are named once, when the engine connects: other SSMs cannot be added later.
         before = {one.name: one for one in self.served_ssms}
         if before and before != {one.name: one for one in message.ssms}:
             self.refusal = (
@@ -127,9 +119,9 @@ class NodeLink:
         self.mark_lost()
 
     def mark_lost(self, reason: str = "") -> None:
-        """Excludes the node from rounds until its next welcome. `reason`: a new reason why the node
-        is refused, or empty."""
-        # Else a `pending_number` that is never answered would keep `free` False for ever.
+        """Excludes the node from rounds until its next welcome. `reason`: why the node is refused,
+        or empty."""
+        # A `pending_number` that is never answered would keep `free` False for ever.
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
 
@@ -145,14 +137,11 @@ class NodeLink:
     def accept_answer(
         self, number: int, now: float, busy_s: float, *, awaited: bool, late: bool = False
     ) -> bool:
-        """Records the round trip of an answer; returns False if it does not answer the pending
-        round. `busy_s`: the time that the node spent on the answer.
+        """Records the round trip of an answer; returns False for an answer to another round.
 
-        `awaited`: the answer was read when it came. `late`: the answer was read after its round;
-        the median tolerates its long trip. An answer with neither may have waited while local
-        SSMs drafted: its trip counts as at most `busy_s` plus the last time in transit.
+        `busy_s`: the time that the node spent on the answer. `awaited`: the answer was read when it
+        came. `late`: the answer was read after its round.
         """
-        # An answer to a round that was given up, or from an earlier process of the node.
         if not number or number != self.pending_number:
             return False
         trip = now - self.sent_at
@@ -160,6 +149,7 @@ class NodeLink:
         if awaited:
             self.wire_s = max(0.0, trip - busy_s)
         elif not late:
+            # The answer may have waited while local SSMs drafted.
             trip = min(trip, busy_s + self.wire_s)
         self.trips.append(trip)
         self.pending_number = 0
@@ -168,7 +158,6 @@ class NodeLink:
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
         """Records how much of a run's text the node has. `is_open`: the run has not ended."""
         if reply.need >= 0:
-            # So the next request has the whole text.
             self.held_tokens.pop(reply.run, None)
         elif is_open:
             self.held_tokens[reply.run] = reply.length
@@ -184,8 +173,8 @@ class NodeLink:
             self.away_s, self.missing_since = now - self.missing_since, None
 
     def missing_reason(self, *, late: bool, why: str = "") -> str:
-        """Why a round went on without the node's answer; `why`: the node's reason to refuse the
-        round."""
+        """Why a round went on without the node's answer. `why`: the node's reason for a
+        refusal."""
         if late:
             return f"did not answer within {self.round_deadline_s * 1000:.0f} ms"
         if why or self.refusal:
@@ -198,8 +187,7 @@ class NodeLink:
 
     def notes_for(self, run_id: str, missing: str) -> list[str]:
         """The notes for a run with requests to this node: one when the node goes missing, and one
-        when it is back. `missing`: why the node did not answer, empty if it did."""
-        # One note for each absence, not in every round.
+        when the node is back. `missing`: why the node did not answer, or empty."""
         if missing and run_id not in self.notified_runs:
             self.notified_runs.add(run_id)
             rest = "rounds go on without its drafts until it answers"

@@ -37,8 +37,7 @@ def open_node(
     say: Say | None = None,
 ) -> NodeListener:
     """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any free port;
-    `ssms`, `dtype`, `device`, `say`: as for `load_ssms`. Raises ConfigError, and the errors of
-    `load_ssms`."""
+    other arguments: as for `load_ssms`. Raises ConfigError, and the errors of `load_ssms`."""
     check_bindable(address)  # before the SSMs are loaded, which takes long
     models, tokenizer = load_ssms(ssms, dtype, device, say)
     vocabulary = vocabulary_hash(tokenizer)
@@ -48,7 +47,7 @@ def open_node(
 
 
 def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
-    """Handles messages as from an engine: the first round must not wait for compiling."""
+    """Handles messages as from an engine, so that the first round need not wait for compiling."""
     server.handle(CLIENT, encode(HelloMessage(VERSION, tokenizer_hash, vocab_size)))
     for number, (kind, temperature) in enumerate(KINDS, 1):
         settings = RunSettings(
@@ -69,7 +68,7 @@ def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
             DraftRequestMessage(name, index, kind, [1, 1, 1], 3, 1.0, None)
             for index, name in enumerate(server.names)
         ]
-        # The second text continues the first: the server commits a token.
+        # The second text continues the first, so that a commit is warmed up, too.
         for text in ([0, 0, 0], [0, 0, 0, 0]):
             request = RunRequest("warm-up", 0, text, settings, drafts, 0, [], 0)
             server.handle(CLIENT, encode(RoundMessage(number, [request])))

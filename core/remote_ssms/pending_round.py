@@ -22,7 +22,7 @@ __all__ = ["NodeAnswers", "NodeRound", "PendingRound"]
 @dataclass(slots=True)
 class NodeAnswers:
     """A run's results from all nodes. `drafts`, `errors`: by drafter index. `auditions`: by SSM,
-    its log-probabilities of the text's last tokens; `audition_ms`: the time of scoring. `notes`:
+    log-probabilities of the text's last tokens; `audition_ms`: the time of scoring. `notes`:
     sentences for the user. `ahead`: requests whose drafts arrived before the round."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
@@ -37,8 +37,8 @@ class NodeAnswers:
 @dataclass(slots=True)
 class NodeRound:
     """One node's part of a round. `ready`: drafts that arrived before the round; `runs`: the runs
-    with requests for this node; `clock`: None if no message was sent; `message`: the answer;
-    `refusal`: why the node refused the round."""
+    with requests for this node; `clock`: None if no message was sent; `refusal`: why the node
+    refused the round."""
 
     link: NodeLink
     ready: list[tuple[RemoteRun, ReadyDrafts]]
@@ -48,8 +48,8 @@ class NodeRound:
     refusal: str = ""
 
     def record_outcome(self, number: int, now: float) -> tuple[str, str]:
-        """Records in the link whether the node answered round `number`. Returns `NodeTrip.state`,
-        and why there was no answer in time, else an empty string."""
+        """Records in the link whether the node answered. Returns `NodeTrip.state`, and why no
+        answer came in time, or an empty string."""
         link = self.link
         if self.message is not None:
             link.end_absence(now)
@@ -68,7 +68,7 @@ class NodeRound:
         )
         if self.clock is not None:
             start_ms = sequence.ms(self.clock.sent)
-            # Without an answer `received` is 0: the engine has waited until now.
+            # `received` is 0 without an answer: the engine has waited until now.
             end_ms = sequence.ms(self.clock.received or None)
             trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
         if self.message is not None and (reply := self.reply(run)) is not None:
@@ -77,10 +77,10 @@ class NodeRound:
         return trip
 
     def reply(self, run: RemoteRun) -> RunReply | None:
-        """The node's reply to one run, or None."""
+        """The node's reply to one run."""
         if self.message is None:
             return None
-        # The last reply, if a faulty node sends several replies to one run.
+        # A faulty node may send several replies to one run: the last counts.
         replies = (one for one in reversed(self.message.runs) if one.run == run.sequence.run_id)
         return next(replies, None)
 
@@ -113,8 +113,8 @@ class NodeRound:
         drafters: Mapping[str, RemoteSsm],
         vocab_size: int,
     ) -> None:
-        """Adds the node's drafts and auditions to the run's `answer`. Drafts that were not
-        requested are ignored; faulty drafts become errors."""
+        """Adds the node's drafts and auditions to the run's `answer`. Faulty drafts become
+        errors."""
         reply, link = self.reply(run), self.link
         if reply is None or self.clock is None:
             return
@@ -125,8 +125,7 @@ class NodeRound:
             if request is None or request.name != name:
                 continue
             draft = draft_of(one, name, self.clock, len(reply.drafts))
-            # Another process made the draft: a malformed tree would fail the LLM's pass of all
-            # runs.
+            # A malformed tree from the node would fail the LLM's pass of all runs.
             fault = one.error or fault_of(request, draft, one.likelihoods, requests, vocab_size)
             if fault:
                 answer.errors[one.index] = NodeError(f"node {link.address}: {fault}")
@@ -136,7 +135,7 @@ class NodeRound:
         num_scores = min(run.window, len(run.sequence.tokens)) - 1
         for audition in reply.auditions:
             name = link.ssms.get(audition.ssm, "")
-            # Another number of scores belongs to other tokens: they cannot be compared.
+            # Another number of scores would be of other tokens.
             if name in run.to_score and len(audition.log_probs) == num_scores:
                 answer.auditions[name] = audition.log_probs
                 answer.audition_ms += audition.ms
@@ -153,7 +152,7 @@ class PendingRound:
     def answers(
         self, drafters: Mapping[str, RemoteSsm], vocab_size: int, now: float
     ) -> dict[str, NodeAnswers]:
-        """The results by run id. Records the nodes' temperatures and likelihoods in `drafters`.
+        """The results by run id. Records reported temperatures and likelihoods in `drafters`.
         `now`: on the transport's clock."""
         answers = {run.sequence.run_id: NodeAnswers() for run in self.runs}
         _share_time([part.clock for part in self.parts if part.message and part.clock])
@@ -173,8 +172,7 @@ class PendingRound:
 
 
 def _share_time(clocks: Sequence[DraftClock]) -> None:
-    """Sets each clock's `share` so that the nodes' times add up to at most the time from the first
-    message to the last answer."""
+    """Sets each `share`: the times of parallel nodes may add up to more than the wait."""
     total = sum(clock.received - clock.sent for clock in clocks)
     if total > 0:
         elapsed = max(clock.received for clock in clocks) - min(clock.sent for clock in clocks)

@@ -16,11 +16,11 @@ __all__ = ["RemoteSsm"]
 
 
 class RemoteSsm:
-    """See Drafter (core/drafters/base.py). RemotePool (client.py) requests the drafts."""
+    """See Drafter (core/drafters/base.py)."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
-        # The node's reports, by run. They are kept so that no event waits for a round trip.
+        # The node's reports, by run, so that no event waits for a round trip.
         self._temperatures: dict[str, float] = {}
         self._likelihoods: dict[str, list[float]] = {}
 
@@ -29,7 +29,7 @@ class RemoteSsm:
         return self.info.name
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        """Sends nothing yet: the node reads the text at the first draft request."""
+        """Sends nothing: the first draft request brings the text."""
         self._temperatures[sequence.run_id] = 1.0
         return ()
 
@@ -55,10 +55,10 @@ class RemoteSsm:
 
     def observe(self, run: str, temperature: float, likelihoods: list[float]) -> None:
         """Records the node's report on a draft."""
-        # A late report may be of a run that has ended.
+        # The run of a late report may have ended.
         if run in self._temperatures:
             self._temperatures[run] = temperature
             so_far = self._likelihoods.setdefault(run, [])
             so_far += likelihoods
-            # Bounded, since not every run calls `likelihoods`.
+            # Bounded: not every run calls `likelihoods`.
             del so_far[:-MOST_TOKENS]

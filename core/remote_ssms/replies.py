@@ -33,9 +33,8 @@ __all__ = ["ahead_reply", "draft_reply", "error_reply", "fault_text", "frame_of"
 
 
 def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: int) -> DraftReply:
-    """The reply with a draft and the `top_k` likeliest tokens after the root and each fed tree
-    node. `received_at`: when the message with the request arrived, in seconds of
-    time.perf_counter."""
+    """The reply with a draft, and with the `top_k` likeliest tokens after each tree node that the
+    SSM read. `received_at`: when the request arrived, in seconds of time.perf_counter."""
     return DraftReply(
         ssm=request.name,
         index=request.index,
@@ -47,8 +46,7 @@ def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: 
         # A draft that was made ahead counts its passes in `passes_ahead`.
         passes=draft.passes or draft.passes_ahead,
         stages=_stages(draft.timings, received_at),
-        # Filled in later, if at all: an SSM reports each likelihood once, and not every reply is
-        # sent.
+        # An SSM reports each likelihood once: not here, since not every reply is sent.
         temperature=1.0,
         likelihoods=[],
         top=_top_rows(draft, top_k),
@@ -56,7 +54,7 @@ def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: 
 
 
 def fault_text(error: BaseException) -> str:
-    """A model's error for a message, as one line."""
+    """A model's error as one line for a message."""
     return one_line(f"{type(error).__name__}: {error}", MOST_TEXT - len("..."))
 
 
@@ -74,8 +72,7 @@ def ahead_reply(
     verified: Sequence[DraftReply],
     received_at: float,
 ) -> AheadReply:
-    """The drafts made ahead for a run, by outcome (tokens that the round may commit). The reply has
-    the MOST_OUTCOMES likeliest outcomes, the likeliest first."""
+    """A run's drafts made ahead for the MOST_OUTCOMES likeliest outcomes, the likeliest first."""
     probabilities: dict[tuple[int, ...], float] = {}
     drafts: dict[tuple[int, ...], list[DraftReply]] = {}
     requests = {one.ssm: draft_request(one, run.sequence) for one in request.drafts}
@@ -84,7 +81,6 @@ def ahead_reply(
             probabilities[outcome] = min(1.0, ahead.outcomes.get(outcome, 0.0))
             reply = draft_reply(requests[name], draft, received_at, request.text.top_k)
             drafts.setdefault(outcome, []).append(reply)
-    # The frame grows with the number of outcomes.
     likeliest = sorted(drafts, key=lambda outcome: -probabilities[outcome])[:MOST_OUTCOMES]
     return AheadReply(
         run=request.text.run,
@@ -106,8 +102,8 @@ def ahead_reply(
 def frame_of(answer: DraftsMessage | AheadDraftsMessage) -> tuple[bytes, bool]:
     """The answer as a frame of at most LARGEST_FRAME bytes, and whether the frame is a refusal.
 
-    A larger answer loses the likeliest tokens of tree nodes, then the drafts for likely outcomes.
-    If the answer is still too large, the frame is a refusal."""
+    A larger answer first loses the likeliest tokens, then the drafts made ahead. The last resort is
+    a refusal."""
     frame = encode(answer)
     if len(frame) > LARGEST_FRAME:
         for reply in _draft_replies(answer):
@@ -146,8 +142,6 @@ def _stages(timings: Sequence[Timed], received_at: float) -> list[StageTimes]:
 
 
 def _top_rows(draft: Draft, count: int) -> list[TopRow]:
-    """The likeliest tokens after the root and each fed tree node, by the softmax of
-    `draft.logits`."""
     if not count or draft.logits is None or not draft.rows:
         return []
     # probs: (n, V), row i after tree_nodes[i].

@@ -1,4 +1,4 @@
-"""Converts a run's draft requests to the run's part of a message to a node."""
+"""Converts a run's draft requests to a part of a message to a node."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ Part = TypeVar("Part", RunRequest, AheadRequest)
 
 @dataclass(frozen=True, slots=True)
 class RemoteRun:
-    """One run's requests to the nodes in a round. `weights`: the drafters' weights, by index.
-    `to_score`: SSMs that report the probabilities of the text's last `window` tokens (see
-    `SsmDrafter.audition`). `top_k`: the number of likeliest tokens to report after each tree
-    node."""
+    """One run's requests to the nodes in a round. `weights`: by drafter index. `to_score`: SSMs
+    that score the text's last `window` tokens (`SsmDrafter.audition`). `top_k`: the number of
+    likeliest tokens to report after each tree node."""
 
     sequence: TokenSequence
     requests: tuple[DraftRequest, ...]
@@ -45,8 +44,8 @@ class RemoteRun:
 def requests_of(
     link: NodeLink, runs: Sequence[Run], part_of: Callable[[NodeLink, Run], Part | None]
 ) -> tuple[list[Run], list[Part]]:
-    """The runs with requests to a node, and their parts of a message: at most MOST_RUNS runs.
-    Several runs together have at most MOST_MESSAGE_TOKENS tokens of new text."""
+    """The runs with requests to a node, and their parts of a message. At most MOST_RUNS runs with
+    MOST_MESSAGE_TOKENS tokens of new text."""
     own_runs: list[Run] = []
     parts: list[Part] = []
     tokens = 0
@@ -57,7 +56,7 @@ def requests_of(
         text = part.text if isinstance(part, AheadRequest) else part
         tokens += len(text.tokens)
         if len(parts) == MOST_RUNS or (parts and tokens > MOST_MESSAGE_TOKENS):
-            # The runs left out fit into a later message, once the node has these texts.
+            # The other runs fit into a later message, once the node has these texts.
             break
         own_runs.append(run)
         parts.append(part)
@@ -65,7 +64,7 @@ def requests_of(
 
 
 def is_too_long(sequence: TokenSequence) -> bool:
-    """Whether a run's text is longer than nodes take."""
+    """Whether a run's text is too long for a node."""
     return len(sequence.tokens) > MOST_TOKENS
 
 
@@ -86,7 +85,7 @@ def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
     drafts = _draft_requests(link, run.requests, run.weights)
     if not drafts or is_too_long(run.sequence):
         return None
-    # The drafts being verified were made ahead, so no round message has requested them.
+    # No round message has requested these drafts, which were made ahead.
     verified = _draft_requests(link, run.verified, run.weights)
     text = _text_request(link, run.sequence, verified, run.top_k)
     return AheadRequest(text, [*run.tree.token_ids], [*run.tree.parents], drafts, run.room)
@@ -95,9 +94,8 @@ def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
 def _text_request(
     link: NodeLink, sequence: TokenSequence, drafts: list[DraftRequestMessage], top_k: int
 ) -> RunRequest:
-    """The part of a run's text that the node may lack, and the draft requests."""
     start = link.held_tokens.get(sequence.run_id, 0)
-    # Settings do not change within a run: a node that has a part of the text has them.
+    # A node that has a part of the text has the settings, which do not change within a run.
     settings = None if start else run_settings(sequence)
     tokens = sequence.tokens[start:]
     return RunRequest(sequence.run_id, start, tokens, settings, drafts, 0, [], top_k)
@@ -122,7 +120,7 @@ def _draft_requests(
 
 
 def _stop_limits(request: DraftRequest) -> StopLimitsMessage | None:
-    # A stop rule that cannot be expressed in numbers is not sent.
+    # None for a stop rule that cannot be expressed in numbers.
     limits = None if request.stop is None else request.stop.limits(request.name)
     if limits is None:
         return None

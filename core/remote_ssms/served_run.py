@@ -1,5 +1,4 @@
-"""ServedRun: a drafter node's state of one run, its text and its uncommitted drafts; conversions
-from and to messages."""
+"""ServedRun: a node's text and uncommitted drafts of one run; conversions from and to messages."""
 
 from __future__ import annotations
 
@@ -31,9 +30,9 @@ __all__ = [
 
 @dataclass(eq=False)
 class ServedRun:
-    """`request`: the run's current request; `last_used`: when the request came, in seconds on the
-    server's clock. `open_ssms`: SSMs with a row for the run; `drafts`: the drafts not committed
-    yet, by SSM."""
+    """`request`: the current request; `last_used`: when the request came, in seconds on the
+    server's clock. `open_ssms`: SSMs that have opened the run; `drafts`: the uncommitted drafts, by
+    SSM."""
 
     sequence: TokenSequence
     request: RunRequest
@@ -42,7 +41,8 @@ class ServedRun:
     drafts: dict[str, Draft] = field(default_factory=dict)
 
     def holds(self, start: int, tokens: Sequence[int]) -> bool:
-        """Whether these tokens, from position `start` on, continue the text."""
+        """Whether these tokens, from position `start` on, repeat the text's end or continue the
+        text."""
         text = self.sequence.tokens
         # An engine repeats tokens that no answer has confirmed.
         overlap = text[start:]
@@ -50,7 +50,7 @@ class ServedRun:
 
 
 def run_settings(sequence: TokenSequence) -> RunSettings:
-    """The settings of an engine's run, for `sequence_from` on a node."""
+    """The settings of an engine's run."""
     sampling, speculation = sequence.sampling, sequence.speculation
     return RunSettings(
         temperature=float(sampling.temperature),
@@ -71,7 +71,7 @@ def run_settings(sequence: TokenSequence) -> RunSettings:
 def sequence_from(
     run_id: str, settings: RunSettings, tokens: Sequence[int], vocab_size: int, tokenizer: object
 ) -> TokenSequence:
-    """The run's sequence on a node. Raises ConfigError for invalid settings."""
+    """A run's sequence on a node. Raises ConfigError for invalid settings."""
     sampling = SamplingParams(
         temperature=settings.temperature,
         top_k=settings.top_k,
@@ -121,8 +121,8 @@ def draft_request(message: DraftRequestMessage, sequence: TokenSequence) -> Draf
 
 
 def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadPlan:
-    """The plan for drafting ahead with the SSMs that have a row for the run. Raises ConfigError
-    for an invalid tree, and for drafts that cannot be begun ahead."""
+    """The plan for drafting ahead with the run's open SSMs. Raises ConfigError for an invalid tree,
+    and for drafts that cannot be begun ahead."""
     tree = _tree_of(request, vocab_size)
     for draft in request.drafts:
         if not can_begin_ahead(draft.kind, run.sequence.speculation.combine):
@@ -132,7 +132,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
         run.sequence,
         tree,
         {draft.ssm: draft.weight for draft in request.drafts if draft.ssm in run.open_ssms},
-        # For each number of committed tokens, from 1: the requests by SSM, cut to the `room` left.
+        # The requests by SSM for each number of committed tokens, from 1.
         tuple(
             {
                 one.name: replace(one, shape=one.shape[: request.room - tokens], beyond=tokens)
@@ -147,7 +147,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
 def _tree_of(request: AheadRequest, vocab_size: int) -> TokenTree:
     token_ids, parents = request.token_ids, request.parents
     count = len(token_ids)
-    # Message decoding does not check these limits, and the values index arrays.
+    # Message decoding does not check these values, which index arrays.
     if max(token_ids, default=0) >= vocab_size:
         raise ConfigError.of("token_ids", max(token_ids), f"ids from 0 to {vocab_size - 1}")
     if len(parents) != count or any(

@@ -1,7 +1,6 @@
-"""NodeServer: answers the messages to one node. One frame in, at most one out.
+"""NodeServer: answers the messages to one node.
 
 The server keeps the text of each run: a message brings the tokens committed since the last answer.
-If text is missing, `RunReply.need` says so.
 """
 
 from __future__ import annotations
@@ -60,13 +59,12 @@ __all__ = ["NodeServer"]
 # Bounds on the memory that clients can occupy.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
-"""Seconds without a request after which a run is freed: its engine may have ended."""
+"""Seconds without a request after which a run is freed."""
 Clock = Callable[[], float]
 
 
 class NodeServer:
-    """`models`: SSMs by name; `tokenizer_hash`: of their tokenizer; `clock`: in seconds. Raises
-    ConfigError for more than MOST_SSMS."""
+    """`models`: SSMs by name; `clock`: in seconds. Raises ConfigError for more than MOST_SSMS."""
 
     def __init__(
         self,
@@ -81,9 +79,9 @@ class NodeServer:
         self._tokenizer, self._tokenizer_hash = tokenizer, tokenizer_hash
         self._clock = clock
         self._process_id = secrets.token_hex(8)
-        # By the size of an LLM's vocabulary, to which logits are padded.
+        # By the vocabulary size of an LLM, to which logits are padded.
         self._pools: dict[int, SsmPool] = {}
-        # The vocabulary size of each client's LLM, in order of the last use.
+        # The vocabulary size of each client's LLM; the client used last is at the end.
         self._clients: dict[bytes, int] = {}
         self._runs: dict[tuple[bytes, str], ServedRun] = {}
 
@@ -95,16 +93,15 @@ class NodeServer:
     def handle(
         self, client: bytes, frame: bytes, interrupted: CancelSignal | None = None
     ) -> bytes | None:
-        """Serves one message of a client; returns the answer, or None without an answer.
-        `interrupted`: set when another message waits; drafting ahead then ends without an
-        answer."""
+        """Serves one message of a client; returns the answer, if any. `interrupted`: ends drafting
+        ahead without an answer, because another message waits."""
         try:
             message = to_node(frame)
         except MessageError as error:
             return encode(RefusedMessage(0, str(error)[:MOST_TEXT]))
         if isinstance(message, HelloMessage):
             return encode(self._welcome(client, message))
-        # Perhaps the node was restarted. After this refusal the engine sends a hello and the texts.
+        # The node may have restarted. After this refusal the engine sends a hello and the texts.
         if client not in self._clients:
             number = 0 if isinstance(message, FreeMessage) else message.number
             return encode(RefusedMessage(number, "no hello came before it"))
@@ -119,7 +116,7 @@ class NodeServer:
                 if isinstance(message, AheadMessage)
                 else self._round(client, message)
             )
-        # This client's runs may be half updated; other clients are not affected.
+        # This client's runs may be half updated.
         except MODEL_FAULTS as error:
             self._free_all(client)
             reason = f"drafting failed: {fault_text(error)}"[:MOST_TEXT]
@@ -133,13 +130,13 @@ class NodeServer:
         return frame
 
     def forget_unused(self) -> None:
-        """Frees the rows of runs without a request for UNUSED_S."""
+        """Frees runs without a request for UNUSED_S."""
         now = self._clock()
         for key in [k for k, run in self._runs.items() if now - run.last_used > UNUSED_S]:
             self._free(key)
 
     def close(self) -> None:
-        """Frees the rows of all runs."""
+        """Frees all runs."""
         for key in list(self._runs):
             self._free(key)
 
@@ -158,7 +155,7 @@ class NodeServer:
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
                 return RefusedMessage(0, "vocab_size is 0: at least 1")
-            # Unused pools are dropped only here: a client that reconnects usually finds its pool.
+            # Unused pools are dropped only here, so that a client can reconnect.
             sizes = {*self._clients.values()}
             self._pools = {size: pool for size, pool in self._pools.items() if size in sizes}
             if len(self._pools) >= MOST_VOCABULARIES:
@@ -204,7 +201,6 @@ class NodeServer:
     def _ahead(
         self, client: bytes, message: AheadMessage, interrupted: CancelSignal
     ) -> AheadDraftsMessage | None:
-        """The drafts for likely outcomes of the LLM's verification; None if `interrupted`."""
         received_at = time.perf_counter()
         pool = self._pools[self._clients[client]]
         texts = [request.text for request in message.runs]
@@ -223,15 +219,15 @@ class NodeServer:
                 _check(replace(request.text, drafts=request.drafts), pool)
                 plans.append((run, ahead_plan(request, run, self._clients[client])))
             except ConfigError:
-                continue  # rounds do not depend on drafts made ahead
+                continue  # rounds do not need drafts made ahead
         results, errors = pool.draft_ahead([plan for _, plan in plans], interrupted)
-        # These errors are not reported: an error that recurs is reported in a round.
+        # Not reported: an error that recurs is reported in a round.
         for name in errors:
             for run, _ in plans:
-                _close_ssm(run, pool, name)  # opened again by its next draft
+                _close_ssm(run, pool, name)
         if interrupted.is_set():
             return None
-        # Only now: an SSM reports each likelihood once, and an interrupted answer is not sent.
+        # Only for an answer that is sent: an SSM reports each likelihood once.
         for request, run in requests:
             for reply in verified.get(request.text.run, []):
                 _report(reply, pool, run)
@@ -259,20 +255,18 @@ class NodeServer:
         *,
         keep_drafts: bool = False,
     ) -> tuple[list[ServedRun], list[RunReply]]:
-        """A message's runs, their texts brought up to date; and replies to the runs with a missing
-        text or an invalid request. `keep_drafts`: whether to keep the drafts of a text without
-        new tokens, since the LLM is still verifying them."""
+        """The runs with updated texts, and replies to the runs that cannot be served."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
         runs: list[ServedRun] = []
         replies = []
         for request in requests:
-            # Not checked by `to_node`: some limits depend on the SSMs and the client.
             try:
+                # `to_node` cannot check limits that depend on the SSMs and the client.
                 _check(request, pool)
                 run = self._updated_run(client, request, pool, in_message, keep_drafts)
             except ConfigError as error:
-                # The message's other runs still get their drafts.
+                # Other runs of the message still get drafts.
                 errors = [error_reply(one.ssm, one.index, error) for one in request.drafts]
                 replies.append(RunReply(request.run, request.start, -1, errors, []))
                 continue
@@ -290,19 +284,18 @@ class NodeServer:
         in_message: Container[tuple[bytes, str]],
         keep_drafts: bool,
     ) -> ServedRun | None:
-        """The run with its text brought up to date and committed in its SSMs; None if text or the
-        settings of a new run are missing. A new run may replace the least recently used run that is
-        not `in_message`. Raises ConfigError for invalid settings."""
+        """The run with its text updated; None if a part of the text or the settings are missing."""
         key = (client, request.run)
         run = self._runs.get(key)
         if run is not None and run.holds(request.start, request.tokens):
             run.request, run.last_used = request, self._clock()
-            # The message may repeat tokens that the node has: see `ServedRun.holds`.
+            # The message may repeat tokens (see `ServedRun.holds`).
             new_tokens = request.tokens[len(run.sequence.tokens) - request.start :]
+            # Without new tokens the LLM may still be verifying the drafts.
             if new_tokens or not keep_drafts:
                 _commit(run, pool, tuple(new_tokens))
             return run
-        # A new run, another text, or a gap: the run begins anew.
+        # The run is new, or its text has changed or has a gap.
         self._free(key)
         if request.start or request.settings is None or not request.tokens:
             return None
@@ -310,7 +303,7 @@ class NodeServer:
             others = [one for one in self._runs if one not in in_message]
             self._free(min(others, key=lambda one: self._runs[one].last_used))
         vocab_size = self._clients[client]
-        # SSMs find a row by its run id, and two clients may use the same id.
+        # SSMs find a run by its id, and two clients may use the same id.
         run_id = f"{client.hex()}:{request.run}"
         sequence = sequence_from(
             run_id, request.settings, request.tokens, vocab_size, self._tokenizer
@@ -331,13 +324,12 @@ class NodeServer:
         if run is not None:
             pool = self._pools[self._clients[key[0]]]
             for name in run.open_ssms:
-                with suppress(*MODEL_FAULTS):  # after a fault a row may be too broken to close
+                with suppress(*MODEL_FAULTS):  # closing may fail after a fault
                     pool.ssms[name].close(run.sequence)
 
 
 class _RoundDrafting:
-    """The drafts of one round. `received_at`: when the message arrived, by time.perf_counter.
-    `reporting`: whether replies have the SSMs' calibration temperatures and likelihoods."""
+    """Drafts for one message. `reporting`: whether replies have temperatures and likelihoods."""
 
     def __init__(self, pool: SsmPool, received_at: float, *, reporting: bool = True) -> None:
         self._pool = pool
@@ -346,7 +338,6 @@ class _RoundDrafting:
         self._replies: dict[str, list[DraftReply]] = {}
 
     def draft(self, runs: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
-        """The drafts by run name. Requests of several runs may share an SSM's passes."""
         by_ssm: dict[str, list[tuple[ServedRun, DraftRequest]]] = {}
         pooled: list[tuple[ServedRun, PooledRequest]] = []
         for run in runs:
@@ -382,7 +373,7 @@ class _RoundDrafting:
                 self._add(run, request, draft)
 
     def _ensure_open(self, run: ServedRun, message: DraftRequestMessage) -> bool:
-        """Opens the run in an SSM unless it is open; False if the SSM fails."""
+        """Returns False if the SSM fails."""
         if message.ssm not in run.open_ssms:
             run.open_ssms.add(message.ssm)
             try:
@@ -405,7 +396,6 @@ class _RoundDrafting:
 
 
 def _check(request: RunRequest, pool: SsmPool) -> None:
-    """Raises ConfigError for an invalid request."""
     for draft in request.drafts:
         kind = draft.kind
         if kind not in DRAFT_KINDS or draft_kind(kind).drawn or kind == "auto":
@@ -426,7 +416,7 @@ def _check(request: RunRequest, pool: SsmPool) -> None:
 def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
     run.sequence.tokens += token_ids
     for name in sorted(run.open_ssms):
-        # Without new tokens the draft was not verified: it is dropped.
+        # Without new tokens the draft was not verified.
         draft = run.drafts.pop(name, None) if token_ids else None
         try:
             pool.ssms[name].commit(run.sequence, draft, token_ids)
@@ -436,8 +426,6 @@ def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
 
 
 def _report(reply: DraftReply, pool: SsmPool, run: ServedRun) -> None:
-    """Adds the SSM's calibration temperature and likelihoods to the reply; an SSM reports each
-    token's likelihood once."""
     ssm = pool.ssms[reply.ssm]
     reply.temperature = ssm.temperature(run.sequence)
     reply.likelihoods = ssm.likelihoods(run.sequence)

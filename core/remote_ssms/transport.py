@@ -1,4 +1,4 @@
-"""How frames reach nodes: a Transport over several nodes at once."""
+"""Transport: sends frames to several nodes and receives their frames."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["Arrival", "Transport"]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What arrived from a node: a `frame`, or a `change` of its connection: `up`, `down`, or
-    `refused` in the handshake."""
+    """A `frame` from a node, or a `change` of the connection: `up`, `down`, or `refused` in the
+    handshake."""
 
     node: int
     frame: bytes | None = None
@@ -20,11 +20,11 @@ class Arrival:
 
 # A transport has its own clock, so that tests can advance it without waiting.
 class Transport(Protocol):
-    """Sends frames to nodes and receives frames from them. A node is identified by its number. Used
-    by one thread at a time."""
+    """Sends frames to nodes and receives frames from nodes, which are numbered from 0. Used by one
+    thread at a time."""
 
     def now(self) -> float:
-        """Seconds, on the clock to which `until` of `poll` refers."""
+        """Seconds on the clock of this transport."""
         ...
 
     def send(self, node: int, frame: bytes) -> None:
@@ -32,7 +32,7 @@ class Transport(Protocol):
         ...
 
     def poll(self, until: float) -> list[Arrival]:
-        """Waits for an arrival until the time `until` at the latest. Returns the arrivals."""
+        """Waits for arrivals until the time `until` at the latest, and returns them."""
         ...
 
     def close(self) -> None:

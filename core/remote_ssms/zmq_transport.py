@@ -1,5 +1,4 @@
-"""ZmqTransport: one DEALER socket for each node, encrypted with CURVE if there are keys, and one
-poller over all of them."""
+"""ZmqTransport: one DEALER socket for each node, encrypted with CURVE if there are keys."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ from core.remote_ssms.transport import Arrival
 
 __all__ = ["ZmqTransport", "set_limits"]
 
-# libzmq doubles the time from one attempt to connect to the next, within these bounds.
+# Bounds of the time between attempts to connect, which libzmq doubles each time.
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
-# A silent connection ends after SILENCE_MS; a round does not wait for that.
+# A silent connection ends after SILENCE_MS.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 REOPEN_S = 5.0
-"""Time after which a connection that is down is opened again. libzmq reconnects on its own, but
-never after it has received a frame that is too long or of another protocol."""
+"""Time after which a connection that is down is opened again. libzmq itself does not reconnect
+after a frame that is too long or of another protocol."""
 QUEUED = 16
 """The most frames queued for a node."""
 EVENTS = (
@@ -51,15 +50,14 @@ class ZmqTransport:
     def __init__(self, addresses: Sequence[str], keys: CurveKeys | None) -> None:
         self._addresses = tuple(addresses)
         self._keys = keys
-        # Kept after a reconnection: a node finds this engine's runs by the identity. Each address
-        # has its own: two sockets with one identity at one node would replace each other for ever.
+        # Kept after a reconnection: a node finds this engine's runs by the identity. Two sockets
+        # with one identity at one node would replace each other for ever.
         self._identities = [secrets.token_bytes(16) for _ in self._addresses]
         self._context: zmq.Context[Any] | None = None
         self._sockets: list[zmq.Socket[Any]] = []
         self._monitors: list[zmq.Socket[Any]] = []
         self._poller = zmq.Poller()
-        # For each node whose connection is down: the time when it went down, or of the last attempt
-        # to reopen it.
+        # When each connection that is down went down, or was last reopened.
         self._down_since: dict[int, float] = {}
 
     def now(self) -> float:
@@ -67,7 +65,7 @@ class ZmqTransport:
 
     def send(self, node: int, frame: bytes) -> None:
         self._open()
-        # Not connected, or QUEUED frames wait: the round continues without this node.
+        # Again: not connected, or QUEUED frames wait.
         with suppress(zmq.Again):
             self._sockets[node].send(frame, zmq.NOBLOCK)
 
@@ -135,10 +133,9 @@ class ZmqTransport:
             socket.identity = identity
             set_limits(socket, address, QUEUED)
             # No limit on received frames: libzmq 4.3.5 aborts at the next heartbeat if a connection
-            # was closed with a full queue, see `listener.NodeListener`.
+            # was closed with a full queue.
             socket.rcvhwm = 0
             socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
-            # After this time the node ends the connection of a silent engine.
             socket.heartbeat_ttl = SILENCE_MS
             # Nothing is queued for a node that is not connected: the frame would come too late.
             socket.immediate = True
@@ -158,7 +155,7 @@ class ZmqTransport:
 
 def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
     """Limits the bytes of a frame, the number of queued frames and the time of a handshake.
-    `address`: HOST:PORT; the host decides whether the socket uses IPv6."""
+    `address`: HOST:PORT."""
     socket.linger = 0
     # A name that cannot be resolved now is resolved later, as IPv4.
     with suppress(OSError):
