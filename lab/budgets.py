@@ -15,7 +15,7 @@ __all__ = ["depends_on_timings", "stored_nodes", "resolved_nodes", "with_nodes"]
 
 
 def depends_on_timings(speculation: SpeculationConfig) -> bool:
-    """Whether `auto` is used and derived from measured times."""
+    """Whether `max_tree_nodes` is `auto`, and is derived from measured times."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
     return auto and length_policy(speculation.length).set_by_user
 

@@ -1,5 +1,5 @@
-"""Measures studies one at a time, on its own thread. A cell is one run of a study. It is measured
-again if a visitor's run or a model load overlaps it."""
+"""Measures studies one at a time, on its own thread. A cell, one run of a study, is measured again
+if a visitor's run or a model load overlaps the cell."""
 
 from __future__ import annotations
 
@@ -56,8 +56,7 @@ class Conductor:
     def begin(self, study: Study, owner: str = "") -> None:
         """Stores a new study and starts to measure it. Raises ConfigError or StudyError if it
         cannot be measured, StoreError if the log fails."""
-        # `_reserve` comes before the checks, which take a while: a second study is refused from
-        # here on.
+        # Before the slow checks, so that a second study is refused meanwhile.
         self._reserve(study, owner)
         with self._report_failure():
             check(study, self._runs)
@@ -91,7 +90,7 @@ class Conductor:
         return self._unsaved_states.state_of(study_id)
 
     def models(self) -> tuple[str, ...]:
-        """The loaded models, the LLM first, as a new study records them (`Study.models`)."""
+        """The loaded models, the LLM first."""
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
@@ -163,7 +162,7 @@ class Conductor:
     # -- the thread --
 
     def _run(self, study: Study, owner: str) -> None:
-        # What is stored after an error that is none of EXPECTED_ERRORS.
+        # Stored after an error that is not in EXPECTED_ERRORS.
         state, reason = "failed", "internal error: see the server's log"
         try:
             store = StoredCells(self._store, study.study_id, self._report_log, self._stop)

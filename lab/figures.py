@@ -76,13 +76,11 @@ def estimate(
 
 
 def _rows(group: Sequence[Any]) -> Rows:
-    """Values as rows, (n, d)."""
     values = np.asarray(group, dtype=np.float64)
     return values if values.ndim == 2 else values[:, None]
 
 
 def _padded_with_nan(arrays: Sequence[Rows], size: int) -> Rows:
-    """Groups as one array, (groups, size, d)."""
     padded = np.full((len(arrays), size, arrays[0].shape[1]), np.nan)
     for group, array in zip(padded, arrays, strict=True):
         group[: len(array)] = array

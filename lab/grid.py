@@ -44,7 +44,7 @@ checked alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 TEMPERATURE = "temperature"
-"""The only field of SamplingParams that can be an axis; each of its values has its own baseline."""
+"""The only field of SamplingParams that can be an axis."""
 FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
@@ -165,9 +165,9 @@ def baselines(axes: Sequence[Axis]) -> tuple[Configuration, ...]:
 
 
 def grid_of(study: Study) -> Grid:
-    """The grid from which a study was made, each axis's numbers sorted; points
-    that are not in the study are among the refused points. Raises ConfigError for a study that was
-    not made from a grid."""
+    """The grid from which a study was made, each axis's numbers sorted. Points that are not in the
+    study are among the refused points. Raises ConfigError for a study that was not made from a
+    grid."""
     by_name = {one.name: one for one in study.configurations if not one.name.startswith(PLAIN)}
     axes = _axes_of(study, by_name)
     if not axes:
@@ -231,8 +231,7 @@ def value_text(value: Any) -> str:
 
 
 def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    """The values without repetition. Of equal values (2.0 and 2, true and 1) the first that the
-    field allows is kept."""
+    """Of equal values (2.0 and 2, true and 1), keeps the first that the field allows."""
     by_key: dict[Any, Any] = {}
     for value in values:
         if value not in by_key or (_fits(field, value) and not _fits(field, by_key[value])):
@@ -241,7 +240,6 @@ def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _fits(field: str, value: Any) -> bool:
-    """Whether the field allows the value, regardless of other fields."""
     try:
         if field == TEMPERATURE:
             SamplingParams(temperature=value)

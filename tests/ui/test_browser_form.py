@@ -20,10 +20,10 @@ from ui.server.context import Context
 pytestmark = pytest.mark.browser
 
 TABS = ("live",)
-OPENED = "specinfer"  # the preset that the page of these tests opens with
+OPENED = "specinfer"  # the preset that the page opens with
 PRESET = "() => document.querySelector('#preset input').value.split(' (')[0]"
 CAN_RUN = "() => !document.querySelector('#live-run').disabled"
-# The reason why Run cannot be pressed, without the hidden seconds that Gradio counts in the box.
+# `innerText` leaves out the hidden seconds that Gradio counts in the box.
 REASON = "() => document.querySelector('#live-validity').innerText.trim()"
 
 
@@ -33,7 +33,6 @@ def last_request(context: Context) -> Any:
 
 
 def wait_refusal(page: Any, words: str) -> None:
-    """Wait until the page gives `words` as a reason not to run, and Run cannot be pressed."""
     page.locator("#live-validity").get_by_text(words).wait_for()
     page.locator("#live-run[disabled]").wait_for()
 
@@ -90,7 +89,6 @@ def a_number_is_run_as_typed_or_refused_by_name(page: Any, context: Context) -> 
 
 
 def asked_as(context: Context, expected: dict[str, str]) -> bool:
-    """Whether the last request has the numbers `expected`, by name."""
     worker: Any = context.hub.worker
     if not worker.requests:
         return False
@@ -112,7 +110,7 @@ def test_run_says_that_settings_changed_and_a_preset_keeps_its_name_until_it_cha
         sites.number_box(page, "sampling-temperature").fill(temperature)
         sites.number_box(page, "sampling-temperature").blur()
         sites.shows(page, "verify", verify)
-        sites.shows(page, "draft", draft)  # fields come one by one
+        sites.shows(page, "draft", draft)
         sites.ran_again(sites.wait_form_settled(page), context)
         request = last_request(context)
         assert request.sampling.temperature == float(temperature)
@@ -196,7 +194,7 @@ def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
     sites.wait_ready(page)
     sites.choose(page, "preset", "wide")
     open_fields(page)
-    becomes(page, EXPANSION, "2,2")  # filled in by the server
+    becomes(page, EXPANSION, "2,2")
     sites.ran(page)
     assert last_request(context).speculation.expansion == (2, 2)
     page.get_by_text("A preset of your own").click()
@@ -221,7 +219,7 @@ def saved_while_a_check_is_out(page: Any, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(ui.live.tab, "check_form", late)
     sites.text_box(page, "own-name").fill("late")
     sites.until(page, out.is_set)
-    # The click waits for the check, at most MOST_MS (ui/shared/assets/after_settled.js).
+    # Stop the clock: the click waits for the check, but at most MOST_MS (after_settled.js).
     page.evaluate("() => { const now = performance.now(); performance.now = () => now; }")
     page.click("#own-save")
     go.set()
@@ -238,7 +236,6 @@ GREYED = """(fields) => fields.map((name) =>
 
 
 def are_greyed(page: Any, *fields: str, but: tuple[str, ...]) -> None:
-    """Wait until these fields are greyed and the fields of `but` are not."""
     becomes(page, GREYED, [True] * len(fields) + [False] * len(but), [*fields, *but])
 
 
@@ -294,7 +291,6 @@ PREDICT = "**/run/predict**"
 
 
 def asks_about(route: Any, value: object) -> bool:
-    """Whether the request sends `value` to the server."""
     return value in json.loads(route.request.post_data or "{}").get("data", ())
 
 

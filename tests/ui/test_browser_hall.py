@@ -33,7 +33,6 @@ pytestmark = pytest.mark.browser
 OPENED = {
     "Live": "#live-scrubber .ss-column",
     "Compare": "#compare-studies .sp-shell > *",
-    # Without a study, a card tells what will appear.
     "Tune": "#tune-progress .sp-study-more:not(:empty)",
     "Prompts": "#prompts-progress .sp-study-more:not(:empty)",
     "Sessions": "#sessions-scrubber .ss-column",
@@ -44,7 +43,6 @@ OPENED = {
 
 @pytest.fixture
 def whole(stages: Any) -> Stage:
-    """The page with all tabs, an empty log and short runs."""
     stage: Stage = stages(())
     stage.clear()
     stage.play(recorded(8))
@@ -53,7 +51,6 @@ def whole(stages: Any) -> Stage:
 
 @pytest.fixture
 def live(stages: Any) -> Stage:
-    """Like `whole`, with Live alone."""
     stage: Stage = stages(("live",))
     stage.clear()
     stage.play(recorded(8))
@@ -61,7 +58,6 @@ def live(stages: Any) -> Stage:
 
 
 def each_tab(page: Any) -> Iterator[str]:
-    """Open each tab, and in Sessions a run; yield the tab's name once the tab is drawn."""
     names = looks.tabs(page)
     assert names == list(OPENED)
     for name in names:
@@ -103,8 +99,7 @@ OVERRULED = """() => {
   }
   return [count, [...found]];
 }"""
-# CONTRAST: one look for each theme, since colours depend on the theme. RULES_OF_WIDTH: rules of axe
-# whose results depend on the width.
+# CONTRAST: one look for each theme, since colours depend on the theme.
 LOOKS = ((390, True), (1920, True), (1280, False))
 CONTRAST = ("1920-dark", "1280-light")
 LARGE = CONTRAST
@@ -115,8 +110,6 @@ ONLY_RULES = """(ids) => axe.configure({ rules: axe.getRules().map(({ ruleId }) 
 
 GRADIOS = """() => ["#tabs .overflow-menu", "footer"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height > 0)"""
-# BEGINS: for each tab with studies, the button that begins a study. IN_WINDOW: whether this button
-# is above the window's lower edge.
 BEGINS = {"Compare": "#compare-begin", "Tune": "#tune-start", "Prompts": "#prompts-measure"}
 IN_WINDOW = """(css) => {
   scrollTo(0, 0);
@@ -137,7 +130,6 @@ def check_fit(page: Any, name: str, look: str) -> None:
 
 
 def check_large_type(page: Any, name: str) -> None:
-    """Check all texts in large type. At the end the type is ordinary again, but not yet drawn."""
     assert looks.keep_sizes(page) > 20
     looks.large_type(page, True)
     shot(page, f"hall-{name}")
@@ -150,7 +142,6 @@ def check_large_type(page: Any, name: str) -> None:
 
 
 def what_large_type_sets_is_what_is_seen(page: Any) -> None:
-    """Check the elements of the page while Models is open."""
     page.locator("#models-need").wait_for()
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -182,7 +173,6 @@ MOUSE_ONLY = """() => {
 
 
 def axe_for_width(page: Any, axe: Axe) -> list[str]:
-    """What axe finds with RULES_OF_WIDTH. Resets axe's rules."""
     page.evaluate(ONLY_RULES, RULES_OF_WIDTH)
     found = axe(page, "body")
     page.evaluate("() => axe.reset()")
@@ -190,7 +180,6 @@ def axe_for_width(page: Any, axe: Axe) -> list[str]:
 
 
 def check_live_without_drawer(page: Any, axe: Axe, look: str) -> None:
-    """Check our own parts of Live. The drawer of settings would cover them."""
     own = page.evaluate(OWN)
     assert {*own} >= LIVE
     if look == "1280-light":
@@ -218,9 +207,6 @@ def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
 
 
 def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
-    """Check that keys reach every control. Check the contrast of texts in drawings, of checkboxes
-    and radio buttons and, in the dark theme, of other texts. Returns the number of
-    checked elements by kind."""
     assert page.evaluate(MOUSE_ONLY) == [], (name, look)
     if name == "Live":
         check_run_and_stop(page, axe, look)
@@ -241,8 +227,7 @@ def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
 def test_every_tab_fits_and_is_accessible_at_every_width_theme_and_type_size(
     whole: Stage, browser_page: OpenPage, axe: Axe
 ) -> None:
-    """One visit serves all checks, since a visit is slow. Our parts of Live are checked before the
-    drawer of settings covers them."""
+    """One visit serves all checks, since a visit is slow."""
     page = ran(wait_ready(browser_page(whole.url)))
     (run,) = whole.context.store.runs(whole.context.query()).rows
     whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
@@ -278,7 +263,6 @@ def is_large(page: Any, large: bool) -> None:
 
 
 def size_in_menu(page: Any) -> float:
-    """The font size of the menu of presets, in pixels."""
     page.locator("#preset input").click()
     option = page.get_by_role("option").first
     size = option.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)")
@@ -298,8 +282,6 @@ BAD_TEXTS = """() => {
 }"""
 
 
-# Three SVG texts: grey in a half-transparent group on white; black on a dark box; black on
-# white next to a box. Three HTML texts: grey; dark grey; half-transparent dark grey.
 BAD_DRAWING = """() => {
   document.body.innerHTML = `<div id="drawing" style="background: white">
     <svg width="200" height="120" style="font: 16px monospace">
@@ -350,7 +332,6 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     assert faint == ["drawing .grey too light", "drawing .half half"], "a control of contrast.js"
 
 
-# Whether the list of keys is open and wholly in the window.
 KEYS_SHOWN = """() => {
   const list = document.querySelector("dialog.sp-keys");
   const { top, bottom, left, right } = list.getBoundingClientRect();
@@ -420,7 +401,7 @@ def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
     for large in (True, False):
         page.evaluate(f"(on) => {{ specscopeLargeType(on); window.newest = {NEWEST}; }}", large)
         page.wait_for_function(f"() => {NEWEST} > newest + 12 && ({IS_AT_END})()")
-    # Scrolls the text to its top, and waits until the scroll event has been dispatched.
+    # AT_TOP also waits until the scroll event has been dispatched.
     page.wait_for_function(AT_TOP)
     page.evaluate(f"() => {{ window.newest = {NEWEST}; }}")
     page.wait_for_function(f"() => {NEWEST} > newest + 24")
@@ -433,13 +414,11 @@ def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
 
 
 def largest_move(before: list[list[int]], after: list[list[int]]) -> int:
-    """The largest difference between two results of PLACES, in whole pixels."""
     pairs = zip(before, after, strict=True)
     return max(abs(a - b) for one, other in pairs for a, b in zip(one, other, strict=True))
 
 
 def chips_stay(page: Any) -> None:
-    """The chips stay on one line and in place while a run begins and is stopped."""
     before = steady(page, PLACES)
     middles = {round(top + height / 2) for _, top, _, height in before}
     assert max(middles) - min(middles) <= 2, "one line"

@@ -33,7 +33,6 @@ ALL_PICTURES = ["figures", "strip", "tree", "proposals", "inspector"]
 ALL_PICTURES += ["lengths", "timeline", "routing"]
 THEME = {"__theme": "light"}
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
-# The open lesson's title, and the names of its table's runs, also of runs not made yet.
 LESSON = """() => ({
   title: document.querySelector(".sp-lesson-title")?.innerText,
   runs: [...document.querySelectorAll(".sp-measured :is(tbody, tfoot) th")]
@@ -44,7 +43,6 @@ ROWS = """(count) => {
   const cells = rows.map((row) => [...row.cells].map((cell) => cell.innerText));
   return rows.length === count && !cells.flat().some((text) => text.includes("…")) && cells;
 }"""
-# Which of these pictures are visible.
 PICTURES = """(names) => names.filter((name) => {
   const one = document.querySelector(`#learn-${name}`);
   return one.querySelector(".ss-shell") && one.offsetParent;
@@ -63,7 +61,7 @@ TOO_WIDE = """() => [...document.querySelectorAll("#learn-scrubber button")]
 TOPS = """() => ["#learn-try", "#learn-moves"].map((one) => Math.round(
   document.querySelector(one).getBoundingClientRect().top
   - document.querySelector("#learn-lesson").getBoundingClientRect().top))"""
-# The parts of the lesson that are not wholly in the window, or are cut by their column.
+# The parts that are not wholly in the window, or are cut by their column.
 CUT = """(parts) => parts.filter((part) => {
   const node = document.querySelector(part);
   const box = node.getBoundingClientRect();
@@ -74,7 +72,6 @@ CUT = """(parts) => parts.filter((part) => {
 WHOLE = ("#learn-run", "#learn-try", "#learn-rows table", "#learn-moves", ".sp-look", ".sp-answer")
 WHOLE += ("#learn-check", "#learn-show", "#learn-verdict", "#learn-strip", "#learn-scrubber")
 WHOLE += (".sp-steps",)
-# Whether two whole lines of the text are in sight.
 TWO_LINES = """() => {
   const scroll = document.querySelector("#learn-strip .ss-scroll");
   const { lineHeight } = getComputedStyle(scroll.firstElementChild);
@@ -92,10 +89,9 @@ RATES = """() => [...document.querySelector("#learn-lengths .ss-table table")
 
 
 def learn_tab(page: Any, number: int = 1) -> Any:
-    """Open Learn, then lesson `number` by its button; return the page."""
     turn_to(sites.wait_ready(page), "Learn")
     on_lesson(page, 1)
-    # Loading the page also opens lesson 1; if that came later, it would close lesson `number`.
+    # Loading the page opens lesson 1, which must not replace lesson `number` later.
     page.locator("#learn-previous:disabled").wait_for()
     return step_to(page, number)
 
@@ -106,7 +102,6 @@ def step_to(page: Any, number: int) -> Any:
 
 
 def on_lesson(page: Any, number: int) -> Any:
-    """Wait until lesson `number` is in sight with its table of runs; return the page."""
     lesson = LESSONS[number - 1]
     runs = sorted(setup.label for setup in lesson.setups)
     becomes(page, LESSON, {"title": f"{number}. {lesson.title}", "runs": runs})
@@ -114,7 +109,6 @@ def on_lesson(page: Any, number: int) -> Any:
 
 
 def rows(page: Any, count: int) -> list[list[str]]:
-    """The table's cells, once the table has `count` runs and all times are measured."""
     return list(read(page, ROWS, count))
 
 
@@ -128,13 +122,11 @@ def answer(page: Any, number: object) -> None:
 
 
 def only_tick(page: Any) -> None:
-    """Wait until the open lesson has the only tick."""
     page.locator(".sp-step[aria-current] .sp-tick").wait_for()
     becomes(page, "() => document.querySelectorAll('.sp-tick').length", 1)
 
 
 def copy_link(page: Any, button: str) -> dict[str, str]:
-    """The parameters of the link that a button copies."""
     page.locator(f"{button}:not([data-result])").wait_for()  # an earlier press is over
     page.click(button)
     page.locator(f"{button}[data-result=Copied]").wait_for()
@@ -248,14 +240,12 @@ def the_tree_keeps_its_height_after_a_run_and_a_wrong_answer(page: Any, number: 
 
 
 def tree_has_room(page: Any, least: int = 120) -> None:
-    """On laptops the tree is at least `least` pixels high, and no button is cut."""
     for width, height in ((1280, 800), (1366, 768)):
         page.set_viewport_size({"width": width, "height": height})
         found = steady(page, TREE)
         assert found["height"] >= least and not found["cut"], (width, height, found)
 
 
-# Parts of the vote that are not wholly in their pane.
 VOTE_CUT = """() => {
   const pane = document.querySelector("#learn-dock .sp-pane-who").getBoundingClientRect();
   const rows = document.querySelector("#learn-proposals .ss-scroll").getBoundingClientRect();
@@ -306,7 +296,6 @@ def nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(
 
 
 def watch_pointed(page: Any, where: str) -> None:
-    """Set `window.pointed` once the element `where` is outlined, however briefly."""
     page.evaluate(
         """(where) => {
           window.pointed = false;
@@ -319,7 +308,6 @@ def watch_pointed(page: Any, where: str) -> None:
 
 
 def turns_by_keys(page: Any) -> None:
-    """Starting from lesson 1, keys change lessons and run an example. Ends at lesson 2."""
     page.locator("#learn-strip .ss-panel").wait_for()
     becomes(page, PICTURES, [*LESSONS[0].pictures], ALL_PICTURES)
     body = page.locator("body")
@@ -345,7 +333,6 @@ def turns_by_keys(page: Any) -> None:
 
 
 def finishes_by_its_table(page: Any, context: Context) -> None:
-    """Lesson 6: an earlier run in the table is shown again and answers the question."""
     page.click("#learn-run")
     rows(page, 1)
     sites.wait_drawn(page, "learn")

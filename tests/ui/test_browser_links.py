@@ -22,8 +22,6 @@ pytestmark = pytest.mark.browser
 
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
 THEME = {"__theme": "light"}
-# What a tab shows: the place in the run, the stage, the selected node, the text, the inspector's
-# sentence, the dock's open pane.
 SHOWN = """(where) => {
   const all = (css, pick) => [...document.querySelectorAll(`#${where}-${css}`)].map(pick);
   return [
@@ -40,7 +38,6 @@ SHOWN = """(where) => {
 
 @pytest.fixture
 def whole(stages: Any) -> Stage:
-    """The whole page, with an empty log; each run plays ROUNDS recorded rounds."""
     stage: Stage = stages(())
     stage.clear()
     stage.play(recorded(ROUNDS))
@@ -49,7 +46,6 @@ def whole(stages: Any) -> Stage:
 
 @pytest.fixture
 def opening(whole: Stage, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The recording of the run with which the page opens; a test can set its `is_done`."""
     first, *others = synthetic_run(ROUNDS)
     events = (with_request(first, request()), *others)
     source = SimpleNamespace(is_done=True, count=len(events), events=lambda *_: events)
@@ -79,7 +75,6 @@ def test_a_page_loaded_anew_says_what_became_of_its_run_and_opens_a_link_to_the_
 
 
 def a_page_loaded_anew_says_what_became_of_its_run(page: Any, whole: Stage) -> None:
-    """The page is loaded anew while its first run is queued, and during its second run."""
     whole.play(endless, max_live=1, slowdown=10.0)
     another = whole.context.hub.start(request(), "another")
     page.click("#live-run")

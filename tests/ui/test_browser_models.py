@@ -41,8 +41,6 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
-    """The page with a model host that loads real models. For an LLM named HOSTILE, the host
-    loads a fake worker. The bundled models are loaded first."""
     from core import Engine, load_models
     from core.engine.worker import Worker
 
@@ -59,7 +57,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Se
 
 @pytest.fixture
 def bundled_site(site: Served) -> Served:
-    """`site` with all bundled models loaded."""
     model_host = site[1].model_host
     if model_host.names() != ("llm", *SSMS):
         swap_models(site[1], ModelPair())
@@ -74,7 +71,6 @@ def swap_models(context: Context, pair: ModelPair) -> None:
 
 
 def models(page: Any) -> Any:
-    """Open the Models tab and wait for its table; return the page."""
     turn_to(page, "Models")
     page.locator("table.sp-offers").wait_for()
     return page
@@ -86,7 +82,6 @@ def live(page: Any) -> None:
 
 
 def ask(page: Any, llm: str, *ssms: str) -> None:
-    """Write a pair into the form."""
     page.locator("#models-llm input, #models-llm textarea").fill(llm)
     page.locator("#models-ssms textarea").fill("\n".join(ssms))
 
@@ -103,15 +98,12 @@ LEGEND = "(name) => document.querySelector('#live-strip .ss-legend').textContent
 
 
 def load(page: Any, *names: str) -> None:
-    """Load the form's pair and wait until the header shows these names."""
     page.click("#models-load")
     wait_notice(page, re.compile(r"Loaded in [\d.]+ s: " + ", ".join(names)), "models")
     becomes(page, CHIPS, list(names))
 
 
 def offers(page: Any, *drafters: str) -> None:
-    """Wait until Live offers these drafters as chosen, and the model-free drafters as not
-    chosen."""
     open_drawer(page)
     if not page.locator("#field-drafters").is_visible():
         page.get_by_text("Every setting of the engine").click()
@@ -175,7 +167,6 @@ def an_llm_alone_opens_the_plain_preset(page: Any) -> None:
 
 
 def other_models_take_over(page: Any, context: Context) -> None:
-    """Once an SSM is loaded, the preset is `specinfer`."""
     model_host = context.model_host
     version, names = model_host.version, model_host.names()
     models(page)

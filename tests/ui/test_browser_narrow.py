@@ -28,7 +28,6 @@ LONG = "some-owner/" + "a-very-long-name-" * 4
 
 
 def models(count: int, llm: str = "llm") -> list[ModelInfo]:
-    """An LLM and `count` SSMs. If `count` is 5, the SSMs have the names in FIVE."""
     names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
     names = list(FIVE) if count == len(FIVE) else names
     infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
@@ -37,10 +36,8 @@ def models(count: int, llm: str = "llm") -> list[ModelInfo]:
 
 @contextmanager
 def header_alone() -> Iterator[str]:
-    """Serve a page with the header and four boxes; yield the page's address. `count`: the number of
-    SSMs. `llm`: the LLM's name. `proposed`: the number of tokens that each drafter proposed (0: no
-    scores). `idle`: the number of SSMs that draft nothing while `ngram` drafts (negative: no
-    `ngram`)."""
+    """`proposed`: the number of tokens that each drafter proposed (0: no scores). `idle`: the
+    number of SSMs that draft nothing while `ngram` drafts (negative: no `ngram`)."""
     with gr.Blocks() as page:
         chips = header(header_value(models(0)))
         count, llm = gr.Number(0, elem_id="count"), gr.Textbox("llm", elem_id="llm")
@@ -62,7 +59,7 @@ def header_alone() -> Iterator[str]:
         yield url
 
 
-# For each visible chip: its words, the y of its middle in pixels, and whether the chip is cut.
+# `top`: the y of the chip's middle, in pixels.
 CHIPS = """() => [...document.querySelectorAll(".sp-chip")].filter((chip) => chip.offsetParent)
   .map((chip) => { const name = chip.querySelector(".sp-name");
     const box = chip.getBoundingClientRect(), line = chip.parentElement.getBoundingClientRect();
@@ -74,8 +71,6 @@ DRAWN = (
 
 
 def chips_fit(page: Any, count: int, width: int) -> list[str]:
-    """Check that no chip is cut, and that the chips take one line (on a phone at most two). Returns
-    the chips' words."""
     chips = page.evaluate(CHIPS)
     words = [chip["words"] for chip in chips]
     assert not any(chip["cut"] for chip in chips), words
@@ -141,8 +136,6 @@ TAB = "() => document.documentElement.dataset.tab"
 
 
 def a_tab_of_the_menu(page: Any) -> None:
-    """Only Live shows the chips' counts. A tab opened from the menu gets its button in the line of
-    tabs a moment later."""
     page.evaluate(TAB_IN_MENU)
     page.evaluate("leave()")
     becomes(page, TAB, "live")
@@ -186,7 +179,6 @@ def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
 
 
 def six_drafters_say_accepted_of_proposed(page: Any) -> None:
-    """A drafter that drafted nothing has its letter and a dash."""
     page.set_viewport_size({"width": 1280, "height": 900})
     page.locator("#proposed input").fill("81")
     names = [*(name.removeprefix("ssm-") for name in FIVE), "ngram"]
@@ -202,7 +194,6 @@ def six_drafters_say_accepted_of_proposed(page: Any) -> None:
 
 
 def names_of_the_others(page: Any) -> None:
-    """On keyboard focus, a tooltip lists the chips that do not fit."""
     rest = page.locator(".sp-rest")
     page.locator(
         ".sp-rest", has_text=re.compile(r"\+(9|1\d)")
@@ -218,14 +209,12 @@ def names_of_the_others(page: Any) -> None:
     assert overflow(page) <= 0
 
 
-# Whether a study's progress is wholly in the window.
 IN_SIGHT = """() => { const line = document.querySelector("#compare-progress .sp-study-line");
   const { top, bottom } = line.getBoundingClientRect();
   return top >= 0 && bottom > top && bottom <= innerHeight; }"""
 WIDE = "(box) => box.scrollWidth - box.clientWidth"
 
 
-# Notes that contain a range and take more than one line.
 RANGES_BROKEN = """(table) => [...table.querySelectorAll("tbody .ss-compared-note")]
   .filter((one) => / to /.test(one.textContent)
     && one.getBoundingClientRect().height > 1.9 * parseFloat(getComputedStyle(one).fontSize))

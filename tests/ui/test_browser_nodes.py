@@ -37,8 +37,6 @@ LEAST_DEADLINE_S = 1.0
 
 
 def held_after(llm: Any, link: NodeLink, rounds: int, patch: pytest.MonkeyPatch) -> threading.Event:
-    """Once `link` has made more than `rounds` trips, the LLM's passes wait for the returned
-    event."""
     go_on, forward = threading.Event(), llm.forward
 
     def hold(feeds: Any) -> Any:
@@ -81,7 +79,6 @@ def test_a_node_that_disconnects_is_seen_to_be_missing(
         sites.open_drawer(page).get_by_label("Ignore EOS").check()
         sites.close_drawer(sites.wait_form_settled(page))
         page.click("#live-run")
-        # Wait until both nodes have answered in rounds of the run.
         for address in (far, other):
             row(page, address).get_by_text("drafts in time").wait_for(timeout=LONG_MS)
         lost.close()
@@ -108,7 +105,6 @@ def node_of(models: LoadedModels, name: str) -> NodeServer:
 
 
 def last_run(context: Context) -> decoded.Recorded:
-    """The events of the run on Live. The run must have ended."""
     context.store.flush()
     player = sites.desk_of(context).player
     assert player is not None
@@ -116,7 +112,6 @@ def last_run(context: Context) -> decoded.Recorded:
 
 
 def alone(engine: Engine, run: decoded.Recorded) -> list[int]:
-    """The token ids that the LLM writes without drafts."""
     request = Request.from_plain(
         {name: run.started.config[name] for name in ("sampling", "speculation")}
         | {"prompt": run.started.prompt}

@@ -19,7 +19,6 @@ from ui.form.form import EXAMPLES
 pytestmark = pytest.mark.browser
 TABS = ("live", "prompts")
 PARTS = ("#prompts-progress", "#prompts-table", "#prompts-studies")
-# The cells of each row, for each part of the table.
 TABLE = """() => [...document.querySelectorAll("#prompts-table tbody")].map((part) =>
   [...part.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())))"""
 # The rows, once they begin with `prompts` in this order, and `known` rows have a speed-up.
@@ -30,14 +29,12 @@ MEASURED = """([prompts, known]) => {
     && rows.every(([prompt], i) => prompt.startsWith(prompts[i]))
     && rows.filter((row) => /^[\\d.]+x/.test(row.at(-1))).length === known && rows;
 }"""
-# The table's parts, once the table is sorted by one column in the direction `way`.
 SORTED = """(way) => {
   const heads = document.querySelectorAll("#prompts-table th:not([aria-sort=none])[aria-sort]");
   return heads.length === 1 && heads[0].getAttribute("aria-sort") === way && TABLE();
 }""".replace("TABLE", f"({TABLE})")
 HEADS = """() => [...document.querySelectorAll("#prompts-table thead button")]
   .map((head) => head.innerText.trim())"""
-# The font weights of the groups' means.
 WEIGHTS = """() => [...document.querySelectorAll("#prompts-table .ss-group td")]
   .map((cell) => getComputedStyle(cell).fontWeight)"""
 PROMPTS = """() => [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]
@@ -48,20 +45,17 @@ GROUPS = """() => [...document.querySelectorAll("#prompts-table .ss-group th")]
 
 @pytest.fixture
 def lab(stage: Stage) -> Stage:
-    """The page with an empty log and runs without delays."""
     stage.clear()
     stage.play(script_of(6), slowdown=0.0)
     return stage
 
 
 def prompts_tab(page: Any) -> Any:
-    """Open the tab Prompts and set its repeats to 1; return the page."""
     turn_to(page, "Prompts")
     wait_usable(page, page.locator("#prompts-repeats input")).fill("1")
     return page
 
 
-# In the list of runs, the rows whose speed does not fit in its line.
 SPEEDS_CUT = """() => [...document.querySelectorAll("#sessions-runs .sp-run-facts")]
   .filter((facts) => {
     const words = document.createRange(), line = facts.getBoundingClientRect();
@@ -75,7 +69,6 @@ SPEEDS_CUT = """() => [...document.querySelectorAll("#sessions-runs .sp-run-fact
 
 
 def measure_typed(page: Any, text: str) -> list[list[str]]:
-    """Measure typed prompts, one on each line; return the table's rows."""
     page.locator("#prompts-source").get_by_text("typed").click()
     wait_usable(page, text_box(page, "prompts-typed")).fill(text)
     page.click("#prompts-measure")
@@ -93,12 +86,11 @@ def measure_file(page: Any, lines: list[dict[str, str]]) -> None:
     page.locator("#prompts-file").get_by_text("some").first.wait_for()
     page.click("#prompts-measure")
     read(page, MEASURED, [[line["prompt"][:20].strip() for line in lines], len(lines)])
-    # Before the study has ended, another one is refused.
+    # The page refuses a new study until this study is complete.
     page.locator("#prompts-progress").get_by_text("Complete").wait_for()
 
 
 def look(page: Any, words: str) -> None:
-    """Show past runs instead of a study; wait until the page says `words`."""
     button = page.locator("#prompts-look")
     if not button.is_visible():
         page.get_by_text("Or of past runs").click()

@@ -41,8 +41,7 @@ PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
 
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
-# Gives pictures the same sizes in Sessions and in a report: the form of a picture depends on its
-# size.
+# A picture's form depends on its size, so Sessions and the report get the same sizes.
 AS_LARGE = """
 :is(#sessions-lengths, #sessions-timeline, #report-lengths, #report-timeline) .ss-plot {
   width: 560px !important; height: 300px !important; }
@@ -89,8 +88,7 @@ LOOKS = ((1920, True), (390, True), (1280, False))
 
 @pytest.fixture
 def open_report(tmp_path: Path, browser_page: OpenPage) -> OpenReport:
-    """`open_report(events, page=None, **options)` opens a run's report from disk, in `page` or in a
-    new browser page with `options` for `browser_page`. Returns the page."""
+    """Opens a run's report from disk, in `page` or in a new browser page."""
 
     def open_file(events: Sequence[Event], page: Any = None, **options: Any) -> Any:
         path = tmp_path / f"{events[0].run_id}-{len(events)}.html"
@@ -158,8 +156,6 @@ def hostile_text_stays_text(report: Any) -> None:
 
 
 def alike(board: Any, report: Any) -> list[list[str]]:
-    """Wait until the pictures of `board` say the same as the pictures of `report`; return what they
-    say."""
     for chart in ("lengths", "timeline"):
         report.locator(f"#report-{chart} .js-plotly-plot").wait_for()
     at_rest(report)
@@ -184,7 +180,6 @@ def test_the_browser_reads_the_values_that_python_reads(open_report: OpenReport)
 
 
 def bar_says(page: Any, words: str) -> None:
-    """Wait until the scrubber shows the place `words`."""
     becomes(page, "() => document.querySelector('#report-scrubber .ss-at').innerText", words)
 
 
@@ -193,7 +188,7 @@ def notice_says(page: Any, words: str) -> None:
 
 
 def selects_round(page: Any, number: int) -> None:
-    """Wait until round `number`, counted from 0, is selected."""
+    """`number` is counted from 0."""
     page.locator(f"#report-strip .ss-round[data-r='{number}'][aria-pressed=true]").wait_for()
 
 
@@ -330,8 +325,7 @@ def test_its_address_names_round_stage_and_node_and_leads_back_to_them(
     place = {"round": "3", "stage": "verify", "node": "1"}
 
     def opens(fields: dict[str, str], *at: str) -> Any:
-        """Open a link with the parameters `fields`; wait until the report shows the place `at`.
-        Returns the locator of the line about a wrong link."""
+        """Returns the locator of the line about a wrong link."""
         page.goto(f"{file.as_uri()}?{urlencode(fields)}")
         page.locator("body[data-ready]").wait_for()
         becomes(page, PLACE, [f"Round {at[0]} of 8", *at[1:]])

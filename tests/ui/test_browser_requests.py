@@ -23,7 +23,6 @@ PROMPTS = (
     "class Stack:\n    def __init__(self):\n        self.items = []\n",
     "User: I want to book a table for two at an Italian restaurant.\nAssistant:",
 )
-# Sets `window.seenInPass` once a row of the lesson says "in the pass".
 WATCH_PASS = """() => { new MutationObserver(() => {
   const cells = [...document.querySelectorAll("#learn-requests td")];
   if (cells.some((cell) => cell.innerText === "in the pass")) window.seenInPass = true;
@@ -31,7 +30,6 @@ WATCH_PASS = """() => { new MutationObserver(() => {
   subtree: true, childList: true, attributes: true, characterData: true
 });
 }"""
-# The number of the lesson's rows that end inside the pane.
 ROWS_IN_SIGHT = """() => {
   const pane = document.querySelector("#learn-dock .sp-pane-requests").getBoundingClientRect();
   return [...document.querySelectorAll("#learn-requests tbody tr")]
@@ -50,7 +48,6 @@ LONG_REASONS = """() => {
 def gated_site(
     tmp_path_factory: pytest.TempPathFactory, chromium: Any, bundled: Engine
 ) -> Iterator[tuple[Served, PassGate]]:
-    """The page with the bundled models, and a gate before the LLM's passes."""
     with gated_passes(bundled.models.llm) as gate:
         worker = Worker(Engine(bundled.models))
         with sites.serve_page(tmp_path_factory.mktemp("requests"), worker) as site:
@@ -61,7 +58,6 @@ def gated_site(
 
 @pytest.fixture
 def gate(gated_site: tuple[Served, PassGate]) -> Iterator[PassGate]:
-    """The gate, which is open before and after each test."""
     gate = gated_site[1]
     gate.closed = False
     yield gate
@@ -70,14 +66,12 @@ def gate(gated_site: tuple[Served, PassGate]) -> Iterator[PassGate]:
 
 @pytest.fixture
 def scheduled_site(gated_site: tuple[Served, PassGate], gate: PassGate) -> Served:
-    """The page with the default schedule, `each`."""
     site = gated_site[0]
     site[1].model_host.schedule = "each"
     return site
 
 
 def open_panel(page: Any) -> Any:
-    """Open the panel while no request is decoded; return the page."""
     sites.wait_ready(page)
     sites.dock(page, "requests")
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()

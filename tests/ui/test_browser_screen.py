@@ -24,7 +24,6 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def live(stages: Any) -> Stage:
-    """The page with Live and Sessions and an empty log."""
     return live_stage(stages)
 
 
@@ -61,7 +60,6 @@ LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
   .map((lane) => [lane.dataset.lane, Number(lane.dataset.passes), Number(lane.dataset.tokens)])"""
 
 
-# For each clock of the race: its label, whether it is on, and whether it is disabled.
 CLOCK = """() => [...document.querySelectorAll("#live-figures .ss-clock input")]
   .map((input) => [input.labels[0].textContent, input.checked, input.disabled])"""
 WHOSE = """() => [...document.querySelectorAll("#live-figures .ss-lane-whose"),
@@ -88,7 +86,7 @@ def a_double_click_is_one_run(page: Any, live: Stage) -> None:
     sites.wait_run(page)
     sites.wait_form_settled(sites.wait_drawn(page))
     assert len(live.worker.runs) - before == 1
-    # Plain decoding has not been timed: the race goes by passes.
+    # Plain decoding has not been timed, so the race uses the clock of passes.
     becomes(page, CLOCK, UNTIMED)
 
 
@@ -131,7 +129,6 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     assert verdict.inner_text() == (
         f"The same {sum(tokens)} tokens in {len(tokens)} LLM passes instead of {sum(tokens)}."
     )
-    # With measured times, the clock `time` is on.
     becomes(page, CLOCK, TIMED)
     # The times come from the repeat with the median speed-up. A lane stops with its last pass.
     plain, ours = desk.baseline.ends[desk.baseline.median_block]
@@ -174,7 +171,6 @@ def test_a_page_that_came_before_the_recording_plays_it_once_it_is_there(
     page.locator("#live-strip .ss-round").first.wait_for()
 
 
-# The place in the run that each picture shows.
 PLACE = """() => {
   const of = (css, pick) => {
     const node = document.querySelector(css);
@@ -192,7 +188,7 @@ PLACE = """() => {
 
 
 def at(page: Any, round_number: int, stage: str) -> None:
-    """Wait until the pictures show this place. `round_number` is counted from 1."""
+    """`round_number` is counted from 1."""
     message = f"Round {round_number} of {ROUNDS}"
     becomes(page, PLACE, [round_number, stage, round_number, round_number, message])
 
@@ -220,7 +216,6 @@ def one_place_for_tokens_stages_keys_columns_and_the_link(page: Any) -> None:
     at(page, ROUNDS - 1, "commit")
 
 
-# The selected nodes of the tree, the selected tokens of the text, the title in the inspector.
 SELECTED = """() => {
   const all = (css) => [...document.querySelectorAll(css)];
   return [
@@ -229,7 +224,6 @@ SELECTED = """() => {
     document.querySelector("#live-inspector .ss-inspected-title").textContent,
   ];
 }"""
-# For each model in the inspector: its name, and its probability of the explained token.
 EXPLAINED = """() => [...document.querySelectorAll("#live-inspector .ss-source")].map((source) => [
   source.querySelector(".ss-source-name > :last-child").textContent,
   source.querySelector(".ss-bar[data-hit] .ss-bar-number")?.textContent ?? null,
@@ -326,8 +320,8 @@ def a_rounds_tree_is_drawn_alike_whatever_was_seen_before(page: Any) -> None:
 ADDRESS = "() => Object.fromEntries(new URLSearchParams(location.search))"
 
 
-# Returns the run in the address, and the number of new steps of the history. Timers end at once, so
-# that the address is set when the call returns.
+# Returns the run in the address and the number of new entries in the history. Timers end at once,
+# so that the address is set when the call returns.
 PLACED = """(value) => {
   const { setTimeout } = window;
   const { pushState } = history;
@@ -404,7 +398,6 @@ def test_links_open_what_is_seen_history_goes_through_runs_and_a_wrong_one_is_sa
     a_wrong_link_is_said_on_one_screen_until_the_next_press(page, stage)
 
 
-# Whether nothing outside the header covers the page's name.
 TITLE_SEEN = """() => {
   const box = document.querySelector("#header .sp-title").getBoundingClientRect();
   const seen = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);

@@ -25,7 +25,6 @@ from ui.shared.studies import Studies
 pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
-# The values of Live's text and number boxes.
 FORM = """(boxes) => boxes.map((box) =>
   document.querySelector(`#${box} :is(input, textarea)`).value)"""
 ASKED_FORM = {
@@ -37,14 +36,13 @@ ASKED_FORM = {
     "field-weight_bounds": "0.125,3.5",
     "preset": "own settings",
 }
-# For each button that turns the list's pages: whether it is enabled, and whether it looks enabled.
 PAGES = """() => ["previous", "next"].map((name) => {
   const turn = document.querySelector(`#sessions-${name}`);
   return [!turn.disabled, Number(getComputedStyle(turn).opacity) === 1];
 })"""
 NOTE = "() => document.querySelector('#sessions-note textarea').value"
 ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
-# A list of only the shown round, once this round is above `low` and below `high`.
+# The shown round in a list, once the round is above `low` and below `high`.
 BETWEEN = """([low, high]) => {
   const at = Number(document.querySelector("#sessions-scrubber .ss-columns").ariaValueNow);
   return low < at && at < high && [at];
@@ -57,7 +55,6 @@ def open_row(page: Any, place: int, run_id: str) -> None:
 
 
 def count_said(page: Any, words: str, rows: int) -> None:
-    """Wait until the page says `words` and lists `rows` runs."""
     page.locator("#sessions-said").get_by_text(words).wait_for()
     becomes(page, "() => document.querySelectorAll('#sessions-runs tbody tr').length", rows)
 
@@ -102,7 +99,6 @@ def runs_as_filled_in(page: Any, context: Context) -> None:
 
 
 def note_is_kept_and_found(page: Any, context: Context, run_id: str) -> str:
-    """Keep a note with hostile text at the older of two runs; return the note."""
     sites.sessions(page)
     count_said(page, "2 runs.", 2)
     open_row(page, 1, run_id)
@@ -142,7 +138,6 @@ def files_are_saved(page: Any, run_id: str) -> None:
 
 
 def again_it_writes_the_same_text(page: Any, context: Context) -> None:
-    """The new run is opened in place of the first run."""
     earlier = {*run_ids(context)}
     at_rest(page)
     before = sites.strip_text(page, "sessions")
@@ -263,8 +258,6 @@ def buttons_step_round_by_round(page: Any) -> None:
 
 
 def stopped_while_it_plays(page: Any, context: Context, run_id: str) -> Player:
-    """Stop works only while something plays. Returns the run's player, stopped before the
-    end."""
     assert page.locator("#sessions-stop").is_disabled()
     page.click("#sessions-play")
     page.locator("#sessions-stop:not([disabled])").wait_for()
@@ -337,7 +330,7 @@ def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: Ope
 def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
     stages: Callable[..., Stage], browser_page: OpenPage
 ) -> None:
-    whole = stages(())  # with the tabs of studies
+    whole = stages(())
     whole.clear()
     url, context = whole.play(recorded(8), slowdown=0.0)
     grid = study(context, "tune", repeats=1)

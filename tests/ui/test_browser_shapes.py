@@ -27,7 +27,6 @@ def five_ssms(uses: Mechanisms) -> Script:
 
 @pytest.fixture
 def live(stages: Any) -> Stage:
-    """The page with Live alone, and runs in which five SSMs draft."""
     stage: Stage = stages(("live",))
     stage.clear()
     stage.play(five_ssms(Mechanisms("union")))
@@ -40,11 +39,8 @@ def at_size(page: Any, size: tuple[int, int]) -> Any:
     return page
 
 
-# `columns`: the number of columns of bars. `alike`: whether the columns are equally wide and in one
-# row. `track`: the width of the narrowest track. `most`: the longest bar's share of its track.
-# `wrong`: the largest difference between a bar's share of its track and the bar's number divided by
-# the largest number. `below`: whether the foot note is below all bars. `fits`: whether the panel
-# scrolls or shows everything. `whole`: whether the panel shows everything.
+# `most`: the longest bar's share of its track. `wrong`: the largest difference between a bar's
+# share of its track and the bar's number divided by the largest number.
 WHY = """() => {
   const box = (node) => node.getBoundingClientRect();
   const all = (css) => [...document.querySelectorAll(`#live-inspector ${css}`)];
@@ -66,7 +62,6 @@ WHY = """() => {
     whole: body.scrollHeight <= body.clientHeight + 1,
   };
 }"""
-# Whether each column shows at most four bars, including the bar of the explained token.
 FEW = """() => [...document.querySelectorAll("#live-inspector .ss-source")].map((source) => {
   const shown = [...source.querySelectorAll(".ss-bar")].filter((bar) => bar.checkVisibility());
   const hit = source.querySelector(".ss-bar[data-hit]");
@@ -136,8 +131,7 @@ PIXELS = """() => [".ss-verdict", ".ss-verdict b", ".ss-race-speed"].map((css) =
 
 
 def are_whole(shown: list[str], words: list[str]) -> bool:
-    """Whether `words` begin with `shown`. The last word of `shown` may end before a sign that is
-    no letter or digit."""
+    """The last word of `shown` may end before a sign that is no letter or digit."""
     *before, last = shown
     if words[: len(before)] != before or len(words) < len(shown):
         return False
@@ -191,7 +185,6 @@ def a_wide_screen_has_why_and_when_side_by_side(page: Any) -> None:
     sites.dock(page, "why")
 
 
-# Lines of the text that the panel's top or bottom cuts.
 CUT_LINES = """() => {
   const scroll = document.querySelector("#live-strip .ss-scroll");
   const { top, bottom } = scroll.getBoundingClientRect();
@@ -202,7 +195,6 @@ CUT_LINES = """() => {
 }"""
 
 
-# Whether the fade at the lower end of the text reaches the box's lower and left edges.
 FADE = """() => {
   const scroll = document.querySelector("#live-strip .ss-scroll");
   const [box, fade] = [getComputedStyle(scroll), getComputedStyle(scroll, "::after")];
@@ -212,7 +204,6 @@ FADE = """() => {
 
 
 def no_line_of_the_text_is_cut(page: Any, live: Stage) -> None:
-    """The run's text is longer than its panel."""
     live.play(recorded(60))
     sites.ran_again(page, live.context)
     for size in SIZES:

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.browser
 TOKENS = 12
 SURROUNDINGS = """() => [...document.querySelectorAll("#live-strip .ss-template")]
   .map((side) => side.textContent)"""
-# By how many pixels the content of the pane Why is higher than the pane's box.
 CUT = """() => { const { scrollHeight, clientHeight } =
   document.querySelector("#live-inspector .ss-body"); return scrollHeight - clientHeight; }"""
 DRAWN = """() => [...document.querySelectorAll("#live-strip .ss-tok")]
@@ -33,7 +32,6 @@ DRAWN = """() => [...document.querySelectorAll("#live-strip .ss-tok")]
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[sites.Served]:
-    """The page with SmolLM2 and its SSMs: the address and the context."""
     smollm2()
     worker = Worker(Engine(load_models(SMOLLM2, (BUNDLED,), "float32")))
     host = ModelHost(worker, pair=ModelPair(SMOLLM2))

@@ -25,7 +25,6 @@ ONCE = "Highest measured: "
 """The words before the best point's name if each point was run once."""
 PARTS = [f"#tune-{name}" for name in ("speed", "length", "points", "point", "found")]
 PARTS += ["#tune-plan", "#tune-progress"]
-# What is drawn of a grid.
 DRAWN = """() => {
   const count = (css) =>
     [...document.querySelectorAll(css)].filter((one) => one.checkVisibility()).length;
@@ -37,7 +36,6 @@ DRAWN = """() => {
   };
 }"""
 FOCUSED = "() => document.activeElement.dataset.place"
-# The column of speed-ups, once a column is sorted in the direction `way`.
 SPEEDS = """(way) => document.querySelector(`#tune-points th[aria-sort=${way}]`) &&
   [...document.querySelectorAll("#tune-points tbody tr")].map((row) => row.cells[3].innerText)"""
 KEYS = {
@@ -57,14 +55,12 @@ makes a second press of the same key a different entry."""
 
 @pytest.fixture
 def tuning(stage: Stage) -> Stage:
-    """The page with an empty log, no studies, and runs without delays."""
     stage.clear()
     stage.play(script_of(4), slowdown=0.0)
     return stage
 
 
 def tune_tab(page: Any) -> Any:
-    """Open the tab Tune and wait until a study can start; return the page."""
     turn_to(page, "Tune")
     plan_says(page, "points and plain decoding")
     return page
@@ -76,7 +72,6 @@ def type_prompts(page: Any, text: str) -> None:
 
 
 def plan_says(page: Any, words: str) -> None:
-    """Wait until the plan of the study contains `words`."""
     page.locator("#tune-plan").get_by_text(words).first.wait_for()
 
 
@@ -89,8 +84,6 @@ def press(page: Any, name: str) -> None:
 
 
 def grid_shows(page: Any, runs: int, found: str = "Best: ", **counts: int) -> None:
-    """Wait until all runs are measured, DRAWN gives `counts` (default: 0), and the best point's
-    sentence contains `found`."""
     bar_says(page, f"{runs} of {runs}")
     bar_says(page, "Complete")
     becomes(page, DRAWN, {"measured": 0, "refused": 0, "dots": 0, "rows": 0, **counts})
@@ -116,7 +109,6 @@ def three_by_three(page: Any, lengths: str = "2, 4, 8") -> None:
 
 
 def goes_by_keys(page: Any) -> None:
-    """Keys move through the map of three by three cells; Enter chooses a point."""
     page.locator(f"{CELLS}[tabindex='0']").focus()
     page.keyboard.press("Control+Home")
     becomes(page, FOCUSED, "0")
@@ -143,8 +135,7 @@ CLICK = """async (places) => {
 
 
 def last_choice_stays(page: Any, *places: int) -> None:
-    """The page shows the last of several choices, although the server answers this choice
-    first."""
+    """The server answers the last choice first."""
     held: list[Any] = []
 
     def hold(route: Any) -> None:
@@ -230,7 +221,6 @@ def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage
     becomes(page, expansion, "1,2,2")
 
 
-# Parts of the form that scroll by themselves.
 AREAS = """() => [...document.querySelectorAll(".sp-form-side, .sp-form-side .column")]
   .filter((one) => one.scrollHeight > one.clientHeight + 1).map((one) => one.className)"""
 
@@ -241,7 +231,6 @@ def form_scrolls_with_the_page(page: Any) -> None:
 
 
 def fast_at_nine(request: Request, run_id: str) -> list[Any]:
-    """A run's events; with drafters and max_tree_nodes 9 the run is twice as fast."""
     *events, end = script_of(4)(request, run_id)
     quick = request.speculation.drafters and request.speculation.max_tree_nodes == 9
     speed = end.stats.tokens_per_second * (2 if quick else 1)
@@ -266,7 +255,6 @@ MOVES = """() => {
 
 
 def points_that_cannot_run_stay(page: Any) -> None:
-    """Points that cannot run are drawn, with the reason."""
     three_by_three(page, lengths="2, 99")
     axis(page, 1, "speculation_length")  # a field that is chosen again keeps its values
     plan_says(page, "cannot run: speculation length 99")
@@ -366,7 +354,6 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
 
 def slow_at_the_end(request: Request, run_id: str) -> list[Any]:
-    """A run's events: many for the prompt "long" with speculation length 8, otherwise few."""
     slow = request.prompt == "long" and request.speculation.speculation_length == 8
     return (endless if slow else script_of(4))(request, run_id)
 
@@ -416,6 +403,6 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     becomes(page, result, before)
     page.locator("#tune-use:not([disabled])").wait_for()
     tuning.context.store.studies.delete(study.study_id)
-    bar_says(page, "This study was deleted")  # without a press
+    bar_says(page, "This study was deleted")
     page.locator("#tune-point").get_by_text("Choose a point").wait_for()
     page.locator("#tune-use[disabled]").wait_for()

@@ -24,8 +24,7 @@ def view_of_eight() -> View:
 
 
 def with_budget(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
-    """The run `view` (None: `view_of_eight()`) as if `max_tree_nodes` had been set to `asked` and
-    resolved to `nodes`. `fields`: other settings (default: `speculation_length` 8)."""
+    """The run as if `max_tree_nodes` had been set to `asked` and resolved to `nodes`."""
     view = view or view_of_eight()
     started, plans = view.started, []
     for plan, most in ((started.asked, asked), (started.config, nodes)):

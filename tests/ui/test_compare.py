@@ -53,8 +53,8 @@ def measure(context: Context, script: Any = None, **changes: Any) -> OpenedStudy
 
 
 def differing(margin: float, change: int | None = 3) -> Script:
-    """A script whose plain runs differ from the others at token `change`, counted from 0 (None:
-    nowhere). `margin`: the nats between the two likeliest tokens."""
+    """`change`: the index of the token at which plain runs differ from the others (None: nowhere).
+    `margin`: the nats between the two likeliest tokens."""
 
     def script(request: Request, run_id: str) -> list[Event]:
         events = synthetic_run(8, run_id=run_id)
@@ -234,7 +234,7 @@ def test_every_picture_has_a_value_that_json_can_write(context: Context) -> None
 
 
 def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> None:
-    """The time of another repeat could contradict the medians next to it."""
+    """The time of another repeat could contradict the medians in the table."""
     took_ms = {}
 
     def script(request: Request, run_id: str) -> list[Event]:
@@ -301,8 +301,6 @@ def test_partial_results_and_the_value_of_auto_are_shown(context: Context) -> No
 
 
 def with_speeds(opened: OpenedStudy, plain: float, others: float) -> dict[Any, Any]:
-    """The results with speed `plain` for plain decoding and speed `others` for the rest, in tokens
-    per second."""
     results = dict(opened.results)
     for cell in results:
         speed = plain if cell.contestant == opened.study.base else others
@@ -383,7 +381,6 @@ def test_of_six_repeats_resamples_are_reported(context: Context) -> None:
 
 
 def test_one_faster_repeat_of_another_leaves_the_verdict_open(context: Context) -> None:
-    """`sequence` was faster than plain decoding in one repeat."""
     opened = measure(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):

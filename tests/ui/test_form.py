@@ -1,4 +1,4 @@
-"""The request form: the requests that it makes, and what it refuses."""
+"""The form of a request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def fresh_form() -> Form:
 
 
 def form_values(**changes: Any) -> list[Any]:
-    """The values of a freshly opened form, then changed by `changes`."""
     form = fresh_form()
     controls = {**form.sampling, **form.fields}.items()
     values = {"prompt": form.prompt.value, **{name: one.value for name, one in controls}}
@@ -190,7 +189,6 @@ def test_only_unchanged_built_in_presets_follow_the_temperature() -> None:
 
 
 def most_repeats(token_ids: list[int]) -> int:
-    """How often the most frequent sequence of six tokens occurs in `token_ids`."""
     return max(Counter(zip(*(token_ids[i:] for i in range(6)), strict=False)).values())
 
 

@@ -30,7 +30,6 @@ def routed_run(
 
 
 def details(events: list[Event]) -> list[Detail]:
-    """The rounds whose tree has nodes of a fused draft."""
     numbers = (event.round for event in events if isinstance(event, RoundCompleted))
     results = [detail_of(events, number) for number in numbers]
     return [one for one in results if one and one.combined and one.combined.origins]

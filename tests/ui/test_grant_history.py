@@ -1,4 +1,4 @@
-"""What a scheduler granted a request, in a sentence and as marks in the run's pictures."""
+"""A scheduler's grants to a request, in a sentence and as marks in the run's pictures."""
 
 from dataclasses import replace
 

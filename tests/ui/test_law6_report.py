@@ -1,4 +1,4 @@
-"""Law 6 on the page and in reports: a recorded run shows what the live run showed."""
+"""Law 6: a recorded run shows the same as the live run, on the page and in reports."""
 
 from __future__ import annotations
 
@@ -78,8 +78,7 @@ MEASURED = RUNS[::2]
 
 
 def baseline_of_run(name: str) -> Baseline | None:
-    """The baseline of a run in MEASURED, else None. The baseline's speed has so many digits that
-    rounding it would be noticed."""
+    """The speed has so many digits that a test would notice a rounded speed."""
     if name not in MEASURED:
         return None
     rate = 10 ** (1 + RUNS.index(name) / 7) / 3
@@ -179,7 +178,6 @@ def open_run(sessions: Sessions, events: tuple[Event, ...]) -> TabSession:
 def long_run(
     _engine: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Sessions, Report]]:
-    """Sessions with the long run, and the run's report. Both are slow to make."""
     with RunStore(log_at(tmp_path_factory.mktemp("long") / "runs.db")) as store:
         yield sessions_and_report(store, run_of("long"), baseline_of_run("long"))
 
@@ -191,7 +189,6 @@ def values_of(board: Board, desk: TabSession) -> dict[str, Any]:
 
 
 def stops(desk: TabSession) -> Iterator[int]:
-    """Step through the run from its start; yield the number of each stop, from 0."""
     player = desk.player
     player.set_pace(Pace("step"))
     player.rewind()
@@ -220,7 +217,7 @@ def test_the_report_shows_what_the_page_shows(
     rng, count = random.Random(name), 0
     for stop in stops(desk):
         count += 1
-        skipped = 60 < stop < last - 60 and stop % 11  # skips most of the middle of the long run
+        skipped = 60 < stop < last - 60 and stop % 11  # to test all stops would be slow
         if skipped or (part is not None and stop % PARTS != part):
             continue
         assert values_of(board, desk) == report.pictures(Place(stop)), stop
@@ -272,8 +269,7 @@ def test_a_baseline_of_another_run_is_not_shown(store: RunStore) -> None:
 
 
 def clicks(report: Report, stop: int, rng: random.Random) -> list[tuple[int, int | None]]:
-    """Pairs of a round and a node to select at this stop. A node may be None, be the root (-1), or
-    not exist."""
+    """A node may be None, be the root (-1), or not exist."""
     latest = report.current(stop)
     if latest < 0:
         return []
@@ -312,8 +308,7 @@ def test_the_report_can_go_to_the_end_of_every_round(store: RunStore) -> None:
 
 
 def change_of(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:
-    """A function that applies `change`, by field, to an event of the class `kind`. The function
-    returns None if the class is another or if a field would keep its value."""
+    """The returned function gives None for other classes or if a field would keep its value."""
 
     def change_event(event: Event) -> Event | None:
         if not isinstance(event, kind):

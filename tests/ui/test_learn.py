@@ -51,7 +51,7 @@ FULL_SPEED = Pace()
 
 @cache
 def layout() -> Learn:
-    """The tab's components. They are shared because they are slow to make."""
+    """Cached, since the components are slow to make."""
     with gr.Blocks():
         return build_learn(cast(Context, SimpleNamespace(drafter_names=(), models=(), chat=False)))
 
@@ -71,7 +71,7 @@ def worker_of(learn: Learn) -> Any:
 
 
 def last_frame(frames: Iterator[list[Any]]) -> list[Any]:
-    """The values that the page shows after all frames; a notice is sent only if it is new."""
+    """A notice is sent only if it is new, so the last notice may be of an earlier frame."""
     notice: Any = None
     for values in frames:
         notice = values[-1] if "lines" in values[-1] else notice
@@ -226,7 +226,6 @@ def test_speed_is_compared_with_the_llm_alone(learn: Learn) -> None:
 def lesson_being_written(
     store: RunStore, number: int
 ) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
-    """Start a lesson's example with long runs; return while the first run is written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).slowdown = 1.0
     frames = run_example(learn, desk, number, "me", FULL_SPEED)
@@ -326,7 +325,6 @@ def test_a_lesson_that_cannot_run_is_disabled_and_says_why(store: RunStore) -> N
 
 
 def exchangeable(store: RunStore, slowdown: float = 0.2) -> Learn:
-    """Learn with one SSM loaded, and a loader for two more workers."""
     worker = other_worker("small", slowdown=slowdown)
     outcomes = iter((FakeWorker(script_of(8), 0.2), other_worker("small")))
     model_host = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))

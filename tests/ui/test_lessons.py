@@ -1,4 +1,4 @@
-"""The lessons: their words, their runs, and whether their questions can be answered."""
+"""The words, runs and questions of the lessons."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ from ui.words.glossary import GLOSSARY
 KEYS = [lesson.key for lesson in LESSONS]
 HALVES = RanksInfo("tp", (1, 1))
 
-# By a lesson's number: the words that the lesson explains.
 EXPLAINED = {
     2: ("SSM", "LLM", "draft", "round", "accepted", "bonus"),
     3: ("tree", "node", "branch", "width"),
@@ -72,7 +71,6 @@ EXPLAINED = {
     13: ("rank", "exchange"),
 }
 TERMS = {term: number for number, terms in EXPLAINED.items() for term in terms}
-# Technical words that no lesson uses.
 JARGON = (
     "logit|kv|prefill|argmax|throughput|latency|autoregressive|drafter|expansion|tensor|softmax"
     "|inference|batch|parallel|decoder|policy|cache|sampling|distribution|baseline|greedy"
@@ -80,7 +78,6 @@ JARGON = (
 
 
 def words(lesson: Lesson) -> str:
-    """A lesson's words, without the names in quotation marks."""
     question = lesson.question
     texts = [lesson.title, *lesson.text, lesson.look, lesson.attempt.words, lesson.attempt.button]
     return re.sub("“[^”]*”", "", " ".join([*texts, question.words, question.where, question.needs]))
@@ -124,7 +121,6 @@ def test_every_word_is_explained_in_its_lesson() -> None:
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
 def test_a_lesson_states_no_result(lesson: Lesson) -> None:
-    """A visitor reads results from a run."""
     assert not re.findall(
         r"\d[\d.]*\s*(?:ms|milliseconds|per cent|%|times faster|×)", words(lesson)
     )
@@ -144,7 +140,7 @@ def test_lessons_name_pictures_and_columns_that_exist() -> None:
 
 
 def test_lessons_call_things_as_the_page_does() -> None:
-    """A board shows the names of its tabs, not the titles of pictures."""
+    """The page shows the names of tabs, not the titles of pictures."""
     titles = {picture.label for picture in drawn_pictures}
     for lesson in LESSONS:
         named = re.findall("“([^”]*)”", f"{lesson.look} {lesson.question.where}")
@@ -218,8 +214,7 @@ RunsOf = Callable[[str], Runs]
 
 @pytest.fixture(scope="module")
 def runs_of(bundled: Engine) -> RunsOf:
-    """`runs_of(key)`: the events of a lesson's runs on the bundled models. They are kept, since
-    decoding is slow."""
+    """Cached, since decoding is slow."""
     lessons = dict(zip(KEYS, LESSONS, strict=True))
 
     @cache
@@ -246,7 +241,6 @@ def events_of(engine: Engine, setup: Setup) -> list[Event]:
 
 
 def with_traffic(lesson: Lesson, events: list[Event]) -> list[Event]:
-    """`events`; if the lesson is about ranks, each round has invented traffic of the ranks."""
     exchanged = tuple(RankTraffic(rank, 33, 40_960, 9.5) for rank in range(lesson.ranks))
     return [
         replace(event, traffic=exchanged)
@@ -286,7 +280,6 @@ def heaviest(events: list[Event]) -> str:
     return max(weights, key=lambda name: weights[name])
 
 
-# By a lesson's key: its answer, computed from the events of its runs in the order of `setups`.
 ANSWERS: dict[str, Callable[[list[list[Event]]], Any]] = {
     "memory": lambda runs: median_pass(runs[1]) / median_pass(runs[0]),
     "ssm": lambda runs: max(line.num_accepted for line in rounds_of(runs[0])),
@@ -454,7 +447,6 @@ def test_a_mechanism_that_was_slower_in_every_repeat_is_explained() -> None:
 
 
 def row_with_repeats(label: str, column: str, values: Sequence[float]) -> Measured:
-    """A row with a repeat for each of `values` in `column`."""
     repeats = tuple(
         row(label=label, stats=stats_at(value))
         if column == "tokens_per_second"
@@ -473,7 +465,6 @@ def row(**changes: Any) -> Measured:
 
 
 def evidence_of_passes(*passes_ms: float) -> Evidence:
-    """The runs of lesson 1, with these times of a pass in milliseconds."""
     pairs = zip((setup.label for setup in LESSONS[0].example), passes_ms, strict=True)
     return Evidence(MappingProxyType({label: row(label=label, pass_ms=ms) for label, ms in pairs}))
 

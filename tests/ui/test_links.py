@@ -1,4 +1,4 @@
-"""Links: what an address opens."""
+"""Links in the page's address."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ def test_the_lesson_of_a_link_precedes_the_one_that_was_opened_last() -> None:
 
 
 def record_run(store: RunStore) -> tuple[Context, str]:
-    """Record a run of visitor `me`; return the context and the run's id."""
     ctx = context(store, host="0.0.0.0", rounds=9)
     source = ctx.hub.start(Request("Once"), "me")
     source.wait_done(20.0)
@@ -77,7 +76,6 @@ def record_run(store: RunStore) -> tuple[Context, str]:
 
 
 def open_link(tab: Sessions | Live, query: dict[str, str]) -> tuple[TabSession, list[str]]:
-    """Open a run by a link in a new session; return the session and the link's faults."""
     session = TabSession()
     values, wrong = linked_run(tab, session, ALL, query)
     assert values[-1] == query["run"] == session.frame().run_id
@@ -85,7 +83,7 @@ def open_link(tab: Sessions | Live, query: dict[str, str]) -> tuple[TabSession, 
 
 
 def place(session: TabSession) -> tuple[int, str, int | None]:
-    """The selected round, counted from 1; the round's stage; the selected node, if any."""
+    """The round is counted from 1."""
     frame = session.frame()
     assert frame.detail is not None
     return frame.selected_round + 1, frame.detail.stage, frame.node

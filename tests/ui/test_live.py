@@ -164,7 +164,6 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
 
 
 def lane_ends(value: dict[str, Any]) -> list[float]:
-    """The ends of plain decoding's lane and of the run's lane, in milliseconds."""
     return [list(value["plain_ms"].values())[-1], list(value["rounds"].values())[-1]["ms"]]
 
 
@@ -255,7 +254,6 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
 
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
-    """Live with a finished run; later runs are slow."""
     ctx = context(store, rounds=30)
     worker: Any = ctx.hub.worker
     worker.slowdown = 0.01
