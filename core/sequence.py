@@ -32,8 +32,7 @@ class TokenSequence:
 
     `tokens`: the prompt's tokens, then all committed tokens. Between rounds the LLM's cache lacks
     the KV of the last token, the next round's root. `eos_ids` is empty under `ignore_eos`.
-    `context_length` is the LLM's. `special_texts`: texts of special tokens by id. `started`:
-    seconds of time.perf_counter.
+    `special_texts`: texts of special tokens by id. `started`: seconds of time.perf_counter.
     """
 
     run_id: str

@@ -24,7 +24,6 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def trained_folder(ticking_run: Callable[..., TrainingRun], store: TokenStore) -> Path:
-    """A model folder, trained for three steps."""
     train_model(SMALL.models[1], ticking_run(replace(SMALL, models=SMALL.models[1:2]), 3))
     (folder,) = trained_models(store.folder)
     return folder

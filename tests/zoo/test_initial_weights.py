@@ -1,4 +1,4 @@
-"""Initial weights. Added layers keep the logits."""
+"""Initial weights of models."""
 
 import shutil
 from collections.abc import Callable
@@ -34,7 +34,7 @@ IDS = torch.randint(512, (2, 40), generator=torch.Generator().manual_seed(0))
 
 
 def fresh() -> Any:
-    """A model of two layers with large random matrices: every layer changes the logits."""
+    """Large random matrices, so that every layer changes the logits."""
     model = new_model(LLM, SMALL, 512, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -70,7 +70,6 @@ def test_a_new_layer_with_an_output_changes_the_logits() -> None:
 
 
 def test_a_deeper_models_logits_are_the_same_token_by_token() -> None:
-    """The KV cache has an entry for each layer."""
     model = fresh()
     deep = deepen(model, 5).eval()
     at_once, parts = logits(deep), []

@@ -46,7 +46,7 @@ def test_documents_are_separated_by_begin_and_end_of_text_tokens() -> None:
 def test_bytes_add_up_to_the_text(text: str) -> None:
     level, fallback = byte_level(), byte_fallback()
     assert byte_lengths(level)[encode(level, [text])].sum() == len(text.encode())
-    # With the space that the tokenizer adds.
+    # This tokenizer adds a space before the text.
     assert byte_lengths(fallback)[encode(fallback, [text])].sum() == 1 + len(text.encode())
 
 
@@ -122,7 +122,6 @@ def test_an_ssm_of_another_architecture_is_distilled_by_command(
 
 
 def _make(kind: str, vocab_size: int) -> Any:
-    """A model with one small layer and random weights."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, vocab_size=vocab_size, **SIZES, **FURTHER_SIZES[kind])
     return AutoModelForCausalLM.from_config(config).eval()

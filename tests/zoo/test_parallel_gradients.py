@@ -30,8 +30,7 @@ def fresh(seed: int) -> nn.Module:
 
 
 def lighter_last_window(model: nn.Module, windows: Tensor) -> Total:
-    """Makes parts of equal size differ in weight. A part with the last window is scaled down, to a
-    tenth if the part has no other window."""
+    """Makes parts of equal size differ in weight."""
     total = next_token(model, windows)
     is_last = (windows == WINDOWS[-1]).all(-1)
     scale = 1.0 - 0.9 * is_last.float().mean()
@@ -41,7 +40,6 @@ def lighter_last_window(model: nn.Module, windows: Tensor) -> Total:
 def loss_and_gradients(
     workers: int, loss: Loss = next_token, *, in_parts: bool = True
 ) -> tuple[float, list[Tensor]]:
-    """The loss and gradients of the model `fresh(0)` on the batch WINDOWS."""
     model = fresh(0)
     parallel = ParallelGradients(workers, in_parts=in_parts)
     mean = parallel.set_gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))
@@ -58,7 +56,6 @@ def loss_and_gradients(
 )
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_gradients_of_parts_add_up_to_those_of_the_batch(workers: int, loss: Loss) -> None:
-    """Parts may differ in size and in the weight of their positions."""
     expected_loss, expected = loss_and_gradients(1, loss, in_parts=False)
     loss_in_parts, gradients = loss_and_gradients(workers, loss)
     assert loss_in_parts == pytest.approx(expected_loss, rel=1e-5)
@@ -115,7 +112,7 @@ def test_an_error_of_a_part_is_raised() -> None:
 def test_there_is_a_worker_per_thread_if_all_get_equally_many_windows(
     device: str, threads: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the longest windows matter: a step of RECIPE has four, of 128 tokens each."""
+    """A step of RECIPE has four of the longest windows, each of 128 tokens."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     store: Any = None
     run = TrainingRun(PRESETS["smoke"], store, 1.0, torch.device(device))

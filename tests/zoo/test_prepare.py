@@ -24,7 +24,6 @@ TEXTS = ["", "hello", "naïve – 你好 🙂", "  def f(x):\n\treturn x\n", "\x
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """Three Python files."""
     root = tmp_path / "lib"
     root.mkdir()
     for name in ("a", "b", "c"):
@@ -34,7 +33,6 @@ def library(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two domains."""
     for name, line in (("math", "Question: 1 + 1?\nAnswer: 2."), ("stories", "A fox ran home.")):
         (tmp_path / "corpora" / name).mkdir(parents=True)
         text = "\n<|endoftext|>\n".join(f"{line} {i}" for i in range(200))

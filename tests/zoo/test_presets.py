@@ -15,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def parameters(name: str) -> dict[str, int]:
-    """The models' parameter counts; the models are made without weights."""
     chosen = PRESETS[name]
     with torch.device("meta"):
         return {

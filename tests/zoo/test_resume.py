@@ -38,13 +38,11 @@ def zoo(*arguments: object) -> None:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each file; a key is the file's path within the folder."""
     results = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): sha256_of(path) for path in results}
 
 
 def write_times(folder: Path, pattern: str) -> dict[Path, int]:
-    """Modification times in ns."""
     return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
 
 
@@ -54,12 +52,10 @@ def read(path: Path) -> Any:
 
 @pytest.fixture
 def model(store: TokenStore) -> Path:
-    """A saved model, within the store's folder."""
     return saved_model(store, 0, seed=1)
 
 
 def record_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
-    """Returns a list that gets the arguments of each later call of `module.name`."""
     plain: Callable[..., Any] = getattr(module, name)
     calls: list[object] = []
 
@@ -73,7 +69,6 @@ def record_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> lis
 
 @pytest.fixture(scope="module")
 def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder written by an uninterrupted `prepare`."""
     out = tmp_path_factory.mktemp("uninterrupted")
     zoo("prepare", "--preset", "smoke", "--out", out)
     return out
@@ -81,7 +76,7 @@ def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seeded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder written by `prepare` with another seed. Tests use copies."""
+    """Tests share this folder, so they change only copies."""
     out = tmp_path_factory.mktemp("seeded")
     zoo("prepare", "--preset", "smoke", "--out", out, "--seed", 1)
     return out
@@ -91,7 +86,6 @@ def seeded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_prepare_leaves_no_prepared_folder_and_can_be_repeated(
     last: str, reference_folder: Path, seeded_folder: Path, tmp_path: Path
 ) -> None:
-    """The folder was prepared with another seed before."""
     out = shutil.copytree(seeded_folder, tmp_path / "out")
     again = ("prepare", "--preset", "smoke", "--out", out)
     kill_before(last, *again)

@@ -33,8 +33,6 @@ from zoo.shared_students import (
 
 
 def random_tokens(count: int = 64, kinds: int = 2, seed: int = 0) -> TrainingTokens:
-    """Two texts. The tokens have the kinds 0 to `kinds` - 1 in turn; every third token has no
-    target."""
     noise = torch.Generator().manual_seed(seed)
     top_probs = torch.rand(count, TOP, generator=noise).sort(-1, descending=True).values
     top_probs = (top_probs / top_probs.sum(-1, keepdim=True)).half()
@@ -79,7 +77,7 @@ def test_new_embeddings_are_the_llms_principal_components() -> None:
 
 
 def test_a_kinds_weight_is_that_of_its_tokens_losses() -> None:
-    """Other targets for tokens of one kind change only the loss of the student that weighs them."""
+    """Tokens of kind 1 have other targets in one trainer; student 0 gives this kind no weight."""
     tokens = random_tokens()
     others = tokens.top_ids.where(tokens.kinds[:, None] == 0, tokens.top_ids.flip(1))
     losses = [
@@ -112,8 +110,6 @@ def test_too_few_tokens_are_refused() -> None:
 
 
 def test_folders_open_with_the_students_logits(models: LoadedModels, tmp_path: Path) -> None:
-    """`load_models` gives logits of the head's tokens, transformers those of all tokens. The
-    embedding is stored once."""
     stacked = students()
     write_family(tmp_path / "out", ["ssm-a", "ssm-b"], stacked, models, {"steps": 1})
     folders = [tmp_path / "out" / name for name in ("ssm-a", "ssm-b")]

@@ -23,14 +23,12 @@ SSM = ROOT / "bundled" / "ssm-dialogue"
 
 
 def round_times(*accepted: int, step: float = 0.1, llm: float = 1.0) -> RoundTimes:
-    """One round for each number of accepted tokens. `step` and `llm`: milliseconds of a draft step
-    after the first, and of an LLM pass."""
+    """`step`: milliseconds of each draft step after the first; `llm`: those of an LLM pass."""
     rounds = [RoundMs(llm, 0.2, step * (LONGEST - 1), 0.3, number) for number in accepted]
     return RoundTimes(rounds)
 
 
 def best_length(drafts: RoundTimes, t: float) -> tuple[int, float]:
-    """The best length and its gain if the LLM's pass over n nodes takes 1 + (t - 1) n ms."""
     costs = {n: 1.0 + (t - 1.0) * n for n in range(LONGEST + 1)}
     engine: Any = SimpleNamespace(costs=SimpleNamespace(verify=VerifyCosts(costs, 64)))
     return speedup._best_length(engine, round_times(0, 0, step=0.0), drafts)
@@ -92,7 +90,6 @@ def test_a_ratio_is_taken_within_a_prompt_and_its_interval_over_prompts() -> Non
 
 
 def test_the_llm_accepts_all_of_its_own_drafts() -> None:
-    """An SSM of another domain has a lower acceptance."""
     engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
     workload = Workload(["class Stack:\n    def push"], 28, repeats=1)
     itself, ssm, together = measure_speedups(engine, workload, lambda _: None)

@@ -30,7 +30,7 @@ def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model(seed: int) -> Any:
-    """A model with large embeddings: except after token 0, no two tokens are equally probable."""
+    """Large embeddings, so that no two tokens are equally probable."""
     result = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
     with torch.no_grad():
         result.get_input_embeddings().weight.mul_(10)
@@ -38,8 +38,6 @@ def model(seed: int) -> Any:
 
 
 class Counted(nn.Module):
-    """Counts the texts it reads."""
-
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner, self.texts = inner, 0
@@ -51,8 +49,7 @@ class Counted(nn.Module):
 
 @pytest.fixture
 def rows() -> dict[str, np.ndarray]:
-    """Row `a` fills two blocks and a part of a third; row `b` fills a part of one block. Neither
-    has token 0, the padding, after which all tokens are equally probable."""
+    """The rows lack token 0, the padding, after which all tokens are equally probable."""
     noise = np.random.default_rng(0)
     sizes = {"a": (2 * BLOCK + 3) * LENGTH + 5, "b": 4 * LENGTH + 1}
     return {

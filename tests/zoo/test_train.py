@@ -31,7 +31,6 @@ MakeRun = Callable[..., TrainingRun]
 
 
 def killing_clock(after: int) -> Callable[[], float]:
-    """A clock that advances by one second per reading; reading number `after` raises Killed."""
     readings = iter(range(1, after))
 
     def read() -> float:
@@ -47,7 +46,6 @@ def saved_state(store: TokenStore) -> dict[str, Any]:
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Leaves of a nested state, by path."""
     if isinstance(value, dict):
         items = value.items()
     elif isinstance(value, (list, tuple)):
@@ -58,7 +56,6 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """The same leaves, bit for bit."""
     first, second = flat(one), flat(other)
     assert first.keys() == second.keys()
     for key, value in first.items():
@@ -100,7 +97,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(ticking_run: MakeRun, s
     train_model(SSM, ticking_run(ONE, 40))
     uninterrupted = saved_state(store)
     (store.folder / "runs" / SSM.name / "checkpoint.pt").unlink()
-    for after in (8, 15, 16):  # after the last kill, training windows are longer (zoo.presets)
+    for after in (8, 15, 16):  # after the last kill, training windows are longer
         with pytest.raises(Killed):
             train_model(SSM, replace(ticking_run(ONE, 40), clock=killing_clock(after)))
     assert 0.75 * 40 < saved_state(store)["spent"] < 40
@@ -125,7 +122,6 @@ def test_a_run_without_its_checkpoint_begins_its_curve_anew(
 
 
 def test_an_interrupted_evaluation_is_made_when_the_run_is_resumed(ticking_run, store):
-    """The evaluation is interrupted twice."""
     seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
     curve = LearningCurve(store.folder / "runs" / SSM.name / "curve.jsonl")
     train_model(SSM, ticking_run(seldom, 40))
@@ -264,8 +260,6 @@ def test_a_new_model_does_not_change_the_global_random_state(store: TokenStore) 
 
 
 class Terminal(io.StringIO):
-    """A terminal, on which lines can be rewritten."""
-
     def isatty(self) -> bool:
         return True
 

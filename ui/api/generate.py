@@ -1,5 +1,5 @@
-"""`/generate`: starts a run, waits for its end, and returns its outcome as plain values. `gr.api`
-checks no types, so every value is checked here or in core.config."""
+"""The endpoint `/generate`. `gr.api` checks no types, so every value is checked here or in
+core.config."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def request_from(
     prompt: str, preset: str, sampling: dict[str, Any], fields: dict[str, Any], chat: bool
 ) -> Request:
     """The endpoint's arguments as a Request. `sampling`: fields of SamplingParams; `fields`: fields
-    of SpeculationConfig that override the preset's. Raises ConfigError, which names the field."""
+    of SpeculationConfig that override the preset's. Raises ConfigError."""
     choice("preset", preset, PRESETS)
     if not isinstance(fields, dict):
         raise ConfigError.must_be("fields", fields, "an object with fields of SpeculationConfig")

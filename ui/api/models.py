@@ -1,4 +1,4 @@
-"""The endpoints `/models`, which lists loaded and loadable models, and `/load_models`."""
+"""The endpoints `/models` and `/load_models`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _load_models(context: Context) -> Callable[..., Any]:
 
 
 async def wait_for_load(model_host: ModelHost) -> None:
-    """Waits for the models. Raises ConfigError if loading fails or is cancelled."""
+    """Waits until loading has ended. Raises ConfigError if loading fails or is cancelled."""
     await poll(lambda: not model_host.swap.is_loading, model_host.cancel)
     swap = model_host.swap
     if swap.state == CANCELLED:

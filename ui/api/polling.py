@@ -1,4 +1,4 @@
-"""Lets endpoints start work and wait for it."""
+"""Starts work for endpoints, and waits for its end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def in_thread(
 
 @cache
 def _start_threads() -> ThreadPoolExecutor:
-    """The threads of `in_thread`. Slow starts would occupy the event loop's default pool."""
+    """A separate pool, since slow starts would occupy the event loop's default pool."""
     return ThreadPoolExecutor(START_THREADS, thread_name_prefix="start")
 
 

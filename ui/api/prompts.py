@@ -99,8 +99,6 @@ def _result(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 def _configurations(
     context: Context, entries: Any, temperature: float
 ) -> tuple[Configuration, ...]:
-    """Plain decoding and the requested configurations that draft, with `record_top_k` 0.
-    Raises ConfigError unless 1 to MOST_CONFIGURATIONS draft."""
     if entries is None:
         entries = [context.drafting_preset]
     if not isinstance(entries, list):

@@ -99,7 +99,7 @@ def _ended_run(context: Context, request: gr.Request, run_id: str) -> Any:
 async def _run_question(
     context: Context, request: gr.Request, summary: Any, question: Question
 ) -> TabSession:
-    # The session is for this call only, so that it disturbs no tab.
+    # A new session, so that no browser tab is disturbed.
     session = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, summary.run_id)
     session.look_at(Player(source))
@@ -115,8 +115,7 @@ async def _run_question(
 
 
 def _step(steps: Iterator[object]) -> bool:
-    """Runs the next step; false at the end. `next` has a default, since a future cannot raise
-    StopIteration."""
+    # `next` has a default, since a future cannot raise StopIteration.
     end = object()
     return next(steps, end) is not end
 

@@ -1,5 +1,5 @@
-"""The endpoints of past runs and of the retention of trees. `gr.api` checks no types, so every
-value is checked here or by the function that takes it."""
+"""The endpoints for past runs and retention. `gr.api` checks no types, so every value is checked
+here or by the function that takes it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _run(context: Context) -> Callable[..., Any]:
 
 
 def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without the fields that clients do not get."""
+    """A RunSummary as plain values, without fields that clients do not get."""
     plain = dataclasses.asdict(summary)
     for name in ("owner", "baseline", "elsewhere", "regret"):
         plain.pop(name, None)

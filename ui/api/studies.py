@@ -48,7 +48,7 @@ async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
 
 
 def study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
-    """A study as plain values: its state, its settings, a row for each configuration."""
+    """A study and its rows as plain values."""
     row = opened.row
     if row.kind == "tune":
         rows = summary_rows(tuning_result(opened.study, opened.results))

@@ -1,4 +1,4 @@
-"""`/tune`: measures a grid as the Tune tab does, and returns the result as plain values."""
+"""The endpoint `/tune`, which measures a grid as the Tune tab does."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def verdict(study: Study, results: Results) -> str:
 
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
     """The value of each picture by name. Rounds and texts are of one repeat (`repeat`); `note`
-    names the exceptions. Stages are of the run that `_median_view` selects."""
+    names the exceptions."""
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
@@ -215,7 +215,7 @@ def _row_words(row: dict[str, Any], noun: str) -> dict[str, Any]:
 
 
 def _noise_sentence(row: dict[str, Any], noun: str) -> str:
-    """Why the row's speed-up is doubtful; empty if it is not. `noun`: repeat or prompt."""
+    """Why the row's speed-up is doubtful; else empty."""
     length, low, high = row["mean_acceptance_length"], row["ratio_low"], row["ratio_high"]
     if high is None:
         return ""
@@ -226,7 +226,7 @@ def _noise_sentence(row: dict[str, Any], noun: str) -> str:
 
 
 def _ratio(row: dict[str, Any]) -> dict[str, Any]:
-    """A speed-up with its interval. `limit`: the tokens per pass; a higher speed-up is noise."""
+    """A speed-up above `limit`, the tokens per pass, is noise."""
     return {
         "value": row["ratio"],
         "low": row["ratio_low"],
@@ -264,10 +264,9 @@ def _stages(view: View | None) -> dict[str, float]:
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
-    # Tokens per second leave out the first round's prefill, so it is left out here too.
+    # Tokens per second leave out the first round's prefill, so the stages do too.
     first_prefill = [span for span in view.rounds[0].spans if span.name == "prefill"]
     prefill_ms = union_ms((span.start_ms, span.end_ms) for span in first_prefill)
-    # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
     sums["busy"] = sums.get("busy", 0.0) - prefill_ms
     sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in first_prefill)
     stage_ms = {name: sums[name] / count for name in (*STAGES, "ahead") if sums.get(name, 0) > 1e-6}
@@ -278,7 +277,6 @@ def _stages(view: View | None) -> dict[str, float]:
 def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
-    """`texts`: by configuration number, each compared with plain decoding's in the same repeat."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

@@ -36,7 +36,7 @@ class ShownRuns:
 
     @property
     def note(self) -> str:
-        """Which runs are shown from another repeat or not at all, and why; else empty."""
+        """Names the runs of other repeats and the deleted runs; may be empty."""
         sentences = [
             f"{name}: of repeat {repeat + 1}, its run of this one is not in the log."
             for name, repeat in self.others.items()
@@ -47,8 +47,8 @@ class ShownRuns:
 
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
-    """The runs of the repeat that `_choose_repeat` selects; for a run that the log lacks, the same
-    configuration's run of another repeat."""
+    """The runs of one repeat. A run that the log lacks is replaced by the same configuration's run
+    of another repeat."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
@@ -89,8 +89,8 @@ def _order(study: Study, results: Results) -> list[int]:
 
 
 def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
-    """The first repeat of `order` for which the log has the runs of all `names`; else the first
-    with plain decoding's run; else the first."""
+    """The first repeat of `order` with all runs in the log; else the first with plain decoding's
+    run; else the first."""
     for repeat in order:
         if all(read(name, repeat) is not None for name in names):
             return repeat
@@ -123,7 +123,7 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
-    """The words above the texts. `texts`: those of configurations with a run in the log."""
+    """The sentences above the texts."""
     others = [text for name, text in texts.items() if name != study.base]
     differences = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"

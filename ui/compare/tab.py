@@ -172,7 +172,7 @@ def compare_choices(own: dict[str, Any] | None) -> list[str]:
 
 def study_of(context: Context, values: Sequence[Any]) -> Study:
     """The study that Compare measures. `values`: the values of `Compare.inputs`, then the visitor's
-    presets and the fields of Live's form. Raises ConfigError, which names the field."""
+    presets and the fields of Live's form. Raises ConfigError."""
     prompt, chosen, repeats = values[:3]
     sampling_values = values[3 : 3 + len(SAMPLING)]
     own, live = values[3 + len(SAMPLING)], values[4 + len(SAMPLING) :]

@@ -1,5 +1,5 @@
 """JavaScript and CSS files, with one route for each: `/specscope/<version>/<name>`. The version is
-a digest of the files, and browsers may cache them for ever."""
+a digest of the files, so browsers may cache a file for ever."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Costs of passes and drafts, measured by the engine, and two decisions.
-`backoff`: when a drafter that is switched off is probed. `switch`: whether pipelining is on.
-"""
+"""Measured costs of passes and drafts, back-offs of drafters, and the switch of pipelining."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Exponential back-off: drafters that did not pay are probed after growing waits.
 
 A drafter that does not pay in a run is at first switched off only for this run: another text may
-need it. After several failed runs in a row it is switched off for all runs. Waits are counted in
-rounds.
+need it.
 """
 
 from __future__ import annotations
@@ -95,8 +94,7 @@ class RunBackoffs:
         )
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
-        """Adds the result of a probe. After a success the drafter is on again, after a failure it
-        waits again."""
+        """Adds the result of a probe."""
         self._shared.probe_ms += cost_ms
         if success:
             self._own.pop(name, None)

@@ -1,4 +1,4 @@
-// Drafting ahead, in the timeline's panel: its results in words and round by round, and predicted against measured round times.
+// Drafting ahead, in the timeline's panel: results, and predicted against measured round times.
 
 import { h, set, setText, entries, last } from "./dom.js";
 import { lineChart, upDownChart } from "./minichart.js";
@@ -95,7 +95,6 @@ function nothingAhead(value) {
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
 }
 
-// Whether rounds are faster with drafting ahead, if a trial measured it; else saved against wasted drafting time.
 function verdict(value) {
   const trial = last(entries(value.trials));
   if (trial) return ofTrial(trial);
@@ -199,7 +198,6 @@ function noPredictionText({ policy, pipeline, predicts, predicting }) {
 // How the measured time `ms` differs from `all`, the time from the round's first stage to its last.
 const measuredWhat = ({ ms: took, all = 0 }) => (!all || ms(took) === ms(all) ? "" : took > all ? " with the pause before it" : " in its stages");
 
-// Why `ms` and `all` differ, in sentences.
 function leftOut(value, { ms: took, hid = 0, all = 0 }) {
   if (all && isNoticeable(took - all, all)) return ` From its first stage to its last it took ${ms(all)}. The measured time also has the host's work since the previous round, and sums overlapping stages.`;
   const parts = [];

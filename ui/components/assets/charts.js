@@ -1,4 +1,4 @@
-// Plotly for the charts. Its script is loaded when the first chart is drawn, or earlier if no picture was drawn for a while.
+// Plotly for the charts.
 
 import { h, set } from "./dom.js";
 import { sinceDrawing } from "./frame.js";
@@ -7,12 +7,12 @@ import { scaleOf, sizeOf } from "./measure.js";
 import { plotlyAddress } from "./place.js";
 import { percent } from "./text.js";
 
-// Milliseconds between two drawings of each chart. The values differ, so that both charts are seldom drawn in one frame.
+// Milliseconds between two drawings of a chart. The values differ, so that two charts are seldom drawn in one frame.
 export const CHART_PACE = { lengths: 430, timeline: 510 };
 
 let loading = null;
 
-// Our own reference: another component may later put a different plotly.js under the same global name.
+// Keeps its own reference: another component may later put a different plotly.js under window.Plotly.
 function plotly() {
   loading ??= plotlyAddress().then(load).catch((error) => {
     loading = null;
@@ -30,8 +30,8 @@ function load(src) {
   });
 }
 
-// A chart in `panel`; figure(value, look) gives {data, layout}. A click on a point calls onClick(point). A click anywhere in
-// the first plot calls onPress(x), the place on its x axis.
+// figure(value, look) returns {data, layout}. A click on a point calls onClick(point). A click anywhere in the first plot
+// calls onPress(x) with the x coordinate in data units.
 export function createChart(panel, { figure, label, onClick, onPress, ready = () => {} }) {
   const plot = h("div", { class: "ss-plot", role: "img", tabindex: 0 });
   const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a round is complete.");
@@ -91,7 +91,7 @@ function pressedAt(plot, { clientX, clientY }, onPress) {
   if (x >= 0 && x <= xaxis._length && y >= 0 && y <= yaxis._length) onPress(xaxis.p2d(x));
 }
 
-// Waits until no picture was drawn for QUIET_MS: evaluating the script would interrupt a run on the page.
+// Waits until no picture was drawn for QUIET_MS: evaluating Plotly's script blocks the page for a moment.
 const QUIET_MS = 2000;
 function whenQuiet(work) {
   const wait = QUIET_MS - sinceDrawing();
@@ -141,7 +141,7 @@ export const band = (look, x0, x1) => ({
   type: "rect", xref: "x", yref: "y domain", x0, x1, y0: 0, y1: 1, layer: "below", fillcolor: look.soft, line: { color: look.accent, width: 1.5 },
 });
 
-// Room below the plot, in pixels; a low plot has no axis title.
+// Pixels below the plot; a low plot has no axis title.
 export const below = (look) => (look.low ? 20 : 46) * look.scale;
 
 export function heading(look, text, x, y) {

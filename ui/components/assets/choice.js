@@ -1,4 +1,4 @@
-// Reasons for the speculation length, estimates for candidate lengths, limits, and presets that adapt the length.
+// The speculation length: reasons, and estimates for candidate lengths.
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
@@ -83,12 +83,11 @@ function candidates(value) {
   };
 }
 
-// The resolved node budget and what it prevents; `deep`: how deep drafts can be.
 const bounds = (value) => [value.budget, value.deep].filter(Boolean).join(" ");
 
 const lately = (value) => (value.lately ? `Recently measured: ${amount(TPS, value.lately)} ${SPEED}.` : "");
 
-// The choice in the selected round as a table; null without a length policy.
+// Returns null without a length policy.
 export function choiceTable(value) {
   if (!value.policy) return null;
   const rows = entries(value.estimates).map(([length, { n, t, ms: took, tps }]) => [

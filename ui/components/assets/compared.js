@@ -1,4 +1,4 @@
-// The configurations of a comparison, a row for each with its figures; sentences below the table.
+// A table with a row of figures for each configuration of a comparison.
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";
@@ -7,7 +7,7 @@ import { numberText, prose } from "./text.js";
 
 const MEDIANS = "Figures are medians; the speed-up is the median of each repeat's own ratio, since load drifts.";
 
-// The most important columns are first: on a phone the last are out of sight.
+// The most important columns come first: a phone does not show the last columns without scrolling.
 const COLUMNS = withGlossary([
   { key: "mean_acceptance_length" },
   { key: "ratio", of: "speedup", note: interval, noteTip: (row) => row.ratio_spread,

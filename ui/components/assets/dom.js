@@ -1,4 +1,4 @@
-// Building and re-using DOM nodes. Text goes in through text nodes only, never as markup.
+// Builds and reuses DOM nodes. Text is inserted as text nodes only, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -33,8 +33,8 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// Draws one child of `parent` for each item, in the order of `items`, and removes children of other keys.
-// `cache`: a Map of key -> node that the caller keeps for `parent`; make(item) returns a node, update(node, item) updates it.
+// Draws one child of `parent` for each item, in the order of `items`, and removes the children with other keys.
+// `cache`: a Map of key -> node that the caller keeps for `parent`.
 export function drawKeyed(parent, cache, items, { key, make, update }) {
   const names = new Set();
   let place = parent.firstChild;
@@ -55,7 +55,7 @@ export function drawKeyed(parent, cache, items, { key, make, update }) {
   }
 }
 
-// The entries of a dict whose keys are numbers, in numeric order.
+// The entries of an object whose keys are numbers, in numeric order.
 export function entries(dict) {
   return Object.entries(dict ?? {}).sort((a, b) => a[0] - b[0]);
 }

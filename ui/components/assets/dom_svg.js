@@ -1,5 +1,5 @@
-// A part of the page as a plain SVG file: boxes, borders, lines of text, drawings inside. Real text and shapes (no
-// foreignObject), so that slides and drawing programs can edit it.
+// Saves a part of the page as an SVG file. The file has real text and shapes (no foreignObject), so that slides and drawing
+// programs can edit it.
 
 import { s } from "./dom.js";
 import { fontFaces } from "./fonts.js";
@@ -9,7 +9,7 @@ const MARGIN = 20;
 const TITLE = 34;
 const TITLE_TYPE = { "font-size": 17, "font-weight": 600 };
 const CAPTION = { size: 14, line: 20, least: 400 };
-// XML has no characters below U+0020 except tab and line ends, no U+FFFE or U+FFFF, and no halves of surrogate pairs.
+// XML allows no control characters below U+0020 except tab and line ends, no U+FFFE or U+FFFF, and no lone surrogates.
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/;
 const HALVES = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 const NOT_XML = new RegExp(`${CONTROLS.source}|${HALVES.source}`, "g");
@@ -19,7 +19,7 @@ const COPIED = [
   "font-size", "font-weight", "text-anchor", "dominant-baseline", "text-decoration-line", "visibility", "display", "paint-order",
 ];
 
-// Reads the layout before the first await: at that point onPaper (save.js) restores the page.
+// Must read the layout before the first await: after that, the caller may change the page again.
 export async function svgOf(section, root, title, caption = "") {
   const out = s("g");
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
@@ -44,7 +44,7 @@ export async function svgOf(section, root, title, caption = "") {
   return { text: new XMLSerializer().serializeToString(svg), width, height };
 }
 
-// Words in lines no wider than `room`, except for a wider word.
+// A word wider than `room` has a line of its own.
 function wrapText(words, room, font) {
   const lines = [];
   for (const word of words.split(/\s+/).filter(Boolean)) {
@@ -103,7 +103,7 @@ function drawSides(style, { left, top, right, bottom }, out, box) {
   }));
 }
 
-// The drafters' lanes under a token are background images on the page: here they are shapes.
+// The stripes under a token are background images on the page, which drawBox() does not copy.
 function stripesOf(node, style, { left, bottom, width }) {
   if (!node.dataset?.lanes) return [];
   const lanes = parseFloat(style.getPropertyValue("--ss-lanes")) || 1;
@@ -115,7 +115,6 @@ function stripesOf(node, style, { left, bottom, width }) {
   });
 }
 
-// One <text> for each non-blank line of the browser's layout.
 function drawText(node, out, box) {
   const style = getComputedStyle(node.parentElement);
   const font = parseFloat(style.fontSize);
@@ -135,7 +134,7 @@ function drawText(node, out, box) {
   }
 }
 
-// An element's text decoration also applies to its descendants, whose own computed style does not have it.
+// An element's text decoration also applies to its descendants, but is missing from their computed style.
 function decorationOf(element) {
   for (let node = element; node && !node.matches(".ss-body"); node = node.parentElement) {
     const line = getComputedStyle(node).textDecorationLine;
@@ -190,7 +189,7 @@ function copySvg(node, out, box) {
   out.append(copy);
 }
 
-// On a page with a base address, references to clips and patterns include it; in a file they must be the id alone.
+// A reference to a clip or a pattern may include the page's address; a saved file needs the id alone.
 function localise(element) {
   for (const { name, value } of [...element.attributes]) {
     if (value.includes("url(")) element.setAttribute(name, value.replace(REFERENCE, "url(#$1)"));

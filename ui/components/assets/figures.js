@@ -1,4 +1,4 @@
-// The race of the LLM alone and the LLM with drafts, on one clock; then the run's figures.
+// The race between the LLM alone and the LLM with drafts, and the figures of the run.
 
 import { h, set, setText } from "./dom.js";
 import { attach, card } from "./tip.js";
@@ -60,7 +60,6 @@ export function create(panel) {
   attach(end, ".ss-race-same", () => (panel.value?.text_why ? card("Why?", [prose(panel.value.text_why)]) : null));
   return {
     draw(value) {
-      // The dock of a run with routing or a vote opens on the pane of the drafters.
       const dock = panel.section.closest(".sp-board")?.querySelector(".sp-dock");
       if (view.value.run !== value.run) dock?.dispatchEvent(new CustomEvent("specscope-run", { detail: value.who ? "who" : "why" }));
       draw(value, view);
@@ -100,28 +99,26 @@ function draw(value, view) {
   drawOffer(view.offer, value.offer);
   view.scores?.draw(value);
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
-  // The clock first counts passes if the repeat is not the median: its times would contradict the sentence beside the lanes.
+  // The times of a repeat that is not the median would contradict the sentence beside the lanes.
   const first = value.repeat?.number && !value.repeat.median ? "passes" : "ms";
   view.clock.draw({ timed, shown: Boolean(value.run), first });
   view.again.hidden = !value.verdict;
   view.ours.node.hidden = Boolean(value.run) && !value.drafts;
   if (view.frame && value.run !== view.racing) stop(view);
   if (!view.frame) rest(view);
-  // After plain decoding was measured, the race is replayed once.
   if (timed && value.verdict && value.text && value.plain < 0 && view.played !== value.run) {
     view.played = value.run;
     replay(view);
   }
 }
 
-// Offers a preset, if there is one to offer.
 function drawOffer(button, preset) {
   if (!button) return;
   button.hidden = !preset;
   setText(button, preset ? `Try preset: ${preset}` : "");
 }
 
-// The verdict with its number of passes in colour.
+// Highlights the number of passes in the verdict.
 function drawVerdict(node, words) {
   const said = words ? `${words}.` : "";
   if (node.textContent === said) return;
@@ -134,7 +131,7 @@ function drawVerdict(node, words) {
 
 const numbers = (dict, field) => Object.keys(dict ?? {}).sort((a, b) => a - b).map((key) => (field ? dict[key][field] : dict[key]));
 
-// Both lanes at the selected or the last round: at the same pass or, by time, at the same millisecond.
+// Draws both lanes at the end of the selected round, or of the last round.
 function rest(view) {
   const { value } = view;
   const ms = numbers(value.rounds, "ms");
@@ -156,10 +153,10 @@ function lanes(view, { passes, ms }) {
   const plainPasses = value.plain >= 0 && !view.frame ? value.plain
     : ms == null ? Math.min(passes, most) : plain.filter((end) => end <= ms + 0.01).length;
   const words = numbers(value.words);
-  // The clock of a lane stops at the end of its last pass.
+  // A lane's clock stops at the end of the lane's last pass.
   const clockOf = (own, count) => (ms == null ? null : own.length && count === own.length ? Math.min(ms, own.at(-1)) : ms);
   const [plainClock, clock] = [clockOf(plain, plainPasses), clockOf(ends, ourPasses)];
-  // The lane of plain decoding shows no word after the first difference between the texts.
+  // The lane of plain decoding shows the drafted run's words, up to the first difference between the texts.
   const alike = words.slice(0, value.alike ?? 0);
   const shared = { total, waits: !value.run, repeat: ms == null ? null : value.repeat };
   const endOf = (own, count, other) => (ms != null && done && count < own.length && other ? own.at(-1) : null);
@@ -168,13 +165,12 @@ function lanes(view, { passes, ms }) {
   view.ours.draw({ ...shared, steps: rounds.slice(0, ourPasses), words, tokens: written, passes: ourPasses, clock, end });
 }
 
-// -- the race as it was --
+// -- the replay --
 
 const SHORTEST_S = 3;
 const LONGEST_S = 9;
 const PASSES_A_SECOND = 20;
 
-// There is no replay if the visitor has selected a round or prefers reduced motion.
 function replay(view) {
   stop(view);
   if (view.value.pinned || matchMedia("(prefers-reduced-motion: reduce)").matches) rest(view);

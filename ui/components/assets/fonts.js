@@ -1,4 +1,4 @@
-// The page's fonts as data inside a saved file: an SVG that is shown as an image cannot load fonts.
+// Embeds the page's fonts in a saved SVG file: an SVG that is shown as an image cannot load fonts.
 
 let faces = null;
 

@@ -1,4 +1,4 @@
-// Draws pictures together in animation frames, each at its own pace.
+// Draws the page's pictures in animation frames.
 
 import { set } from "./dom.js";
 
@@ -10,8 +10,8 @@ let flushedAt = -Infinity;
 // Milliseconds since the latest drawing.
 export const sinceDrawing = () => performance.now() - flushedAt;
 
-// A frame runs its drawings, then the callbacks that read the layout, so that the page is laid out once. Drawings that do not
-// fit into a frame are left for the next frame. A heavy picture, which has a pace, has a frame of its own.
+// A frame first draws and then calls each settle(), which reads the layout, so that the page is laid out once.
+// A heavy drawing has a frame of its own.
 function inFrame(drawing) {
   if (!queue) {
     queue = [];
@@ -37,9 +37,7 @@ function flush() {
   flushedAt = performance.now();
 }
 
-// Returns a function that requests a drawing. `pace`: milliseconds between two drawings, or UNSEEN_PACE while the picture is
-// scrolled away.
-// In a closed tab nothing is drawn until the tab is opened.
+// Returns a function that requests a drawing. `pace`: minimum milliseconds between two drawings of a visible picture.
 export function scheduler(shell, { pace = 0, settle }, draw) {
   const state = { waiting: false, last: -Infinity, near: true, width: null };
   const run = () => {

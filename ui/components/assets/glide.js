@@ -1,10 +1,10 @@
-// Animates nodes from their old places to the new ones when a visitor steps through a round.
+// Animates shapes from their old places to their new places.
 
 const DURATION = 320;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-// A glider: move(from, to, paint) calls paint(places) once a frame until `to` is reached; settle()
-// ends the animation. Places are Maps of key -> {x, y, ...}; a new key starts at its final place.
+// move(from, to, paint) calls paint(places) once a frame until `to` is reached. Places are Maps of key -> {x, y, ...}.
+// A key that is only in `to` starts at its final place.
 export function glider() {
   let frame = 0;
   const settle = () => cancelAnimationFrame(frame);

@@ -1,4 +1,4 @@
-// One figure of a grid: a map over two axes, a line over one. A menu chooses the value of a third axis.
+// The results of a parameter sweep: a heat map over two axes, or a line over one axis.
 
 import { h, entries, set, setText } from "./dom.js";
 import { format, labelOf, markWords, range } from "./grid_words.js";
@@ -37,7 +37,7 @@ export function create(panel) {
   };
 }
 
-// The menu of the third axis. Both pictures of a study show the value (the layer) chosen in it.
+// The menu of the third axis. A layer is one value of that axis.
 function createLayers(panel) {
   const choice = sharedChoice(panel, "specscope-layer", () => panel.redraw());
   const name = h("span");
@@ -84,7 +84,7 @@ function words(value, at) {
 
 const where = (value, at) => (value.layer_field ? `at ${value.layer_field} ${value.layers[at]}` : "");
 
-// What title, numbers and axes do not show: the unit tokens/s, the value of the third axis.
+// Names only the facts that the title and the axes of the picture do not show.
 const shownWords = (value, at) => prose([value.unit === "tokens/s" && labelOf(value.unit), where(value, at)].filter(Boolean).join(", "));
 
 function table(value, at) {
