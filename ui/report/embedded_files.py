@@ -1,8 +1,8 @@
 """Files that a report contains: scripts, styles, fonts, plotly.js.
 
-The page's scripts are modules that import each other by path. In the report, names replace these
-paths, and an import map has a module for each name. `place.js`, which locates files, is replaced by
-a module of the report.
+The page's scripts are modules that import each other by path. Relative paths fail in the report:
+names replace them, and an import map has a module for each name. `place.js`, which locates files,
+is replaced by a module of the report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "seal", "s
 
 REPORT_ASSETS = Path(__file__).parent / "assets"
 FONTS = "templates/frontend/static/fonts"
-# Family, folder, file, weight of the page's fonts.
+# Family, folder, file, weight.
 FACES = (
     ("IBM Plex Sans", "IBMPlexSans", "Regular", 400),
     ("IBM Plex Sans", "IBMPlexSans", "Bold", 700),
@@ -61,7 +61,6 @@ def scripts_data() -> str:
 
 
 def _mapped_imports(script: str) -> str:
-    """Replaces relative paths, which fail in these modules, by names in the import map."""
     return re.sub(IMPORTED, r'\1"specscope/\2"', script)
 
 

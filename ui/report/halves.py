@@ -1,5 +1,5 @@
 """The pictures' values at one moment, in two halves. One half depends on the position in the run,
-the other half on the selected round and node. Together they are what `picture_values` returns."""
+the other half on the selected round and node."""
 
 from __future__ import annotations
 

@@ -1,17 +1,14 @@
-"""What a visitor can see of one run, as plain JSON for a browser without Python.
+"""The pictures' values of one run, as plain JSON for a browser without Python.
 
-A Player steps through the run, and the page's functions give the pictures' values. A stop is a
-position in the run at which the reader can be. Values that depend on the stop are separate from
-values that depend on the selected round and node, so that each value is stored once. Most of the
-data is in three parts:
+A stop is a position in the run at which the reader can be. Values that depend on the stop are
+separate from values that depend on the selected round and node, so that each value is stored once.
+Most of the data is in three parts:
 
 - `base`: for each stop, a delta of all values that do not depend on the selection;
 - `rounds`: for each round, the values if the round is selected: the values at the first recorded
   stage, then a delta for each later recorded stage;
 - `nodes`: for each node of each round, the inspector's values if the node is selected, as a delta
   for each recorded stage.
-
-A long run is stored in part, with a note that says so.
 """
 
 from __future__ import annotations
@@ -97,7 +94,7 @@ def _answer(events: Sequence[Event], baseline: Baseline | None) -> Answer | None
 
 
 def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer | None) -> Value:
-    """The round number and the notice with which the report opens: those of the run's end."""
+    """The round number and the notice that the report shows first."""
     player = Player(source)
     player.advance(0.0)
     frame = replace(player.frame(), answer=answer)
@@ -106,11 +103,10 @@ def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer 
 
 @dataclass(slots=True)
 class _Tape:
-    """The data collected so far. `rounds`: the number of the run's rounds. `last`: the latest
-    recorded frame; `by_round`, `inspected`: that frame's `round_values` and `inspector_values`.
-    `values`: the position's values at the latest stop; `stops`: round and stage of each stop;
-    `ends[n]`: the first stop at which at least n rounds are complete. `blank`: the `round_values`
-    before the first round."""
+    """`last`: the latest recorded frame; `by_round`, `inspected`: that frame's `round_values` and
+    `inspector_values`. `values`: the position's values at the latest stop; `stops`: round and stage
+    of each stop; `ends[n]`: the first stop at which at least n rounds are complete. `blank`: the
+    `round_values` before the first round."""
 
     baseline: Baseline | None
     limits: Limits
@@ -134,7 +130,6 @@ class _Tape:
         return -(-self.rounds // self.limits.rounds) or 1
 
     def take(self, frame: Frame) -> None:
-        """Records the frame, unless it is within a round of a long run."""
         if not self._is_recorded(frame):
             return
         by_round = round_values(frame)
@@ -207,8 +202,7 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """Numbers of the rounds whose trees are stored, and a note if some are left out. Rounds with
-    more accepted tokens come first, up to `limits.bytes`; at least one round is stored."""
+    """Numbers of the rounds whose trees are stored, and a note if some are left out."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(
         tape.round_chains, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True

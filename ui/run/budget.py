@@ -47,8 +47,8 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
 
 
 def budget_words(view: View, depth: bool = True) -> str:
-    """Sentences about the resolved `auto`, the depth of drafts (if `depth`), and drafters without a
-    node. Empty if none applies."""
+    """Sentences about the resolved `max_tree_nodes`, the depth of drafts (if `depth`), and drafters
+    without a node. Empty if none applies."""
     config = _config(view)
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""
@@ -115,8 +115,7 @@ def nodeless(view: View) -> tuple[str, ...]:
 
 
 def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
-    """The drafters that share a round's budget. With routing, the first `routed_drafters` SSMs
-    stand for the chosen SSMs."""
+    """With routing, the first `routed_drafters` SSMs stand for the chosen SSMs."""
     ssms = routed_candidates(view)
     left_out = ssms[config.routed_drafters :]
     return tuple(name for name in view.drafters if name not in left_out)

@@ -66,8 +66,7 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
     `histogram`: the number of rounds by accepted tokens. `per_position`: acceptance rates.
 
     `before`, `before_rates`: accepted tokens and rates of the previous run. `decisions`: the
-    scheduler's decisions, by round. `sel`: the selected round. `run`: the run's id. Other keys:
-    see `choice_value`."""
+    scheduler's decisions, by round. Other keys: see `choice_value`."""
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     return {
@@ -111,7 +110,7 @@ def choice_value(frame: Frame) -> Value:
         "offers": {
             str(i): name for i, name in enumerate(adapting_presets() if policy.always else ())
         },
-        "reason": "" if reason in why else reason,  # not twice
+        "reason": "" if reason in why else reason,
         "next": completed.next_speculation_length if completed else -1,
         "estimates": {
             str(e.length): {
@@ -135,7 +134,6 @@ def adapting_presets() -> tuple[str, ...]:
 
 
 def _length_words(frame: Frame) -> str:
-    """Why the selected round had its length, in the policy's own words; empty if unknown."""
     view, completed = frame.view, frame.detail.completed if frame.detail else None
     policy = length_policy(view.speculation.get("length", ""))
     rounds = view.rounds[: frame.selected_round + 1]
@@ -157,8 +155,7 @@ def _lately(frame: Frame) -> float:
 
 
 def _pass_words(view: View) -> str:
-    """A sentence about the layers or ranks that an LLM pass waits for; empty if it waits for
-    neither."""
+    """A sentence about the layers or ranks that an LLM pass waits for."""
     if view.started is None:
         return ""
     last = view.rounds[-1] if view.rounds else None
@@ -268,8 +265,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
 
 
 def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> str:
-    """The result of the draft that a stage made ahead: `hit`, `miss`, or `open` if `later` does not
-    tell. Empty for stages that made no draft ahead.
+    """`hit`, `miss`, or `open` if `later` does not tell; empty for stages that made no draft ahead.
 
     A span `ahead` drafts for the next round, `later`. An entry of `round_.ahead` with
     `is_certain` is about a draft after a known text: the drafter's `draft` stages, and its stages
@@ -330,7 +326,6 @@ def took_words(frame: Frame) -> str:
     whole = time_of(completed).whole_ms if completed else 0.0
     if completed is None or not whole:
         return ""
-    # The spans that `time_of` counts.
     own = tuple(span for span in completed.spans if span.name not in NOT_OF_THE_ROUND)
     sums = dict(add_spans((), replace(completed, spans=own)))
     between = max(0.0, whole - sums["busy"])

@@ -1,5 +1,4 @@
-"""Explains a token: a node's verdict in a sentence, and the bars of its probabilities. The
-verification rules are in core/trees/verify."""
+"""Explains a token: a node's verdict in a sentence, and the bars of its probabilities."""
 
 from __future__ import annotations
 
@@ -287,7 +286,6 @@ def _stopped_here(
     letters: Mapping[str, str],
     sampling: Mapping[str, Any],
 ) -> str:
-    """Why the accepted path ended at node `after`."""
     own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     children = [node for node, parent in enumerate(tree.parents) if parent == after]
     if not children:
@@ -386,8 +384,8 @@ def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:
 
 
 def _trial_words(verdict: Verified, node: int) -> str:
-    """A node's trials in words, each with p / q. `mss` accepts a draw with probability min(1, p /
-    q) (SpecInfer, Algorithm 2). `traversal` decides a node jointly with its subtree."""
+    """`mss` accepts a draw with probability min(1, p / q) (SpecInfer, Algorithm 2). `traversal`
+    decides a node jointly with its subtree."""
     jointly = verdict.rule == "traversal"
     draw = "draw, verified jointly with its subtree," if jointly else "draw"
     random_number = "" if jointly else "; a uniform random number was above it"

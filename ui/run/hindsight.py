@@ -41,7 +41,6 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
 
     # Runs in the engine's thread, between two rounds (ui/server/engine_task.py).
     def first_choices(engine: Any) -> dict[str, list[int]]:
-        """The token that each SSM would draft first, at each position of the text."""
         sequence = engine.prepare(with_plain_decoding(view, 0))
         text = [*sequence.prompt_ids, *view.token_ids]
         tokens: dict[str, list[int]] = engine.first_choice_tokens(
@@ -54,7 +53,6 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
         while not task.wait(CHECK_S):
             place = f", {task.place} in the queue" if task.place else ""
             session.doing = f"Each SSM reads the recorded text once{place}."
-            # `finally` cancels the task.
             if session.player is not player:
                 return
             yield
@@ -76,7 +74,6 @@ def stored_regret(run: Any) -> Regret | None:
 
 
 def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
-    """The run's SSMs. Raises ConfigError if regret cannot be computed."""
     assert view.started is not None, "checked by finished_view"
     names = routed_candidates(view)
     if not names:
@@ -124,8 +121,7 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
         route = frozenset(
             one.drafter for one in round_.routing if one.role in ("routed", "explored")
         )
-        # A round may have no route of its own: it gets the previous round's route, or all SSMs if
-        # no round before it has a route.
+        # A round without a route of its own gets the previous round's route.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * round_.emitted
     depths = [round_.depth for round_ in view.rounds if round_.depth]
     # `median_high` returns one of the depths, an integer.

@@ -1,4 +1,4 @@
-"""Joins names to a phrase, cuts long texts, makes a list a dict for the page's pictures."""
+"""Joins names to a phrase, shortens texts, and turns lists into dicts."""
 
 from __future__ import annotations
 

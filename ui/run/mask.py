@@ -50,7 +50,6 @@ def mask_value(frame: Frame) -> dict[str, Any]:
             "t": tree.texts[node],
             "parent": tree.parents[node],
             "ancestors": ",".join(str(one) for one in _ancestors(tree.parents, node)),
-            # The root has slot `cached`, node i has slot `cached` + 1 + i.
             "slot": value["cached"] + 1 + node,
             "after": value["cached"] + 1 + path.index(node) if node in path else None,
         }
@@ -58,8 +57,8 @@ def mask_value(frame: Frame) -> dict[str, Any]:
 
 
 def _num_cached(view: View, number: int) -> int:
-    """The number of tokens in the prompt and in the rounds before round `number`, without the root.
-    0 if no round is selected."""
+    """The number of tokens in the prompt and in the rounds before round `number`, without the
+    root."""
     started = view.started
     if started is None or number < 0:
         return 0
@@ -78,7 +77,6 @@ def _kept_path(detail: Detail) -> list[int]:
 def _ancestors(parents: tuple[int, ...], node: int) -> list[int]:
     path = []
     above = parents[node]
-    # Up to the root, whose index is -1.
     while above >= 0:
         path.append(above)
         above = parents[above]

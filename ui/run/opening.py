@@ -1,4 +1,4 @@
-"""The recording of a run that Live opens with. It is in no log."""
+"""The recorded run that the Live tab shows first. It is in no log."""
 
 from __future__ import annotations
 

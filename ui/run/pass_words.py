@@ -1,4 +1,4 @@
-"""What an LLM pass waits for, in words: streamed layers, or the other ranks."""
+"""Sentences about the waits of an LLM pass for streamed layers or for other ranks."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def division_words(info: RanksInfo | None) -> str:
 
 
 def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
-    """What the ranks exchanged in the latest round, then `_worth`. Empty if the LLM is in one
-    process, or if the latest round has no exchange."""
+    """The ranks' exchange in the latest round, and whether the ranks are worth it. Empty if the LLM
+    is in one process, or if the latest round has no exchange."""
     traffic = rounds[-1].traffic if rounds else ()
     if info is None or not traffic:
         return ""
@@ -90,7 +90,6 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
 
 
 def _most_alike(rounds: Sequence[RoundView]) -> list[RoundView]:
-    """The largest group of rounds, grouped by the bit length of their number of nodes."""
     by_size: dict[int, list[RoundView]] = {}
     for round_ in rounds:
         by_size.setdefault(round_.nodes.bit_length(), []).append(round_)
@@ -106,8 +105,7 @@ def _lower_quartile(values: Sequence[float]) -> float:
 
 
 def _widths(rounds: Sequence[RoundView]) -> str:
-    """The number of tokens in a pass, or its range over the rounds. A pass has the root and the
-    tree's nodes."""
+    # A pass has the root and the tree's nodes.
     widths = [round_.nodes + 1 for round_ in rounds]
     least, most = min(widths), max(widths)
     if least < most:

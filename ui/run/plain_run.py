@@ -1,5 +1,4 @@
-"""Decodes a run's request without drafts. This shows how much faster the run was, and whether plain
-decoding writes the same text."""
+"""Decodes a run's request without drafts, to compare speeds and texts."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ DISPUTE_TOP_K = 50
 BLOCKS = 3
 """The most blocks. A block measures plain decoding and the run once each."""
 MOST_S = 30.0
-"""Another block is run if all blocks, including it, are predicted to take at most this many
-seconds."""
+"""The most seconds that all blocks together may be predicted to take."""
 
 
 def fits(number: int, began: float) -> bool:
@@ -48,8 +46,7 @@ def race_plain(
 
     If `blocks` is more than 1, plain decoding and the run are repeated in turn, for at most
     `blocks` blocks in MOST_S; the speed is a median. The repeats are not logged; the plain runs of
-    the first block are logged if `log` is set. If another run is opened in the session meanwhile,
-    the remaining measurements are dropped."""
+    the first block are logged if `log` is set."""
     player, session.measuring = session.player, True
     try:
         yield from _run_blocks(hub, session, owner, blocks, log)
@@ -73,7 +70,6 @@ def _run_blocks(
         return
     _set_baseline(hub, session, view)
     if by_rule is None and session.plain and _view_of(session.plain).token_ids != view.token_ids:
-        # Once more with many alternatives recorded, so that a rounding tie can be recognised.
         session.plain = None
         yield from _run_plain(hub, session, view, owner, DISPUTE_TOP_K, log)
     if by_rule is None and session.player is player and session.plain is not None:
@@ -111,9 +107,8 @@ def _run_blocks(
 def _run_block(
     hub: Hub, session: TabSession, view: View, owner: str, place: tuple[int, int]
 ) -> Generator[None, None, tuple[View, View] | None]:
-    """Repeats plain decoding, then the run. Returns both views in this order; None if either did
-    not complete, or if another run was opened. `place`: this block's number, and the number of
-    blocks."""
+    """Views of plain decoding and of the run, both repeated; None if either did not complete, or if
+    another run was opened."""
     player, views = session.player, []
     assert view.started is not None
     own_request = Request.from_plain(view.started.asked)
@@ -193,8 +188,7 @@ def _run_plain(
     log: bool = True,
 ) -> Iterator[None]:
     """Runs plain decoding, unless this session has its result already; sets `session.plain`.
-    `top_k`: how many alternatives of each token to record, by default the run's own number. Raises
-    ConfigError if plain decoding is running already."""
+    `top_k`: how many alternatives of each token to record, by default the run's own number."""
     if session.plain is not None:
         return
     if session.side is not None:
@@ -220,8 +214,6 @@ def _run_plain(
 
 
 def _set_baseline(hub: Hub, session: TabSession, view: View) -> None:
-    """If both runs completed, sets `session.baseline` from `session.plain` and logs it; if the
-    plain run did not complete, clears `session.plain` and sets `session.trouble`."""
     plain = _view_of(session.plain)
     if plain.state != "completed" or view.started is None:
         session.plain = None

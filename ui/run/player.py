@@ -83,7 +83,7 @@ class Player:
                 self._follow_latest(now)
 
     def _play(self, seconds: float) -> None:
-        """Move by the stages that fall due within `seconds`; a round has EVENTS_A_ROUND stages."""
+        """Move by the stages that fall due within `seconds`."""
         self._due_stages += seconds * self._pace.rounds_per_second * EVENTS_A_ROUND
         # While the engine is slower than the pace, unused time is dropped.
         self._due_stages = min(self._due_stages, max(1.0, self.source.count - self._at))
@@ -105,7 +105,7 @@ class Player:
     def show_stage(self, stages: int) -> None:
         """Show the run after its first `stages` stages, and switch to stepping. If the last of
         these stages is shown already, it is selected and later rounds stay shown. Otherwise the
-        player moves to it, and no round is selected."""
+        player moves to that stage, and no round is selected."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             if 1 <= stages <= self.stage:
@@ -131,8 +131,7 @@ class Player:
             self._follow_latest()
 
     def set_pace(self, pace: Pace) -> None:
-        """Change the speed. The time since the last `advance` and the part of a stage that was due
-        are dropped."""
+        """Change the mode and the speed."""
         with self._lock:
             self._pace, self._due_stages, self._clock = pace, 0.0, None
             self._version += 1
@@ -160,7 +159,6 @@ class Player:
         self._follow_latest()
 
     def _move_to(self, target: int) -> None:
-        """Show the first `target` events, at most all so far."""
         target = max(0, min(target, self.source.count))
         if target == self._at:
             return
@@ -250,7 +248,7 @@ class Player:
         return current.round + 1 if current else 0
 
     def _follow_latest(self, now: float | None = None) -> None:
-        """Choose the round to follow. `now`: the time, by default that of the last `advance`."""
+        """`now` is by default the time of the last `advance`."""
         view = self._view
         # At full speed the latest complete round; else the current round, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
@@ -337,7 +335,6 @@ class Player:
             )
 
     def _num_known_rounds(self, num_events: int) -> int:
-        """The number of complete rounds in the first `num_events` events."""
         last = last_event(self.source, num_events)
         has_end = last is not None and ends(last)
         return max(0, num_events - 1 - has_end) // EVENTS_A_ROUND

@@ -1,5 +1,4 @@
-"""Explains which probability is which: a token's bar, its score, and the p and q of its verdict
-differ. Definitions: core/events/parts.py (`TopK`, `DraftRecord`, `Trial`)."""
+"""Explains the probabilities of a token: its bar, its score, and the p and q of its verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ DIGITS = 4
 
 
 def rounded_probability(probability: float) -> float:
-    """The probability, rounded to four decimals. Between 0 and 1 it never becomes 0 or 1."""
+    """The probability, rounded to four decimals; only exactly 0 and 1 become 0 and 1."""
     least = 10.0**-DIGITS
     rounded = round(probability, DIGITS)
     return min(max(rounded, least), 1 - least) if 0 < probability < 1 else rounded
@@ -68,11 +67,9 @@ def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
 
 
 def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
-    """What p and q mean in a verdict's sentence; empty for rules that read no q."""
     if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
-    # `sampled` draws siblings without replacement: a later sibling's q is its probability once the
-    # earlier siblings' tokens are excluded.
+    # `sampled` draws siblings without replacement.
     is_sampled = speculation.get("draft") == "sampled"
     without = ", without the tokens it drew here before" if is_sampled else ""
     branch = ""

@@ -1,8 +1,7 @@
 """Is the text what the LLM alone writes?
 
-Laws 1 and 2 (tests/laws) say when the token ids must be equal. If they differ, the margin between
-the two tokens at the first difference decides. Up to the bound of `_rounding_bound` the difference
-is a rounding tie, above it a bug."""
+Laws 1 and 2 (tests/laws) say when the token ids must be equal. A difference that rounding explains
+(`_rounding_bound`) is a tie; any other difference is a bug."""
 
 from __future__ import annotations
 
@@ -31,17 +30,16 @@ __all__ = [
 ]
 
 FLOAT32_TIE = 1e-4
-"""Law 1: up to this margin, in nats, float32 rounding explains the first difference of two
-texts."""
-# `_rounding_bound` uses this quantile, not the maximum: one outlier must not excuse a bug.
+"""The largest margin, in nats, that float32 rounding explains (law 1)."""
+# A quantile, not the maximum: one outlier must not excuse a bug.
 SHARE_OF_NOISE = 0.999
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`kind` is `identical`, `tie`, `bug` or `distribution`, or a kind that ui/run/same_text.py or
-    ui/compare/study_text.py defines. `at`: the index of the first token that differs; None if there
-    is none or it is unknown."""
+    ui/compare/study_text.py defines. `at`: the index of the first token that differs, None if there
+    is no such token or it is unknown."""
 
     kind: str
     sentence: str
@@ -49,13 +47,13 @@ class Answer:
 
 
 def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
-    """The LLM among the models; None if there is none."""
+    """The LLM among the models, or None."""
     return next((one for one in models if one.role == "llm"), None)
 
 
 def with_plain_decoding(view: View, record_top_k: int) -> Request:
-    """The view's request as plain decoding: the same prompt tokens, sampling and seed. If the run
-    did not complete, the request is for as many tokens as the run wrote, at least one."""
+    """The view's request as plain decoding. If the run did not complete, the request is for as many
+    tokens as the run wrote, at least one."""
     assert view.started is not None
     request = Request.from_plain(view.started.asked)
     # The run's own seed: its request may have left the seed open.
@@ -118,10 +116,7 @@ def tie_or_bug(
 ) -> Answer | None:
     """Whether runs that should be equal differ at token `at` by rounding alone: a `tie`, or a
     `bug`. None if the `other` run did not record the probabilities of both tokens, or if a text
-    ends at `at`.
-
-    `events`: the events of both runs. `names`: what the answer calls the runs; the first begins a
-    sentence."""
+    ends at `at`. `names`: the runs' names in the answer; the first name begins a sentence."""
     tops, other_tops = (_tops(some) for some in events)
     margin = _margin(view, other, at, other_tops)
     if margin is None:
@@ -137,8 +132,8 @@ def tie_or_bug(
 
 
 def weighable(view: View, plain: View, plain_events: Iterable[Event]) -> bool:
-    """Whether `compare` can distinguish a rounding tie from a bug: the plain run has recorded both
-    differing tokens. Also True if no two tokens differ."""
+    """Whether `compare` can distinguish a rounding tie from a bug. Also True if no two tokens
+    differ."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None or at >= min(len(view.tokens), len(plain.tokens)):
         return True
@@ -154,13 +149,12 @@ def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
 def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:
     """How far apart the two tokens' log p are in `plain`, in nats; None if unknown.
 
-    Above temperature 0 each log p gets the noise G, which both runs share (`match`: argmax of log p
-    + G, core/trees/verify/walk.py)."""
+    Above temperature 0 each log p gets the Gumbel noise that both runs share."""
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
         return None
     probabilities = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
     own_id, plain_id = view.tokens[at].token_id, plain.tokens[at].token_id
-    # A token is not in the recorded top k, or its probability was rounded to 0.
+    # The recorded probability may have been rounded to 0.
     if not probabilities.get(own_id) or not probabilities.get(plain_id):
         return None
     margin = math.log(probabilities[plain_id]) - math.log(probabilities[own_id])
@@ -173,7 +167,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
         return 0.0
     from core.trees.noise import SeededNoise  # loads torch
 
-    # The engine's G: over the vocabulary, keyed by seed and absolute position.
+    # The same noise as the engine's: keyed by seed and absolute position.
     size = max(model.vocab_size for model in started.models)
     position = len(started.prompt_token_ids) + at
     return float(SeededNoise(started.seed, size).gumbel(position)[token_id])
@@ -182,7 +176,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
 def _rounding_bound(
     view: View, plain: View, at: int, tops: tuple[dict[int, TopK], dict[int, TopK]]
 ) -> tuple[float, str]:
-    """The largest margin that rounding explains (laws 1 and 4), and the reason for this bound."""
+    """The largest margin that rounding explains (laws 1 and 4), and the reason in words."""
     started = view.started
     if started is None or started.dtype in ("float32", "float64"):
         return FLOAT32_TIE, f"in {started.dtype if started else 'float32'} a tie is under 0.0001"
@@ -190,8 +184,7 @@ def _rounding_bound(
     differences = sorted(_logp_differences(at, token_ids, *tops))
     if not differences:
         return 0.0, "no two recorded probabilities to measure rounding by"
-    # Law 4: twice a high quantile of the differences, since both tokens may have moved towards each
-    # other.
+    # Law 4: twice the quantile, since both tokens may have moved towards each other.
     gap = (
         2 * differences[min(len(differences) - 1, math.ceil(SHARE_OF_NOISE * len(differences)) - 1)]
     )
@@ -201,10 +194,6 @@ def _rounding_bound(
 def _logp_differences(
     at: int, disputed: set[int], tops: dict[int, TopK], other_tops: dict[int, TopK]
 ) -> Iterable[float]:
-    """For each token that both runs recorded, up to position `at`: how much its log-probability
-    differs between the runs.
-
-    At position `at` the tokens `disputed` are left out: a bug must not set its own bound."""
     for i in range(at + 1):
         if i not in tops or i not in other_tops:
             continue
@@ -212,6 +201,7 @@ def _logp_differences(
         for token_id, probability in zip(
             other_tops[i].token_ids, other_tops[i].probabilities, strict=True
         ):
+            # A bug must not set its own bound.
             if i == at and token_id in disputed:
                 continue
             if probability > 0 and by_token.get(token_id, 0.0) > 0:

@@ -1,7 +1,6 @@
-"""Where a node's token comes from, in a sentence: the SSM of a fused draft, or what a lookup found.
+"""Where a tree node's token comes from, in a sentence: an SSM of a fused draft, or a lookup.
 
-In a fused draft (core/drafters/fused_drafting.py) the SSMs draft one chain, the trunk, whose tokens
-every SSM is fed."""
+In a fused draft (core/drafters/fused_drafting.py) all SSMs draft one chain together, the trunk."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ __all__ = ["fused_provenance", "lookup_reasons", "own_proposals"]
 
 
 def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
-    """A fused node's proposals without those of SSMs that were fed its token."""
+    """A fused node's proposals, without the SSMs that were fed its token."""
     return [one for one in tree.proposals[node] if not was_fed(one.drafter, one.rank)]
 
 
@@ -52,7 +51,6 @@ def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
 
 
 def _scores_after_parent(tree: Combined, node: int) -> list[float]:
-    """The SSMs' scores for the node and its siblings."""
     above = tree.parents[node]
     return [
         proposal.score

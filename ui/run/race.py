@@ -1,6 +1,4 @@
-"""The race: the same text, written by the LLM alone and with drafts, pass by pass.
-
-Plain decoding writes one token a pass: the number of its passes is known before it runs."""
+"""The race: the same text, written by the LLM alone and with drafts, pass by pass."""
 
 from __future__ import annotations
 
@@ -24,13 +22,11 @@ TEXT_TOKENS = 600
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     """`rounds`: for each round its number of tokens (`n`) and its end (`ms`). `words`: the text's
     tokens; `alike`: how many of `words` plain decoding writes too. `plain_ms`: the end of each
-    plain pass. `repeat`: see `_lane_times`. `sel`, `whole`: see `place_value`; `pinned`: whether a
-    visitor has selected the round.
+    plain pass. `repeat`: see `_lane_times`. `pinned`: whether a visitor has selected the round.
 
     `plain`: the number of tokens of plain decoding while it runs, else -1. `drafts`: whether the
-    run has drafters. `verdict`, `speed`, `text`: in words, the number of passes, the speed-up, and
-    whether plain decoding wrote the same text; `text_why`: the full sentence for `text`. `blocks`:
-    the number of measured repeats."""
+    run has drafters. `text`: whether plain decoding wrote the same text, in words; `text_why`: the
+    full sentence for `text`. `blocks`: the number of measured repeats."""
     view = frame.view
     plain_ends, ends, repeat = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
@@ -48,7 +44,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "plain": frame.plain_so_far,
         "drafts": bool(view.drafters),
         "verdict": verdict(frame),
-        # No sentence before all repeats are measured: a single repeat is too noisy.
+        # A single repeat is too noisy.
         "speed": "" if frame.measuring else speed_sentence(view, baseline),
         "text": _text_answer(frame),
         "text_why": frame.answer.sentence if frame.answer else "",
@@ -59,12 +55,8 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
 def _lane_times(
     frame: Frame, baseline: Baseline | None
 ) -> tuple[tuple[float, ...], tuple[float, ...], Value]:
-    """The ends of the plain passes, the ends of the run's rounds, both in milliseconds from the end
-    of the prefill, and the repeat (block) that they are from.
-
-    The repeat is the one with the median speed-up, else the first repeat, which is the run itself.
-    It is {} while repeats are measured, with fewer than two repeats, or if the texts are not known
-    to be equal."""
+    """The ends of the plain passes and of the run's rounds, in milliseconds from the end of the
+    prefill, and the repeat to which these times belong."""
     own = round_ends_ms(frame.view)
     # Both lanes are drawn over the same words: plain passes are shown only for equal texts.
     if baseline is None or not baseline.ends or not _is_identical(frame):
@@ -72,6 +64,7 @@ def _lane_times(
     total = len(baseline.ends)
     if frame.measuring or total < 2:
         return baseline.ends[0][0], own, {}
+    # Without a median repeat the first repeat is shown, which is the run itself.
     number = baseline.median_block
     plain_ends, ends = baseline.ends[number or 0]
     repeat = {"number": (number or 0) + 1, "of": total, "median": number is not None}
@@ -121,8 +114,7 @@ def _is_identical(frame: Frame) -> bool:
 
 
 def _num_alike(frame: Frame, num_words: int) -> int:
-    """How many of the text's first `num_words` tokens plain decoding writes too. Without an answer
-    the number is predicted from the verify rule."""
+    """Without an answer the number is predicted from the verify rule."""
     answer = frame.answer or same_distribution(frame.view)
     if answer is None or answer.kind == "identical":
         return num_words

@@ -1,5 +1,4 @@
-"""Recorded reasons of length policies (core/speculation_length) and of routers (core/routing) in
-plain words.
+"""Recorded reasons of length policies and of routers in plain words.
 
 Earlier wordings are recognised too, since old logs are still read. An unknown reason is returned
 unchanged."""
@@ -12,7 +11,7 @@ from core.plurals import number_of
 
 __all__ = ["length_reason", "route_reason"]
 
-# Reasons of length policies (trend.py and goodput.py in core/speculation_length).
+# Reasons of length policies (core/speculation_length).
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 GOES_ON = re.compile(
@@ -56,8 +55,6 @@ def length_reason(recorded: str, length: int) -> str:
 
 
 def _goes_on_words(match: re.Match[str]) -> str:
-    """States the least score as a chance too (core/speculation_length/goodput_explanation.py
-    compares chances)."""
     step, token, score = match.groups()
     chance = float(step) / float(token) if float(token) else 0.0
     reached = "which no score reaches" if chance > 1 else f"which is a score of {score}"

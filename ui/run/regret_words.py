@@ -15,7 +15,7 @@ Value = dict[str, Any]
 
 
 def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
-    """The picture's value: the sentence, and a row for each choice of SSMs."""
+    """The value of the page's picture: the sentence, and a row for each choice of SSMs."""
     names = {name: f"{sign} {name}" for name, sign in letters.items()}
     rows: list[tuple[str, RoutingTrial]] = [("what was routed", regret.routed)]
     if regret.group is not None:
@@ -67,8 +67,7 @@ def _ssms(one: RoutingTrial, names: dict[str, str]) -> str:
 
 
 def _regret(regret: Regret, other: RoutingTrial) -> str:
-    """How many more passes routing needs than the other choice, also in percent of the other's
-    passes."""
+    """How many more passes routing needs than `other`, also in percent."""
     extra = regret.routed.passes - other.passes
     sign = "+" if extra > 0 else "−" if extra < 0 else "±"
     return f"{sign}{abs(extra)} ({sign}{100 * abs(regret.against(other)):.1f} %)"

@@ -27,12 +27,10 @@ CHOSEN = "chosen"
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """Routing over a run.
-
-    `scores`: for each round with routing, the scores by which its SSMs were chosen. `switches`: the
-    rounds whose drafting SSMs differ from those of the previous round with routing. `auditions`:
-    for each round with an audition, its milliseconds; in an audition all SSMs score the text's last
-    tokens. `explored`: in how many rounds an SSM drafted to be measured."""
+    """`scores`: for each round with routing, the scores by which its SSMs were chosen. `switches`:
+    the rounds in which the set of drafting SSMs changed. `auditions`: milliseconds of each round's
+    audition, in which all SSMs score the text's last tokens. `explored`: in how many rounds an SSM
+    drafted to be measured."""
 
     scores: Mapping[int, Mapping[str, float]]
     switches: Sequence[int]
@@ -41,15 +39,12 @@ class _History:
 
 
 def routing_value(frame: Frame) -> Value:
-    """`run`: the run's id; `drafters`: see `drafters_value`. `rule`: the routing rule, empty if all
-    SSMs draft; `score`, `unless`, `explores`: fields of its RoutingRule; `ssms`: the SSMs.
-    `rounds`: see `_cells`. `switches`: the rounds in which the set of drafting SSMs changed;
-    `reasons`: see `_reasons`; `cost`: see `_cost`. `parts`: for a complete run, which drafter
-    served which part of the text.
+    """`rule`: the routing rule, empty if all SSMs draft; `score`, `unless`, `explores`: fields of
+    its RoutingRule. `rounds`: see `_cells`. `switches`: the rounds in which the set of drafting
+    SSMs changed. `parts`: for a complete run, which drafter served which part of the text.
 
-    `ask`: whether regret can be asked for; `regret`: see `regret_value`, empty if unknown. `sel`,
-    `sentence`, `scored`: the selected round, a sentence about it, and when its scores were
-    measured."""
+    `ask`: whether regret can be asked for; `regret`: empty if unknown. `sel`: the selected round;
+    `sentence`: about the selected round; `scored`: when its scores were measured."""
     view = frame.view
     rule = _rule(view)
     history = _history(view, rule)
@@ -118,7 +113,6 @@ def routed_candidates(view: View) -> tuple[str, ...]:
 
 
 def _rule(view: View) -> RoutingRule | None:
-    """The run's routing rule; None if all of its SSMs draft."""
     rule = ROUTING_RULES.get(view.speculation.get("routing", ""))
     # All SSMs draft if the rule has no implementation; with a single SSM there is no choice.
     return rule if rule and rule.implementation and len(_ssms(view)) > 1 else None
@@ -129,9 +123,8 @@ def _ssms(view: View) -> list[str]:
 
 
 def _history(view: View, rule: RoutingRule | None) -> _History:
-    """The routing of the rounds so far. If the rule judges drafts, the scores recorded after a
-    round choose the next round's SSMs. Other rules record scores that were measured before the
-    round."""
+    """If the rule judges drafts, the scores recorded after a round choose the next round's SSMs.
+    Other rules record scores that were measured before the round."""
     scores: dict[int, dict[str, float]] = {}
     before = dict.fromkeys(_ssms(view), START)
     drafting: frozenset[str] | None = None
@@ -152,8 +145,7 @@ def _history(view: View, rule: RoutingRule | None) -> _History:
 
 
 def _cells(round_: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
-    """Role (`r`) and score (`s`) of each SSM; a chosen SSM has the role CHOSEN if the round has no
-    tree."""
+    """Role (`r`) and score (`s`) of each SSM. Without a tree the role of a chosen SSM is CHOSEN."""
     return {
         index[one.drafter]: {
             "r": CHOSEN if one.role in DRAFTING and not round_.nodes else one.role,
@@ -169,8 +161,7 @@ def _drafting_names(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
 
 
 def _reasons(routed: Sequence[RoundView]) -> Value:
-    """The reasons by round, in words. A round is left out if its reason is that of the round before
-    it."""
+    """The reasons by round, in words. A round with the previous round's reason is left out."""
     reasons: Value = {}
     before = ""
     for round_ in routed:
@@ -226,8 +217,7 @@ def _sentence(view: View, detail: Detail | None, rule: RoutingRule, history: _Hi
 
 
 def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) -> str:
-    """For a rule that judges drafts: the SSMs that it chose by score and the SSMs that it left out,
-    with their scores. Empty if the scores did not decide."""
+    """The SSMs chosen and left out by score; empty if the scores did not decide."""
     scores = history.scores.get(detail.round, {})
     routing = detail.completed.routing if detail.completed else ()
     parts = {
@@ -263,8 +253,7 @@ def _verb(word: str, subjects: Sequence[str]) -> str:
 
 
 def _when_scored(view: View, rule: RoutingRule, history: _History, number: int) -> str:
-    """When the scores shown for round `number` (-1: the latest) were measured. An audition comes
-    before the round that records it."""
+    """When the scores shown for round `number` (-1: the latest) were measured."""
     if rule.judges_drafts:
         return "as they were before its drafts and decided which SSMs draft"
     last = max((one for one in history.auditions if number < 0 or one <= number), default=None)
@@ -276,8 +265,6 @@ def _when_scored(view: View, rule: RoutingRule, history: _History, number: int) 
 
 
 def _cost(view: View, rule: RoutingRule, history: _History) -> str:
-    """How often the choice changed, how many auditions there were, and their share of decoding
-    time."""
     count = len(history.scores)
     if not count:
         return ""

@@ -1,9 +1,8 @@
-"""Whether two recorded runs wrote the same text, and whether laws 1 and 2 require it (see
-proof.py).
+"""Whether two recorded runs wrote the same text, and whether laws 1 and 2 (tests/laws) require it.
 
-An Answer's `kind` is `identical`, `tie`, `bug` or `distribution` (proof.py); `unweighed` if a bug
-cannot be distinguished from a rounding tie; `other` if the texts differ because the runs' inputs do
-(`_differences`) or a context was full, or if a run wrote no token."""
+Besides the kinds of proof.py, an Answer's `kind` may be `unweighed`: a bug cannot be distinguished
+from a rounding tie. It is `other` if differing inputs or a full context explain the difference,
+or if a run wrote no token."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ def same_text(
     events: Sequence[Event], other_events: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
     """Whether both runs wrote the same tokens. If their ENDINGS differ or a run did not complete,
-    they are compared up to the end of the shorter text. `names`: what the answer calls the runs;
-    the first begins a sentence."""
+    they are compared up to the end of the shorter text. `names`: the runs' names in the answer; the
+    first name begins a sentence."""
     one, two = reduce_all(events), reduce_all(other_events)
     if one.started is None or two.started is None or not one.tokens or not two.tokens:
         return Answer("other", "One of the runs wrote no token: there is nothing to compare.")
@@ -50,7 +49,7 @@ def same_text(
     if why:
         differ = f"the runs differ in {join_names(why)}"
         return Answer("other", f"Another text from token {at + 1} on, as may be: {differ}.", at)
-    # One text is the beginning of the other.
+    # The shorter text is the beginning of the longer text.
     if at >= min(len(one.tokens), len(two.tokens)):
         return _end_answer(one, two, at)
     distribution = _distribution_answer(one, two, at)
@@ -58,8 +57,7 @@ def same_text(
 
 
 def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
-    """Both views, cut to the shorter text if their ENDINGS differ or a run did not complete; and
-    whether one was cut."""
+    """The views, perhaps cut to the shorter text; and whether a view was cut."""
     assert one.started is not None and two.started is not None
     limits = [_sampling(view.started) for view in (one, two)]
     alike = all(limits[0].get(name) == limits[1].get(name) for name in ENDINGS)
@@ -71,7 +69,7 @@ def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
 
 
 def _differences(one: RunStarted | None, two: RunStarted | None) -> list[str]:
-    """The inputs in which the runs differ, if they can change the text."""
+    """The differing inputs that can change the text."""
     assert one is not None and two is not None
     first, second = _sampling(one), _sampling(two)
     why = []
@@ -91,7 +89,6 @@ def _differences(one: RunStarted | None, two: RunStarted | None) -> list[str]:
 
 
 def _end_answer(one: View, two: View, at: int) -> Answer:
-    """The answer if the texts agree up to the end of the shorter text."""
     why = sorted({view.finish_reason for view in (one, two)})
     if "context" in why:
         return Answer("other", f"Same text up to token {at}, where a context was full.", at)
@@ -101,7 +98,6 @@ def _end_answer(one: View, two: View, at: int) -> Answer:
 
 
 def _distribution_answer(one: View, two: View, at: int) -> Answer | None:
-    """The answer if a run's rule keeps the distribution but not the tokens; else None."""
     rules = [view.speculation.get("verify", "") for view in (one, two)]
     rule_names = [rule for rule in rules if rule in DISTRIBUTION_RULES]
     if not rule_names:
@@ -139,7 +135,7 @@ def _sampling(started: RunStarted | None) -> Mapping[str, Any]:
 
 
 def _same_llm(one: RunStarted, two: RunStarted) -> bool:
-    """Whether the same LLM wrote both texts; its number format and its device may differ."""
+    """The LLM's number format and its device may differ."""
     first, second = (llm_of(started.models) for started in (one, two))
     if first is None or second is None:
         return first is second

@@ -21,10 +21,8 @@ DECISIONS = {
 
 
 def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> str:
-    """Why this many of a request's nodes were verified. `part`: the schedule's record; `verified`:
-    the number of verified nodes, for a request without a record; `budget`: the request's own
-    `max_tree_nodes`, or None."""
-    # Without a record the verified nodes count as drafted.
+    """Why this many of a request's tree nodes were verified. `verified`: the number of verified
+    nodes, read only without `part`. `budget`: the request's own `max_tree_nodes`, or None."""
     drafted = part.num_drafted if part else verified
     if not drafted:
         is_forbidden = part is not None and part.length_limit == 0
@@ -62,8 +60,7 @@ def granted_words(detail: Detail | None) -> str:
 
 
 def schedule_words(rounds: Sequence[RoundView]) -> str:
-    """How a whole run shared the LLM: the schedules, the largest number of other requests, the
-    shared passes, the verified nodes. Empty if no round had a scheduler."""
+    """How a whole run shared the LLM with other requests. Empty if no round had a scheduler."""
     parts = [round_.scheduled for round_ in rounds if round_.scheduled is not None]
     if not parts:
         return ""

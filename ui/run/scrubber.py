@@ -1,4 +1,4 @@
-"""The scrubber's value: a column for each round, the visitor's place, and how the run plays."""
+"""The value of the page's scrubber, which moves through a run's rounds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ __all__ = ["columns_value", "scrubber_value"]
 
 
 def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
-    """`run`: the run's id. `rounds`: see `columns_value`. `sel` and `stage`: the visitor's place;
-    `node`: the selected node; `pinned`: whether the visitor has selected the round. `known`: the
-    number of complete rounds so far. `mode`, `rate`: the mode of `pace` and its rounds per second;
-    `moving`: whether the run plays. `untouched`: whether this is the opening run, not in
-    step mode and with no selected round."""
+    """`sel`, `stage`, `node`: the displayed round, stage and tree node. `pinned`: whether the
+    visitor has selected the round. `known`: the number of complete rounds so far. `rate`: rounds
+    per second. `moving`: whether the run plays. `untouched`: whether this is the opening run, not
+    in step mode and with no selected round."""
     opening = frame.run_id == OPENING
     return {
         "run": frame.run_id,

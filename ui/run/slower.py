@@ -41,10 +41,8 @@ NOISE = 1.25
 @dataclass(frozen=True, slots=True)
 class MeanRound:
     """Mean milliseconds of a round: `ms` in all; `draft` and `hidden`: drafting outside and during
-    LLM passes; `verify`: the LLM pass; `plain`: a round of plain decoding.
-
-    `plain` is no measured time: it is computed from the speed-up, which may be a median of
-    repeats."""
+    LLM passes; `verify`: the LLM pass; `plain`: a round of plain decoding, computed from the
+    speed-up."""
 
     ms: float
     draft: float
@@ -63,8 +61,8 @@ class MeanRound:
 
     @property
     def rest_in_tokens(self) -> str:
-        """`rest` in the unit of `tokens`: the printed whole less the other printed parts, at least
-        0."""
+        """`rest` in the unit of `tokens`."""
+        # From the rounded figures, so that the printed parts add up to the printed whole.
         whole, *parts = (float(self.tokens(ms)) for ms in (self.ms, self.draft, self.verify))
         return f"{max(0.0, whole - sum(parts)):.1f}"
 
@@ -80,11 +78,11 @@ def slower_because(
     """Says that a run is below 1x, where the time went, and what to change; empty for a run without
     rounds.
 
-    `ratio`: the run's speed-up. `speculation`: the run's SpeculationConfig fields, from its
-    RunStarted; missing fields have their defaults. `beside_others_ms`: milliseconds that the run
-    drafted during the LLM's passes for other requests. `schedule`: the rule by which the run shared
-    the LLM with other requests; empty if it did not. `rounds`: for each round the milliseconds of
-    drafting, of the LLM's pass and of the rest, for `_costs_most`."""
+    `ratio`: the run's speed-up. `speculation`: SpeculationConfig fields; missing fields have their
+    defaults. `beside_others_ms`: milliseconds that the run drafted during the LLM's passes for
+    other requests. `schedule`: the rule by which the run shared the LLM with other requests; empty
+    if it did not. `rounds`: for each round the milliseconds of drafting, of the LLM's pass and of
+    the rest."""
     if not stats.num_rounds:
         return ""
     mean = _mean_round(stats, ratio.value, beside_others_ms)
@@ -112,8 +110,8 @@ def slower_because(
 
 
 def pool_stats(runs: Sequence[RunStats]) -> RunStats:
-    """Several runs' figures as those of one run: the speed, the overlap, the acceptance rate, and
-    the sums of the fields in SUMMED. Other fields have their defaults."""
+    """The figures of several runs taken together. Fields outside SUMMED have their defaults, except
+    the speed, the overlap and the acceptance rate."""
     total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
     seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
     hidden = sum(one.overlap_ratio * one.verify_ms for one in runs)
@@ -142,8 +140,6 @@ def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanR
 
 
 def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that drafted almost nothing: says that drafting did not make it slower, and why it
-    has few drafts."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} {noun_of(drafted, 'token')}"
     rounds = number_of(stats.num_rounds, "round")
@@ -174,7 +170,7 @@ def _why_few_drafts(fields: Mapping[str, Any]) -> str:
 
 def _costs_most(rounds: Sequence[tuple[float, float, float]], part: int) -> bool:
     """Whether the lower quartile of a part's times is at least the upper quartiles of the other two
-    parts. `part`: the part's index in each of `rounds`."""
+    parts."""
     low, high = np.percentile(np.array(rounds), [25, 75], axis=0)
     return bool(low[part] >= np.delete(high, part).max())
 
@@ -224,7 +220,7 @@ def _possible_depth(fields: Mapping[str, Any], length: int) -> int:
         config = SpeculationConfig.from_plain(fields)
     except ConfigError:  # a run of another version
         return length
-    # A policy that chooses drafters may give the whole budget to one.
+    # A policy that chooses drafters may give the whole budget to one drafter.
     may_be_one = length_policy(config.length).chooses_drafters
     names = config.drafters[:1] if may_be_one else config.drafters
     return max_draft_depth(config, names, length)
@@ -236,8 +232,7 @@ def _length_field(fields: Mapping[str, Any]) -> str:
 
 
 def _budget_limits(fields: Mapping[str, Any]) -> bool:
-    """Whether the node budget limits the depth of drafts, or may limit it because the length policy
-    chooses the depth."""
+    """Whether the node budget limits, or may limit, the depth of drafts."""
     length = int(fields["speculation_length"])
     return (
         not length_policy(fields["length"]).set_by_user or _possible_depth(fields, length) < length
@@ -249,8 +244,6 @@ def _can_grow(nodes: object) -> bool:
 
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
-    """Changes that make drafts shorter. If the node budget limits the depth, a length has an effect
-    only below that depth."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
@@ -263,6 +256,7 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
         # Drafts have at most one level already.
         return [*ways, "a lower max_tree_nodes"] if length > 1 < _nodes(fields) else ways
     if depth < length:
+        # The node budget limits the depth: only a length below this depth has an effect.
         lower = f"a {name} {'of 1' if depth == 2 else f'below {depth}'}"
     else:
         lower = f"a {'shorter' if by_user else 'lower'} {name}"
@@ -270,7 +264,6 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _nodes(fields: Mapping[str, Any]) -> int:
-    """The node budget; without one the largest possible."""
     most = fields["max_tree_nodes"]
     return most if isinstance(most, int) else MAX_TREE_NODES
 
@@ -287,7 +280,6 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _lighter(fields: Mapping[str, Any]) -> list[str]:
-    """Changes that reduce the number of rounds, or what is recorded in each."""
     ways = []
     if length_policy(fields["length"]).set_by_user and not _only_lookups(fields):
         more = int(fields["speculation_length"]) + 1

@@ -1,8 +1,7 @@
 """The events of a run, live or past.
 
-A LiveSource is the worker's tap on a run. In the worker's thread it passes each event to the
-store's queue and to a buffer. The buffer has the latest KEPT_EVENTS events; older events are read
-from the store. A run that is not logged has no store: its buffer has all events."""
+A LiveSource passes each event to the store and to a buffer of the latest KEPT_EVENTS events. Older
+events are read from the store. Without a store the buffer has all events."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class RunLike(Protocol):
-    """The part of core.engine.worker.Run that is used here."""
+    """The part of core.engine.worker.Run that sources use."""
 
     @property
     def run_id(self) -> str: ...
@@ -111,8 +110,8 @@ def ends(event: Event) -> bool:
 
 
 def last_event(source: Source, count: int | None = None) -> Event | None:
-    """The last of the first `count` events (default: of all events); None if there is none yet, or
-    if it cannot be read."""
+    """The last of the first `count` events (default: of all events); None if there is no event yet,
+    or if it cannot be read."""
     count = source.count if count is None else count
     return next(iter(source.events(count - 1, count)), None) if count > 0 else None
 
@@ -127,8 +126,8 @@ class LiveSource:
         owner: str = "",
         begun: Callable[[str], None] | None = None,
     ) -> None:
-        """Without a store all events stay in memory. `owner`: the key of the visitor who made the
-        request. `begun` is called with the run's id when the run starts; it must not block."""
+        """`owner`: the key of the visitor who made the request. `begun` is called with the run's id
+        when the run starts; `begun` must not block."""
         self._store, self.owner, self._begun = store, owner, begun
         self._run: RunLike | None = None
         self.run_id = self.prompt = ""
@@ -139,15 +138,15 @@ class LiveSource:
         self._news = threading.Condition()
 
     def attach(self, run: RunLike) -> None:
-        """Sets the run whose events are taken; it may have begun, or ended, already."""
+        """Sets the run whose events are taken. The run may have begun, or ended, already."""
         with self._news:
             self.run_id = run.run_id
-            # After the end no reference is kept: it would keep swapped-out models in memory.
+            # A reference after the end would keep swapped-out models in memory.
             self._run = None if self.is_done else run
 
     def take(self, event: Event) -> None:
         """Records and keeps one event; called in the worker's thread."""
-        # Recorded before it is counted: an event that a page draws has been passed to the store.
+        # Recorded before it is counted: a page may read a counted event from the store.
         if self._store is not None:
             self._store.record(event, self.owner)
         # After the start is recorded: `_begun` may store a baseline in the run's row.
@@ -173,7 +172,6 @@ class LiveSource:
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
         with self._news:
-            # `_buffer` has the events from count - len(_buffer) to count - 1.
             end = min(end, self.count)
             start = self.count - len(self._buffer)
             if first >= start:
@@ -211,7 +209,7 @@ class MemorySource:
         return self._events[first:end]
 
     def wait(self, count: int, timeout: float) -> None:
-        """Returns at once: there will be no further event."""
+        """Returns at once."""
 
     def wait_done(self, timeout: float) -> None:
         """Returns at once."""
@@ -229,7 +227,6 @@ class StoredSource(MemorySource):
 
 
 def _read_back(store: StoreLike, run_id: str, first: int, end: int) -> tuple[Event, ...]:
-    """Events from the store; none if they cannot be read."""
     # The events may still be in the store's queue.
     store.flush()
     try:

@@ -1,5 +1,4 @@
-"""How the temperature affects acceptance: the accepted shares of a request at several
-temperatures."""
+"""How the temperature affects acceptance."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ __all__ = ["TEMPERATURE_INFO", "AcceptanceByTemperature"]
 
 TEMPERATURE_INFO = f"0 always takes the best token. {TEMPERATURE_MEANS}"
 MOST = 4
-"""The most temperatures that one sentence names."""
+"""How many temperatures a sentence names at most."""
 CHANCE = "Above 0 each run draws other tokens: one run does not compare temperatures, Tune does."
 TRY, OTHER = 0.8, 1.5
 """The temperature to compare with: TRY, or OTHER if the run's own temperature is TRY."""
@@ -33,12 +32,12 @@ class AcceptanceByTemperature:
     _rates: dict[float, float] = field(default_factory=dict)
 
     def keep(self, asked: Request, models: Sequence[ModelInfo], rate: float) -> None:
-        """Add a completed run with drafts. `asked`: its request; `models`: the loaded models;
-        `rate`: the accepted share of its drafts' depth."""
+        """Add a completed run with drafts. `asked`: its request; `rate`: the accepted share of its
+        drafts' depth."""
         ssms = tuple(one.name for one in models if one.role == "ssm")
-        # A preset may set different fields at different temperatures: its name is compared.
+        # The preset's name is compared: its fields may differ between temperatures.
         settings = settings_of(asked.to_plain(), ssms)
-        # The key's request has no drafts, since some kinds of drafts are refused at temperature 0.
+        # Plain decoding, since some kinds of drafts are refused at temperature 0.
         plain = SpeculationConfig.preset("autoregressive")
         at_zero = replace(
             asked, sampling=replace(asked.sampling, temperature=0.0), speculation=plain
@@ -50,8 +49,7 @@ class AcceptanceByTemperature:
         self._rates[asked.sampling.temperature] = rate
 
     def words(self) -> str:
-        """What temperature means, and the accepted shares at up to MOST temperatures, those run
-        last."""
+        """What temperature means, and the accepted shares at the latest temperatures."""
         latest = dict(list(self._rates.items())[-MOST:])
         if not latest:
             return TEMPERATURE_INFO

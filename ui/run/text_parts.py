@@ -1,7 +1,6 @@
 """Which drafter serves which part of a text: the run's tokens divided into few parts.
 
-An accepted token counts for the drafter that proposed it; with several proposers each gets an equal
-share. The division maximises the tokens that count for the parts' drafters, minus CHANGE for each
+The division maximises the accepted tokens that the parts' drafters proposed, minus CHANGE for each
 change of drafter."""
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def served_parts(view: View, ssms: Sequence[str]) -> Value:
     """The parts of a routed run's text, in order. For each part: its first and last round (`from`,
     `to`), the beginning of its text (`text`), its drafter's index in the run (`d`), the number of
     its accepted tokens (`accepted`), how many of them the drafter proposed (`own`), and the reason
-    in a sentence (`why`)."""
+    for this drafter in words (`why`)."""
     numbers = [i for i, name in enumerate(view.drafters) if name in ssms or is_model_free(name)]
     if not view.tokens or not numbers:
         return {}
@@ -66,8 +65,7 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
 
 
 def _shares(token: TokenView, numbers: Sequence[int]) -> list[float]:
-    """For each drafter in `numbers`: the share of the token that counts for it. All shares are 0 if
-    the token was not accepted, or if none of these drafters proposed it."""
+    """Several proposers of an accepted token get equal shares."""
     proposers = [i for i, _ in token.scores if i in numbers]
     if token.kind != "accepted" or not proposers:
         return [0.0] * len(numbers)
@@ -75,9 +73,8 @@ def _shares(token: TokenView, numbers: Sequence[int]) -> list[float]:
 
 
 def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
-    """Parts (first round, end, drafter's index in `shares`) that maximise the sum of shares minus
-    CHANGE for each part after the first. `shares`: for each round, the tokens that count for each
-    of the `count` drafters."""
+    """Parts as (first round, end, drafter's index in `shares`). `shares`: for each round the sum of
+    each drafter's shares."""
     # Dynamic programming over rounds: worth[i] is the best sum so far with drafter i in the last
     # round; came_from[r][i] is the drafter in round r - 1 that gives this sum. O(rounds x
     # drafters).
@@ -85,15 +82,13 @@ def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int
     came_from: list[list[int]] = []
     for own in shares:
         best = max(range(count), key=lambda i: worth[i])
-        # Drafter i either continues, or takes over from the best drafter so far at the cost of
-        # CHANGE, whichever is worth more. In a tie it takes over: a change then comes as late as
-        # possible, and rounds that accepted nothing stay with the previous drafter.
+        # In a tie drafter i takes over: a change then comes as late as possible, and rounds that
+        # accepted nothing stay with the previous drafter.
         before = [i if worth[i] > worth[best] - CHANGE else best for i in range(count)]
         worth = [max(worth[i], worth[best] - CHANGE) + own[i] for i in range(count)]
         came_from.append(before)
     drafter = max(range(count), key=lambda i: worth[i])
     chosen = []
-    # Back from the best end to the first round.
     for before in reversed(came_from):
         chosen.append(drafter)
         drafter = before[drafter]
@@ -124,8 +119,7 @@ def _part(view: View, tokens: Sequence[TokenView], number: int) -> Value:
 
 
 def _why(view: View, tokens: Sequence[TokenView], number: int, sentence: str) -> str:
-    """Returns `sentence`. For a routed SSM, adds the number of the part's rounds in which it was
-    chosen to draft, and its mean score, each with the highest figure of another SSM."""
+    """Extends `sentence` by figures of the routing, if the drafter is a routed SSM."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
     name = view.drafters[number]
     routed = [one for round_ in rounds for one in round_.routing if one.drafter == name]

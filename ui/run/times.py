@@ -13,15 +13,14 @@ __all__ = ["NOT_OF_THE_ROUND", "RoundTime", "add_spans", "stage_times", "time_of
 # Any other lane is a drafter's.
 STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
 NOT_OF_THE_ROUND = ("prefill", "ahead")
-"""Not stages of the round itself: drafting ahead is for the next round."""
+"""Names of spans that are not the round's own: drafting ahead is for the next round."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """`ms`: the time of the round's own stages plus `RoundCompleted.between_ms`, minus `hidden_ms`;
-    `RoundCompleted.predicted_ms` predicts `ms`. `hidden_ms`: the round's drafting during
-    the LLM's passes for other requests. `whole_ms`: from the start of the first own stage to
-    the end of the last own stage."""
+    """`ms`: the time of the round's own stages plus `RoundCompleted.between_ms`, minus `hidden_ms`.
+    `hidden_ms`: the round's drafting during the LLM's passes for other requests. `whole_ms`: from
+    the start of the first own stage to the end of the last own stage."""
 
     ms: float = 0.0
     hidden_ms: float = 0.0
@@ -33,8 +32,7 @@ def time_of(event: RoundCompleted) -> RoundTime:
     own = [span for span in event.spans if span.name not in NOT_OF_THE_ROUND]
     if not own:
         return RoundTime()
-    # A draft with `is_certain` ran for `saved_ms` during the LLM's passes for other requests, and
-    # this round did not wait for that part of it.
+    # A draft with `is_certain` ran for `saved_ms` during the LLM's passes for other requests.
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.is_certain)
     return RoundTime(
         ms=max(0.0, sum(span.ms for span in own) - hidden + event.between_ms),

@@ -1,5 +1,5 @@
-"""A round's tree as nodes to draw, at every stage of the round: events in, plain JSON out. Before
-drafts are combined the nodes are those of their union."""
+"""A round's tree as nodes to draw, in plain JSON. Before drafts are combined, the tree is their
+union."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = [
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Node number -> text, token id, parent, depth, outcome, LLM probability and proposers. Once
-    the drafts are combined, also the node weight, None if the combine rule has none; for fused
-    drafts also the drafter of the token (`origin`) and whether the node is in `trunk_of`."""
+    """The values of each node, by its number. `lp`: the LLM's probability; `by`: the proposers;
+    `mass`: the node weight, None if the combine rule has none. For fused drafts also the drafter of
+    the token (`origin`), and whether the node is in the `trunk`."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)
@@ -38,8 +38,7 @@ def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def trunk_of(detail: Detail) -> frozenset[int]:
-    """The nodes of the trunk; empty if drafts are not fused. Every SSM of the round either drafted
-    each of these nodes or was fed it."""
+    """The nodes that every SSM of the round drafted or was fed; empty if drafts are not fused."""
     tree, drafted = detail.combined, detail.drafted
     if tree is None or drafted is None or not tree.origins:
         return frozenset()
@@ -74,8 +73,8 @@ def was_fed(drafter: str, rank: int) -> bool:
 
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """A node's proposals by drafter. `n`: how often the drafter drew the token; the other figures
-    are of its first draw."""
+    """A node's proposals by drafter. `n`: how often the drafter drew the token. The first draw
+    gives the other figures."""
     by: dict[str, Any] = {}
     for proposal in proposals:
         key = index.get(proposal.drafter, "-1")
@@ -121,7 +120,7 @@ def _pending_node(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
 
 
 def places(detail: Detail, drafter: str) -> Mapping[int, int]:
-    """Index in the drafter's draft -> node of the combined tree, by walking both from the root."""
+    """Index in the drafter's draft -> node of the combined tree."""
     drafts = detail.drafted.drafts if detail.drafted else ()
     draft = next((one for one in drafts if one.drafter == drafter), None)
     if draft is None or detail.combined is None:
@@ -160,8 +159,8 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def picture_words(view: View, tree: Combined) -> PictureWords:
-    """The combine rule's words for this tree. Under a rule that drops no node, the words for
-    dropped nodes may be replaced by words about the schedule or the length policy."""
+    """The combine rule's words for this tree. If the rule itself drops no node, the words for
+    dropped nodes may name another cause, such as the schedule."""
     rule, most = combine_rule(tree.rule), view.speculation.get("max_tree_nodes")
     below = isinstance(most, int) and len(tree.token_ids) < most
     if not rule.keeps_all:
@@ -198,9 +197,8 @@ def dropped_after(detail: Detail, node: int, token_id: int) -> tuple[str, ...]:
 def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
     """Drafted tokens that are not in the tree, each once for all its drafters.
 
-    `parent`: a node's number (-1: the root), or d<k> for another dropped token. `mass`: the token's
-    node weight, None if the combine rule has none.
-    """
+    `parent`: a node's number (-1: the root), or d<k> for another dropped token. `mass`: the node
+    weight, None if the combine rule has none."""
     tree = detail.combined
     if tree is None or detail.drafted is None:
         return {}
@@ -213,7 +211,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
         dropped = {j for name, j in tree.dropped if name == draft.drafter}
         for j in sorted(dropped):
             parent = draft.parents[j]
-            # Parents come first in a draft: `place` has the parent already.
+            # Parents come first in a draft.
             above = "-1" if parent < 0 else place.get(parent, "-1")
             key = texts.setdefault((above, draft.token_ids[j]), str(len(texts)))
             place[j] = f"d{key}"
@@ -225,7 +223,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
                 "q": rounded_probability(draft.qs[j]),
                 "n": 1,
             }
-            # A drafter's first draw counts (see `_proposers`).
+            # A drafter's first draw counts.
             entry["by"].setdefault(index.get(draft.drafter, "-1"), proposal)
     return values
 

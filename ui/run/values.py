@@ -1,4 +1,4 @@
-"""Makes the values of the page's pictures from a Frame: plain JSON.
+"""Makes the values of the page's pictures from a Frame.
 
 Values have dicts keyed by number instead of lists: Gradio's stream diff is wrong for lists inside
 lists, and expensive for lists that slide."""
@@ -32,9 +32,8 @@ Value = dict[str, Any]
 SIMPLER = "sequence"
 """The preset to try if several drafters make a run slower than plain decoding."""
 
-# At least LIVE_TOKENS of the latest tokens are sent one by one, FINAL_TOKENS of a complete run.
-# Older text is sent in pieces of CHUNK tokens. The first token that is sent alone changes once in
-# CHUNK tokens, so that Gradio's diff sends little.
+# The latest tokens are sent one by one: LIVE_TOKENS, or FINAL_TOKENS of a complete run. Older text
+# is sent in pieces of CHUNK tokens, so that Gradio's diff sends little.
 LIVE_TOKENS = 200
 FINAL_TOKENS = 4000
 CHUNK = 100
@@ -51,7 +50,7 @@ PICTURES = (
     "timeline",
 )
 CHARTS = ("lengths", "timeline")
-# Seconds; see `PictureMaker`.
+# Seconds that an update of the charts may wait.
 CHART_S = 0.25
 
 
@@ -62,8 +61,8 @@ def picture_values(
     before: Before | None = None,
     cache: dict[int, Value] | None = None,
 ) -> dict[str, Value]:
-    """The values of PICTURES, by name. `charts`: values of the two charts to use again. `cache`:
-    token values that calls for the same run share; new values are added."""
+    """The values of PICTURES, by name. `charts`: values of the CHARTS to use again. `cache`: token
+    values that calls for the same run share."""
     drawn = charts or {
         "lengths": with_budget_bounds(lengths_value(frame, before), frame.view),
         "timeline": timeline_value(frame),
@@ -80,9 +79,8 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab. At full speed an update of the charts, which cost a browser
-    most, may wait for CHART_S seconds. They are updated at once if another run is shown, if a
-    round was just selected, or if the run is complete."""
+    """`picture_values` for one tab. At full speed the charts, which cost a browser most, are
+    usually updated once in CHART_S seconds."""
 
     def __init__(self) -> None:
         self._charts: dict[str, Value] = {}
@@ -105,8 +103,7 @@ class PictureMaker:
 
 
 def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
-    """The text as tokens; in a long run the oldest text comes in pieces. `cache`: see
-    `picture_values`."""
+    """The text as tokens; in a long run the oldest text comes in pieces."""
     view = frame.view
     limit = FINAL_TOKENS if frame.is_complete else LIVE_TOKENS
     first = max(0, len(view.tokens) - limit) // CHUNK * CHUNK
@@ -140,7 +137,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
 
 
 def _selected_token(frame: Frame) -> int | None:
-    """The selected node's token, a key of `node_of_token`; None if there is none."""
+    """The selected node's token, a key of `node_of_token`."""
     nodes = frame.detail.node_of_token if frame.detail else {}
     return next((token for token, node in nodes.items() if node == frame.node), None)
 
@@ -151,8 +148,7 @@ def selected_round_words(frame: Frame) -> Value:
 
 
 def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
-    """A token's value, cached by the object's `id`, which is unique while the run's view holds the
-    token."""
+    """The cache's key is the object's `id`, unique while the run's view holds the token."""
     if cache is None:
         return _token(token, "")
     cached = cache.get(id(token))
@@ -163,8 +159,7 @@ def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
 
 def _token(token: TokenView, tail: str) -> Value:
     return {
-        # Short keys, since a frame may have thousands of tokens. `r`: round, `k`: kind, `by`:
-        # proposers, `s`: their scores, `p`: the LLM's probability.
+        # Short keys, since a frame may have thousands of tokens.
         "t": token.text + tail,
         "tok": token.token,
         "id": token.token_id,
@@ -182,7 +177,7 @@ def figures_value(
     before: Before | None = None,
 ) -> Value:
     """The race against plain decoding, and the run's figures, None while unknown. `before`: the
-    previous run, for comparison. Figures are not rounded: the picture rounds once."""
+    previous run, for comparison."""
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
     values: Value = {
@@ -205,14 +200,12 @@ def figures_value(
     values["slower"] = ratio is not None and is_slower(ratio)
     values["offer"] = SIMPLER if values["slower"] and _has_simpler(view) else ""
     values["scores"] = _scores_value(view)
-    # The previous run's speed-up is left out: one sample cannot be compared with this run's
-    # repeats.
+    # Without the previous run's speed-up: one sample cannot be compared with this run's repeats.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 
 
 def _has_simpler(view: View) -> bool:
-    """Whether several drafters draft up to a length that the user set."""
     policy = length_policy(view.speculation.get("length", ""))
     return len(view.drafters) > 1 and policy.set_by_user
 
@@ -222,8 +215,7 @@ def _is_vote(view: View) -> bool:
 
 
 def _scores_value(view: View) -> Value:
-    """The values of `drafters_value`, with the numbers of accepted and proposed tokens; empty
-    before the first draft."""
+    """Empty before the first draft."""
     board = view.scoreboard
     counts = [board.get(name, (0, 0)) for name in view.slots]
     return {
@@ -236,14 +228,13 @@ def _scores_value(view: View) -> Value:
 
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
-    """Whether there is no speed-up to show: it is being measured, or the run did not complete and
-    `baseline` has no repeats."""
+    """Whether there is no speed-up to show yet."""
     partial = frame.view.state != "completed" and not (baseline and baseline.blocks)
     return frame.measuring or partial
 
 
 def _state(frame: Frame) -> str:
-    """The state to show; a run that has ended may be shown at an earlier position."""
+    """A run that has ended may be shown at an earlier position."""
     if frame.run_id == OPENING:
         return "recording"
     state = frame.view.state
@@ -276,12 +267,10 @@ FIGURES = (
 def tree_value(frame: Frame) -> Value:
     """The displayed round's tree at its present `stage`.
 
-    `run`, `round`: the run's id and the round's number. `drafters`: see `drafters_value`. `root`:
-    the last committed token. `nodes`: see `tree_nodes`; `drafts`: see `drafts_apart`; `dropped`:
-    see `dropped_values`. `own`: the LLM's own token. `node`: the selected node. `committed`: the
-    number of tokens that the round committed. `why`: the rejection and the vote, in words. `words`:
-    the combine rule's words. `rest`: whether the run is complete or is not played at full
-    speed."""
+    `root`: the last committed token before the round. `own`: the LLM's own token. `node`: the
+    selected node. `committed`: the number of tokens that the round committed. `why`: the rejection
+    and the vote, in words. `words`: the combine rule's words. `rest`: whether the run is complete
+    or is not played at full speed."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,
@@ -327,9 +316,7 @@ def tree_value(frame: Frame) -> Value:
 
 
 def _root(view: View, detail: Detail | None) -> Value:
-    """The last committed token. Before the tree exists, it is looked up among the run's tokens;
-    without tokens of earlier rounds, it is the prompt's last token. Without a run the text is
-    None."""
+    """The last committed token before the round. Without a run the text is None."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
     number = detail.round if detail else 0
@@ -343,8 +330,7 @@ def _root(view: View, detail: Detail | None) -> Value:
 
 
 def _template(view: View) -> Value:
-    """The chat template's text before and after the prompt; empty without a template, or if the
-    prompt is not found."""
+    """The chat template's text before and after the prompt; empty if there is no template."""
     if view.started is None or not view.started.config.get("chat"):
         return {}
     return dict(_around(view.started.prompt, view.started.prompt_texts))
@@ -353,9 +339,8 @@ def _template(view: View) -> Value:
 # Cached: a long conversation has many places to search.
 @lru_cache(maxsize=64)
 def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The items of `_template`. If the prompt occurs in several places, the first preference is a
-    place that begins and ends between tokens, apart from white space. The second is a place with
-    text after it, the third the last place."""
+    """If the prompt occurs in several places, the best begins and ends between tokens, apart from
+    white space. Among equals a place with text after it is preferred, then the last place."""
     text = "".join(texts)
     if prompt not in text:
         prompt = prompt.strip()  # some templates strip it

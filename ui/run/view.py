@@ -1,7 +1,7 @@
-"""View: the page's state of a run, and `reduce_all(events, view)`, which makes it from events.
+"""View: the page's state of a run, made from events by `reduce_all`.
 
-A View has every token and a RoundView of every complete round, but at most the two latest rounds in
-full, since trees and top-k lists are most of a run's data."""
+A View has at most the two latest rounds in full, since trees and top-k lists are most of a run's
+data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
     "reduce_all",
 ]
 
-# A tree of at most this size can be read at a glance (`RoundView.story`).
+# A tree of at most this size can be read at a glance.
 READABLE_DEPTH = 6
 READABLE_NODES = 24
 STAGES = ("draft", "combine", "verify", "commit")
@@ -58,8 +58,7 @@ RoundEvent = Drafted | Combined | Verified | RoundCompleted
 class TokenView:
     """One new token: `text` is its contribution to the output, `token` its text decoded alone.
     `kind` is `accepted`, `recovered`, `bonus` or `plain`. `probability`: the LLM's probability of
-    the token. `scores`: for each drafter of the token (`Combined.drafters_of`), its index in the
-    run and its score."""
+    the token. `scores`: for each drafter of the token, its index in the run and its score."""
 
     token_id: int
     text: str
@@ -76,24 +75,23 @@ class RoundView:
     the `depth` of its tree and its number of `nodes`, and the speculation `length`.
 
     `spans`: the times of its stages; `loads`: when an offloaded LLM's layers were read. `trips`:
-    the round trips to remote drafters; `traffic`: what the ranks of a divided LLM exchanged.
-    `ahead`: drafts made ahead; `scheduled`: what a scheduler granted; `notes`: the engine's notes.
+    the round trips to remote drafters; `traffic`: data exchanged by the ranks of a divided LLM.
 
     `weights`: the drafter weights that the combine rule used, empty if it uses none. `winner`: the
     drafter that won a vote; `share`: the accepted share of its sequence. `votes`: the number of
-    earlier votes; `mean_share`: the running mean of their shares.
+    earlier votes; `mean_share`: the running mean of the earlier votes' shares.
 
     Milliseconds of the run: `begin_ms`, the end of the previous round's last stage, 0 in the first
     round; `at_ms`, the end of this round. `predicted_ms`: the length policy's prediction of
     `time.ms`, 0 without one.
 
-    `routing`: each SSM's role, if a rule chose the SSMs that draft; `routing_reason`: why;
-    `asking_ms`: the time of auditions. `next_length`, `length_reason`, `estimates`: the length
-    policy's choice after the round. `draft_depths`: how deep each drafter's draft was.
+    `routing`: each SSM's role, if a rule chose the SSMs that draft. `asking_ms`: the time in which
+    SSMs were scored for routing. `next_length`, `length_reason`, `estimates`: the length policy's
+    choice after the round.
 
-    `tally`: each drafter that drafted, with its numbers of accepted and of drafted tokens
-    (`_tally`). `struck`: the number of rejected nodes. `split`: see `_is_split`. `stopped`: whether
-    the round ended in a rejection."""
+    `tally`: each drafter that drafted, with its numbers of accepted and of drafted tokens.
+    `struck`: the number of rejected nodes. `split`: see `_is_split`. `stopped`: whether the round
+    ended in a rejection."""
 
     number: int
     accepted: int
@@ -131,9 +129,7 @@ class RoundView:
 
     @property
     def story(self) -> int:
-        """How much the round's tree shows; 0 without a tree. A tree has one point, and one more for
-        each of these: it can be read at a glance, a node was accepted, a node was rejected, it is
-        `split`, the round ended in a rejection."""
+        """How much the round's tree shows, in points from 1 to 6; 0 without a tree."""
         if not self.nodes:
             return 0
         readable = self.depth <= READABLE_DEPTH and self.nodes <= READABLE_NODES
@@ -159,8 +155,8 @@ class Detail:
 
     @property
     def node_of_token(self) -> dict[int, int]:
-        """Index of a token -> its node, for the round's accepted tokens. Indices are negative; -1
-        is the round's last token."""
+        """Index of an accepted token -> its node. Indices are negative; -1 is the round's last
+        token."""
         if self.verified is None or self.completed is None:
             return {}
         # The text may end within the accepted path.
@@ -173,10 +169,9 @@ class View:
     """A run as far as its events are known. `state`: empty, `running`, `completed`, `cancelled`,
     `failed`.
 
-    `share`: milliseconds per stage, in the order of first use, and `busy` (`add_spans`). `current`:
-    the latest round, perhaps unfinished; `last`: the latest finished round. `tail`: the text of an
-    incomplete character at the end. `seq`: the last event's number.
-    """
+    `share`: milliseconds per stage, see `add_spans`. `current`: the latest round, perhaps
+    unfinished; `last`: the latest finished round. `tail`: the text of an incomplete character at
+    the end. `seq`: the last event's number."""
 
     started: RunStarted | None = None
     state: str = ""
@@ -219,18 +214,17 @@ class View:
 
     @property
     def slots(self) -> dict[str, int]:
-        """The slot (see `slots_of`) of each of the run's drafters, in their order."""
+        """The slot of each drafter, in the run's order; see `slots_of`."""
         return slots_of(self.drafters, self.started.models if self.started else ())
 
     @property
     def letters(self) -> dict[str, str]:
-        """The letter of each of the run's drafters, in their order."""
+        """The letter of each drafter, in the run's order."""
         return letters_of(self.slots)
 
     @property
     def scoreboard(self) -> dict[str, tuple[int, int]]:
-        """The sums of the rounds' `tally`: for each drafter its numbers of accepted and of drafted
-        tokens."""
+        """For each drafter its numbers of accepted and of drafted tokens in the run."""
         sums: dict[str, tuple[int, int]] = {}
         for name, accepted, drafted in (one for round_ in self.rounds for one in round_.tally):
             before = sums.get(name, (0, 0))
@@ -248,9 +242,7 @@ class View:
 
 
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
-    """The View after `events`, starting from `view`, by default from an empty View; `view` is not
-    changed. Tuples that grow with a run are copied once per call, since a page may reduce hundreds
-    of events at a time."""
+    """The View after `events`, starting from `view`, by default from an empty View."""
     run = _ViewBuilder(view or View())
     for event in events:
         run.take(event)
@@ -258,7 +250,7 @@ def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
 
 
 def detail_of(events: Iterable[Event], number: int) -> Detail | None:
-    """Round `number` from `events`; None if `events` has no event of this round."""
+    """The Detail of round `number`; None if `events` has no event of this round."""
     detail = Detail(number)
     for event in events:
         if isinstance(event, RoundEvent) and event.round == number:
@@ -299,7 +291,6 @@ class _ViewBuilder:
             self._fields |= _end_fields(event)
 
     def view(self) -> View:
-        """The resulting View. Figures are computed here, after all events."""
         fields = self._fields
         if self._round_end_ms is not None:
             # The figures in the run's last event override those computed here.
@@ -371,12 +362,12 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
     tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
     if tree is None or verdict is None or drafted is None:
         return ()
-    # A node counts for every drafter that proposed it. In a fused draft it counts for the SSM whose
-    # token the fusion took. The text may end within the accepted path: only committed nodes count.
+    # The text may end within the accepted path: only committed nodes count.
     accepted = Counter(
         name for node in verdict.path[: event.num_accepted] for name in tree.drafters_of(node)
     )
     counts = {draft.drafter: len(draft.token_ids) for draft in drafted.drafts}
+    # In a fused draft a node counts for the drafter whose token the fusion took.
     if tree.origins:
         owned = Counter(tree.origins)
         counts = {name: owned[name] for name in counts}
@@ -384,8 +375,8 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
 
 
 def _is_split(detail: Detail) -> bool:
-    """Whether two drafters' first choices differ after the root or an accepted node, where the LLM
-    chose between them. After a vote: whether drafted tokens were dropped."""
+    """Whether two drafters' first choices differ after the root or an accepted node. After a vote:
+    whether drafted tokens were dropped."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None:
         return False
@@ -400,11 +391,9 @@ def _is_split(detail: Detail) -> bool:
 
 
 def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
-    """Winner and share of this round's vote, and the number and mean share of the earlier votes."""
     votes, mean = 0, 0.0
     if last is not None:
-        # A vote is compared with the mean of the votes before it: the last round's share is added
-        # here.
+        # A vote is compared with the mean of earlier votes: the last round's share is added here.
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
@@ -420,7 +409,6 @@ def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
 def _new_tokens(
     drafters: tuple[str, ...], detail: Detail, event: RoundCompleted
 ) -> Iterable[TokenView]:
-    """The round's tokens: accepted nodes in path order, then the LLM's own token."""
     tree, verdict = detail.combined, detail.verified
     index = {name: i for i, name in enumerate(drafters)}
     for i, token_id in enumerate(event.token_ids):

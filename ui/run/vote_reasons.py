@@ -1,8 +1,6 @@
-"""What decided a vote over sequences: where the sequences diverged, and the weight of each branch.
+"""Explains a vote over drafted sequences: where they diverged, and the weight of each branch.
 
-The combine rule is `vote` (core/trees/combine/vote.py): from the root on, the heaviest token is
-taken. A tie goes to the token of the heavier single drafter, then to that of the drafter named
-first."""
+The combine rule `vote` (core/trees/combine/vote.py) takes the heaviest token from the root on."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ TIE = "a tie, which goes to the heavier single drafter, then to the one named fi
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
-    """Why the winning sequence was taken, and, if several drafters drafted it, which of them is the
-    winner; empty unless several drafters drafted."""
+    """Why the winning sequence was taken, and which of its drafters is the winner; empty unless
+    several drafters drafted."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     winner = drafting.get(tree.winner)
     if winner is None or len(drafting) < 2:
@@ -64,7 +62,7 @@ def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
 
 
 def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verified | None) -> str:
-    """Says that the LLM's own token was drafted but dropped; empty if it was not."""
+    """Says that the LLM's own token was drafted but dropped; otherwise empty."""
     if verdict is None or verdict.own_token_id is None:
         return ""
     accepted = tuple(tree.token_ids[node] for node in verdict.path)
@@ -94,13 +92,11 @@ def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], winner: DraftRecord, i: int
 ) -> str:
-    """The split at token `i`: the weight of each token that follows the winner's first `i` tokens
-    in some draft. Empty if only one token follows."""
+    """The tokens after the winner's first `i` tokens, with weights; empty without a rival."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
     for name, draft in drafting.items():
-        # Only drafts that begin with the winner's first `i` tokens count.
         if len(draft.token_ids) > i and draft.token_ids[:i] == winner.token_ids[:i]:
             token_id = draft.token_ids[i]
             weights[token_id] = weights.get(token_id, 0.0) + tree.weights.get(name, 0.0)
@@ -132,7 +128,6 @@ def _unrivalled_reason(drafting: Mapping[str, DraftRecord], same_draft: Sequence
 
 
 def _winner_among(tree: Combined, same_draft: Sequence[str]) -> list[str]:
-    """Says which of the drafters that drafted the winning sequence is the winner, and why."""
     if len(same_draft) < 2:
         return []
     weights = sorted((tree.weights.get(name, 0.0) for name in same_draft), reverse=True)

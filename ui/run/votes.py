@@ -1,5 +1,4 @@
-"""What each drafter proposed, and how a vote or pool weighed it: as the value of a picture on the
-page (`ui.run.values`), and in sentences."""
+"""The drafters' proposals and their weights in a vote or pool, as data and in words."""
 
 from __future__ import annotations
 
@@ -37,12 +36,12 @@ LINE_DIGITS = 4
 
 
 def proposals_value(frame: Frame) -> Value:
-    """`run`, `round`: the run's id and the round's number; `drafters`: see `drafters_value`.
-    `rows`: each drafter's proposals in the round. `nodeless`: why drafters' rows are empty.
-    `weights` and `after`: the drafters' weights before and after this round; `history`: their
-    weights over the rounds. `winner`: the vote's winner; `kept`: see `_kept_counts`. `sentence`:
-    the vote or pool in words; `helped`: which drafter helped most. `words`, `chains`: of
-    the combine rule; `dial`: whether the rule has the field `vote_nodes`."""
+    """Data of the picture of a round's proposals.
+
+    `drafters`: see `drafters_value`. `rows`: each drafter's proposals in the round. `nodeless`: why
+    drafters' rows are empty. `weights` and `after`: the drafters' weights before and after this
+    round; `history`: their weights over the rounds. `kept`: see `_kept_counts`. `dial`: whether the
+    combine rule has the field `vote_nodes`."""
     view, detail = frame.view, frame.detail
     rule = combine_rule(_rule(view))
     index = {name: str(i) for i, name in enumerate(view.drafters)}
@@ -86,7 +85,7 @@ def _nodeless(view: View, drafts: tuple[DraftRecord, ...], index: Mapping[str, s
 
 
 def _without_draft(view: View, detail: Detail | None, index: Mapping[str, str]) -> Value:
-    """For drafters without a draft in this round: why their rows are empty, if it is known."""
+    """Why the rows of drafters without a draft are empty, where this is known."""
     if detail is None or detail.drafted is None:
         return {}
     chooses = length_policy(view.speculation.get("length", "fixed")).chooses_drafters
@@ -113,7 +112,6 @@ def _rule(view: View) -> str:
 def _by_index(
     weights: Mapping[str, float], index: Mapping[str, str], digits: int | None = None
 ) -> Value:
-    """Weights by the drafter's index in the run; rounded unless `digits` is None."""
     return {
         index[name]: weight if digits is None else round(weight, digits)
         for name, weight in weights.items()
@@ -148,8 +146,7 @@ def _row(draft: DraftRecord, detail: Detail) -> Value:
 
 
 def _node_weights(tree: Combined, draft: DraftRecord, nodes: Mapping[int, int]) -> dict[int, float]:
-    """Index in the draft -> node weight, for kept and for dropped tokens; empty if the combine rule
-    has no node weights."""
+    """Index in the draft -> node weight, for kept and for dropped tokens."""
     if not tree.masses and not tree.dropped_masses:
         return {}
     # `masses` has an entry for each node of the tree, `dropped_masses` for each entry of `dropped`.
@@ -166,7 +163,7 @@ def _node_weights(tree: Combined, draft: DraftRecord, nodes: Mapping[int, int]) 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
     """Numbers of nodes: `nodes` in the tree and `all` distinct drafted nodes; `longest`: the depth
-    of the deepest draft. Empty for rules without weights."""
+    of the deepest draft."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
     drafted = {path for draft in drafts for path in draft_paths(draft)}
@@ -211,8 +208,8 @@ def _higher_share(drafted: Sequence[tuple[str, tuple[int, int]]]) -> str:
 
 
 def vote_in_short(detail: Detail | None) -> str:
-    """Which drafter won the selected round's vote, where the drafts split, and how many tokens of
-    the others were dropped; empty without a vote over sequences."""
+    """Which drafter won the round's vote, and how many tokens of the others were dropped. Empty
+    without a vote over sequences."""
     tree = detail.combined if detail else None
     if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
         return ""
@@ -277,7 +274,6 @@ def _num_common(drafts: Sequence[DraftRecord]) -> int:
 
 
 def _result_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> str:
-    """The rule's own sentence about its result."""
     rule, counts = combine_rule(tree.rule), _kept_counts(tree, drafts)
     kept, drafted = counts["nodes"], counts["all"]
     sentence = rule.result_all if rule.result_all and kept == drafted else rule.result
@@ -294,7 +290,6 @@ def _was(count: int) -> str:
 
 
 def _reward_words(view: View, detail: Detail, round_: RoundView) -> list[str]:
-    """How much of the winner's sequence was accepted, and how the weights changed."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None or not round_.winner:
         return []
@@ -324,8 +319,6 @@ def _against_mean(round_: RoundView) -> str:
 
 
 def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
-    """For the weights `full_information`: how the tokens committed before this round changed
-    them."""
     earlier = (one for one in reversed(view.rounds) if one.number < detail.round and one.weights)
     last = next(earlier, None)
     before = last.weights if last else dict.fromkeys(tree.weights, 1.0)
@@ -334,7 +327,6 @@ def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
 
 
 def _largest_change(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """Says which drafter's weight changed most, or that none changed at two decimals."""
     # A drafter without an earlier weight began with 1.
     earlier = {name: before.get(name, 1.0) for name in after}
     moved = [name for name in after if _weight(earlier[name]) != _weight(after[name])]

@@ -1,12 +1,9 @@
-"""What if: the speed-up that another acceptance, drafting cost, LLM or connection would give.
+"""Data to predict the speed-up with another acceptance, drafting cost, LLM or connection.
 
 Let a be the probability that a drafted token is accepted, given that all tokens before it are
 accepted. Then a draft of k tokens gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023,
 equation 1). The round costs k drafting steps, one pass of the LLM, one round trip, and the other
-time of the round. The formula is in ui/components/assets/what_if.js.
-
-Like a measured speed-up, a prediction has a range. For this range the rounds are resampled, and
-each resample takes the speed-up of one block (`Baseline.blocks`)."""
+time of the round. The formula is in ui/components/assets/what_if.js."""
 
 from __future__ import annotations
 
@@ -31,16 +28,16 @@ DIGITS = 4
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} without measured drafts.
 
-    `run`: the run's id. `acceptance`: a drafted token's chance of being accepted; `step_ms`,
-    `pass_ms`, `plain_ms`, `other_ms`: times of a drafting step, an LLM pass, a plain pass and the
-    rest of a round; `length`: mean drafted depth of a round; `tokens`: mean number of tokens
-    written in a round. `speedup`: the measured speed-up, the median of `blocks` blocks; `low`,
-    `high`: its range. `speedup` is None without a baseline and while the blocks are being
-    measured (`measuring`). Then a plain pass is assumed to last as long as a pass over a tree.
+    `acceptance`: a drafted token's chance of being accepted; `step_ms`, `pass_ms`, `plain_ms`,
+    `other_ms`: times of a drafting step, an LLM pass, a plain pass and the rest of a round;
+    `length`: mean drafted depth of a round; `tokens`: mean number of tokens written in a round.
+    `speedup`: the measured speed-up, the median of `blocks` blocks; `low`, `high`: its range.
+    `speedup` is None without a baseline and while the blocks are being measured (`measuring`).
+    Then a plain pass is assumed to last as long as a pass over a tree.
 
     `most`: the deepest draft that the node budget allows; `takes`: the `max_tree_nodes` that deeper
-    drafts need; `samples`: see `_samples`. Before the run is complete the last two are empty, and
-    `most` is LONGEST."""
+    drafts need; `samples`: see `_samples`. Before the run is complete `takes` and `samples` are
+    empty, and `most` is LONGEST."""
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:
         return {}
@@ -76,9 +73,9 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
 
 
 def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict[str, Any]:
-    """Resamples of the rounds with drafts, each with the speed-up of one block. Relative to the
-    run: `d`, `p`, `o` and `l` are the factors of the times of a drafting step, of the LLM's pass,
-    of the rest and of a plain pass; `a` is the difference in acceptance."""
+    """Resamples of the rounds with drafts, relative to the run. `d`, `p`, `o`, `l`: factors of the
+    times of a drafting step, an LLM pass, the rest and a plain pass. `a`: the difference in
+    acceptance."""
     drafted = [round_ for round_ in rounds if round_.depth and round_.spans]
     if len(drafted) < 2:
         return {}

@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """The arguments, checked in part. Raises ConfigError."""
+    """Parses and checks the arguments. Raises ConfigError."""
     p = Parser(prog="python app.py", description="See speculative decoding happen.")
     add_model_arguments(p)
     p.add_argument("--ssm", action="append", help=f"{MODEL_NAMES}; repeatable")
@@ -56,8 +56,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def _check_port_variable(is_used: bool) -> None:
-    """Raises ConfigError for a wrong GRADIO_SERVER_PORT. Gradio reads the variable as a number
-    at import, even with --port. `is_used`: whether the variable sets the port."""
+    """Checks GRADIO_SERVER_PORT, which Gradio reads as a number at import, even with --port."""
     value: str | int | None = os.environ.get("GRADIO_SERVER_PORT")
     if value is None:
         return
@@ -76,7 +75,6 @@ def _login(value: str) -> tuple[str, str]:
 
 
 def _preset(args: argparse.Namespace) -> str:
-    """The given preset; by default `specinfer`, or plain decoding if there will be no SSM."""
     if args.preset is None:
         has_ssms = ssms_of(args) or args.node or args.cluster
         return "specinfer" if has_ssms else "autoregressive"
@@ -85,6 +83,5 @@ def _preset(args: argparse.Namespace) -> str:
 
 
 def server_name(host: str | None) -> str:
-    """The address that the server will listen on: --host, else GRADIO_SERVER_NAME, else
-    loopback."""
+    """The address that the server will listen on."""
     return host or os.environ.get("GRADIO_SERVER_NAME") or LOOPBACK

@@ -1,4 +1,4 @@
-"""Context: what all tabs of a server share."""
+"""The state that all tabs of a server share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ui.server.visitors import Access
 __all__ = ["MAX_WAITING", "Context", "StoreApi", "make_context"]
 
 MAX_WAITING = 256
-"""The most calls that may wait in the page's queue; `/v1` has the same limit."""
+"""The most calls that may wait in the page's queue."""
 
 
 class StoreApi(StoreLike, Protocol):
@@ -44,8 +44,7 @@ class StoreApi(StoreLike, Protocol):
 @dataclass(frozen=True, slots=True)
 class Context:
     """`preset`: the page's initial preset. `query`: makes the store's RunQuery. `race`: whether
-    plain decoding follows each run of Live by default. `exports`: the formats of exported runs, by
-    name."""
+    plain decoding follows each run of Live by default."""
 
     hub: Hub
     store: StoreApi
@@ -100,8 +99,7 @@ class Context:
 
     @property
     def offer(self) -> str:
-        """The model that the header offers to load: SmolLM2, if it is not loaded and visitors may
-        load models; else empty."""
+        """The model that the header offers to load; empty if it offers none."""
         host = self.hub.model_host
         may_load = host.can_load and self.access.anyone_may_load
         return "" if host.pair.llm == SMOLLM2 or not may_load else "SmolLM2"
@@ -116,8 +114,7 @@ def make_context(
     exports: Mapping[str, Any] | None = None,
     race: bool = True,
 ) -> Context:
-    """A new server's context. With a worker the models are fixed; a ModelHost with a loader can
-    swap them."""
+    """A new server's context."""
     hub = Hub(worker, store)
     return Context(
         hub=hub,

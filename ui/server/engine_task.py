@@ -1,8 +1,6 @@
-"""Runs a function in the engine's thread between two rounds, so that the function can use the
-models that the engine's runs use.
+"""Runs a function in the engine's thread between two rounds, where it may use the engine's models.
 
-A request for one token is queued, and the function is called at the request's RunStarted. The
-request is not recorded."""
+A request for one token is queued, and the function is called at the request's RunStarted."""
 
 from __future__ import annotations
 
@@ -32,12 +30,11 @@ class EngineTask(Generic[T]):
         self._error: BaseException | None = None
         plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=0)
         one_token = SamplingParams(max_new_tokens=1)
-        # A request needs at least one prompt token; one is enough here.
+        # A request needs at least one prompt token.
         request = Request("aside", one_token, plain, prompt_token_ids=prompt_ids[-1:])
         self._run = host.submit(request, self._take)
 
     def _take(self, event: Event) -> None:
-        """Called with each event of the request, in the engine's thread."""
         try:
             if isinstance(event, RunStarted):
                 # If models were swapped between `host.worker` and `submit`, the request runs on
@@ -45,8 +42,8 @@ class EngineTask(Generic[T]):
                 if event.models != tuple(self._engine.models.infos):
                     raise ConfigError("the models were exchanged meanwhile: ask again")
                 self._result = self._work(self._engine)
-        # Not raised here but by `result`: if `_take` raised, it would not be called again, and
-        # would miss the request's end.
+        # `result` raises the error: after an error `_take` would not be called again, and would
+        # miss the request's end.
         except MODEL_FAULTS as error:
             self._error = error
         finally:
@@ -59,11 +56,11 @@ class EngineTask(Generic[T]):
         return self._run.place
 
     def wait(self, timeout: float) -> bool:
-        """Waits up to `timeout` seconds for the request's end; returns whether it has ended."""
+        """Waits up to `timeout` seconds; returns whether the request has ended."""
         return self._done.wait(timeout)
 
     def cancel(self) -> None:
-        """Cancels the request: `work` is not called any more; a call that has begun is finished."""
+        """Cancels the request. A call of `work` that has begun is finished."""
         self._run.cancel()
 
     @property

@@ -1,4 +1,4 @@
-"""One loaded set of models with its worker, and the number of runs that still use it."""
+"""Loaded models with their worker, and the number of runs that use them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class WorkerLike(Protocol):
 
 
 class ServedModels:
-    """A worker and the number of runs that use it. Call `enter` before `submit`. After `retire` no
-    run can enter."""
+    """A worker and the number of runs that use it."""
 
     def __init__(self, worker: WorkerLike, pair: ModelPair) -> None:
         models = worker.engine.models

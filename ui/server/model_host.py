@@ -26,7 +26,7 @@ __all__ = ["Load", "ModelHost"]
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
 Load = Callable[[ModelPair, Say], WorkerLike]
-"""Makes a worker from a pair. It reports its progress to its second argument, and stops if a report
+"""Makes a worker from a pair, and reports progress to the second argument. Stops if a report
 raises."""
 
 
@@ -35,8 +35,7 @@ class _Cancelled(SpecScopeError):
 
 
 class ModelHost:
-    """Holds the loaded models; without `load` they cannot be swapped. `pair`: the models as they
-    were requested."""
+    """Holds the loaded models. Without `load` the models cannot be swapped."""
 
     def __init__(
         self, worker: WorkerLike, load: Load | None = None, pair: ModelPair | None = None
@@ -48,18 +47,16 @@ class ModelHost:
         self._swap = ModelSwap()
         self._version = 0
         self._num_begun = 0
-        # The numbers of temporary schedules and slowings in use, and the schedule that is set when
-        # the last temporary schedule ends.
+        # `_chosen_schedule` is restored when the last temporary schedule ends.
         self._num_in_use = {"schedule": 0, "slowing": 0}
         self._chosen_schedule = self.schedule
-        # A lock that also wakes `wait`. Reentrant, since its holders call `_set_swap`.
+        # Reentrant by default: methods that hold the lock call `_set_swap`, which takes it again.
         self._changed = threading.Condition()
         self._closed = False
 
     @classmethod
     def open(cls, load: Load, pair: ModelPair) -> ModelHost:
-        """A host with its first pair loaded; raises what `load` raises. Long stages of loading are
-        reported on standard error."""
+        """A host with its first pair loaded; raises what `load` raises."""
         return cls(load(pair, StageLines(sys.stderr)), load, pair)
 
     @property
@@ -114,7 +111,7 @@ class ModelHost:
 
     @property
     def schedule(self) -> str:
-        """The name of the schedule; it stays when the models are swapped."""
+        """The name of the schedule. A swap does not change it."""
         return str(self._served.worker.engine.schedule)
 
     @schedule.setter
@@ -126,8 +123,8 @@ class ModelHost:
 
     @contextmanager
     def temporary_schedule(self, name: str) -> Iterator[None]:
-        """Sets a schedule. When the last of overlapping temporary schedules ends, the value that
-        `schedule` was set to is restored. Raises ConfigError for an unknown name."""
+        """Sets a schedule until the last of overlapping temporary schedules ends. Raises
+        ConfigError for an unknown name."""
 
         def restore(engine: Any) -> None:
             engine.schedule = self._chosen_schedule
@@ -144,8 +141,8 @@ class ModelHost:
 
     @contextmanager
     def temporary_slowing(self, stream_mbps: float, wire_ms: float) -> Iterator[None]:
-        """Sets `Engine.stream_mbps` and `Engine.wire_ms`, each unless 0. Both become 0 when the
-        last of overlapping slowings ends."""
+        """Sets `Engine.stream_mbps` and `Engine.wire_ms`, each unless 0, until the last of
+        overlapping slowings ends."""
 
         def restore(engine: Any) -> None:
             engine.stream_mbps = engine.wire_ms = 0.0
@@ -161,8 +158,7 @@ class ModelHost:
 
     @contextmanager
     def _until_last_ends(self, kind: str, restore: Callable[[Any], None]) -> Iterator[None]:
-        """Calls `restore` with every engine, those of swapped-out models too, when the last of
-        overlapping uses of this kind ends."""
+        """Calls `restore` with every engine when the last of overlapping uses of this kind ends."""
         with self._changed:
             self._num_in_use[kind] += 1
         try:
@@ -197,8 +193,6 @@ class ModelHost:
         self._served.worker.check(request)
 
     def _checked_request(self, request: Request, served: ServedModels) -> Request:
-        """The request. Raises ConfigError, after `leave`, if it names a drafter of models that were
-        swapped out."""
         allowed = ("all", "first", *MODEL_FREE, *served.user_drafters, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
         if any(name in self._past_drafters for name in gone):
@@ -287,12 +281,11 @@ class ModelHost:
             _free_memory()
         if old is not None:
             self._close_old(old)
-            # This is the last reference to the old models: while it exists, their memory is kept.
+            # The last reference to the old models would keep them in memory.
             del old
             _free_memory()
 
     def _say(self, stage: str) -> None:
-        """Records a report of the loader; raises `_Cancelled` if the loading was cancelled."""
         with self._changed:
             # A cancelled loading ends at a report, or in `_replace`.
             if self._swap.cancel_requested or self._closed:
@@ -300,8 +293,7 @@ class ModelHost:
             self._set_swap(self._swap.at(stage, time.monotonic()))
 
     def _replace(self, new: ServedModels) -> ServedModels:
-        """Makes the new models current and returns the old models. If the loading was cancelled,
-        closes the new models and raises `_Cancelled`."""
+        """Makes the new models current and returns the old models."""
         with self._changed:
             cancelled = self._swap.cancel_requested or self._closed
             if not cancelled:

@@ -30,8 +30,8 @@ class ModelPair:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: the loader's latest report about it, for example `SSM 1 of 3 name: weights`, and
-    when it began, in seconds of `time.monotonic`."""
+    """One stage of loading. `words`: the loader's latest report about the stage, for example
+    `SSM 1 of 3 name: weights`. `began`: seconds of `time.monotonic`."""
 
     words: str
     began: float
@@ -39,8 +39,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ModelSwap:
-    """`state`: none, loading, done, cancelled or failed; `reason`: why the loading failed, or
-    `cancelled`. `began`, `end`: seconds of `time.monotonic`."""
+    """The state of a swap. `state`: none, loading, done, cancelled or failed;
+    `reason`: why the loading failed, or `cancelled`. `began`, `end`: seconds of
+    `time.monotonic`."""
 
     pair: ModelPair | None = None
     state: str = "none"
@@ -60,8 +61,7 @@ class ModelSwap:
         return self.state == "loading"
 
     def at(self, words: str, now: float) -> ModelSwap:
-        """The swap with a new stage, which begins at `now`; if `words` are about the present stage,
-        they replace its text instead."""
+        """The swap after a report at `now`, about a new stage or about the present stage."""
         *before, last = self.stages or (None,)
         if last is not None and same_stage(last.words, words):
             return replace(self, stages=(*before, replace(last, words=words)))

@@ -1,4 +1,4 @@
-"""Builds the page from tabs, visitor keys and endpoints, and launches it."""
+"""Builds the page and launches it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ def build_page(context: Context) -> gr.Blocks:
         _wire(pages, visitor, own_presets, blocks)
         wire_links(context, pages.live, pages.sessions, (link_notice, pages.tabs, blocks), visitor)
         blocks.load(
-            # At its first visit a browser gets a new key, which it keeps.
             lambda key: key or new_key(),
             visitor,
             visitor,
@@ -98,8 +97,7 @@ def build_page(context: Context) -> gr.Blocks:
 
 
 def _poll_less_often(blocks: gr.Blocks) -> None:
-    """Sets longer pauses between Gradio's polls for work and for progress bars, since each poll
-    takes the GIL from the engine. There is no public setting."""
+    # Each of Gradio's polls takes the GIL from the engine. There is no public setting.
     queue = blocks._queue
     queue.sleep_when_free = max(queue.sleep_when_free, POLL_WORK_S)
     progress_s = max(queue.progress_update_sleep_when_free, POLL_PROGRESS_S)
@@ -167,8 +165,7 @@ def page_options(routes: Iterable[Route] = ()) -> dict[str, Any]:
 
 
 def check_host(field: str, host: str, family: int, allowed: str) -> None:
-    """Raises ConfigError if `host` is not this machine's or not of this `family`. The message says
-    that `field` must be `allowed`."""
+    """Raises ConfigError if `host` is not an address of this machine and of this `family`."""
     try:
         address = socket.getaddrinfo(host, 0, family, socket.SOCK_STREAM)[0]
         with socket.socket(address[0], address[1]) as probe:
@@ -188,7 +185,7 @@ def request_once(url: str) -> None:
 
 
 def own_address() -> str:
-    """This machine's address on its network, or its host name if it has no route. Sends nothing."""
+    """This machine's address on its network, or its host name if it has no route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # Connecting a UDP socket chooses a route, and with it the socket's own address.
@@ -220,8 +217,7 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
     """Opens the server, prints its address and the time since `started` (seconds of
     `time.perf_counter`), and serves until interrupted.
 
-    If `args.host` is None, GRADIO_SERVER_NAME applies. Raises ConfigError if the port is taken or
-    the host is not this machine's."""
+    Raises ConfigError if the port is taken or the host is not this machine's."""
     if name := os.environ.get("GRADIO_SERVER_NAME"):
         # Gradio looks for a free port with an IPv4 socket at this address, even with --host.
         check_host("GRADIO_SERVER_NAME", name, socket.AF_INET, "an IPv4 address")
@@ -235,7 +231,6 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
             server_name=server_name(args.host),
             server_port=args.port,
             auth=args.auth,
-            # `Blocks.launch` returns once the server listens; `block_thread` waits for its end.
             prevent_thread_lock=True,
             quiet=True,
             **page_options(routes),

@@ -46,9 +46,8 @@ __all__ = [
     "seldom",
 ]
 
-# Seconds. FRAME_S: the shortest time from frame to frame; MEASURING_FRAME_S: see `seldom`.
-# SHORTEST_PAUSE_S: the shortest pause after a frame. EVENT_WAIT_S: the longest wait for a run's
-# next event.
+# Seconds. FRAME_S: the shortest time from frame to frame. EVENT_WAIT_S: the longest wait for a
+# run's next event.
 FRAME_S = 1 / 20
 MEASURING_FRAME_S = 0.2
 SHORTEST_PAUSE_S = 0.02
@@ -63,8 +62,7 @@ T = TypeVar("T")
 
 
 class Hub:
-    """Starts runs. Each run that is logged is recorded to its end, whether or not a tab shows it,
-    and counted in `metrics`."""
+    """Starts runs. Logged runs are recorded to their end, whether or not a tab shows them."""
 
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
@@ -90,9 +88,8 @@ class Hub:
     ) -> LiveSource:
         """Queues a request. Raises what `ModelHost.submit` raises.
 
-        `baseline`: what the run is compared with from its first round on; stored with the run.
-        Without `log` the run is not recorded. `background` runs are stopped by the next run
-        without `background`."""
+        `baseline` is stored with the run. Without `log` the run is not recorded. `background` runs
+        are stopped by the next run without `background`."""
         store_baseline = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store if log else None, owner, store_baseline)
         source.prompt = request.prompt
@@ -125,29 +122,24 @@ class Hub:
         return source if source is not None and not source.is_done else None
 
     def source_of(self, run_id: str) -> LiveSource | None:
-        """The run with that id, of any visitor; None if it is unknown. A run that has ended may be
-        unknown."""
+        """The run with that id, of any visitor; None for an unknown run. A run that has ended may
+        be unknown."""
         with self._lock:
             return next((one for one in self._live if one.run_id == run_id), None)
 
 
 @dataclass(slots=True)
 class TabSession:
-    """The state of one `page` of a browser tab (see ui/shared/board.py): the shown run and its
-    measurements.
+    """The state of one page of a browser tab: the shown run and its measurements.
 
     `player` plays the shown run. `asked`: the request of this run, or None. `plain`: plain decoding
-    of this request. `before`: the previous run, for comparison. `baseline`, `answer`, `regret`:
-    what was measured about the shown run. `measuring`: whether the speed-up is still being
-    measured.
+    of this request. `before`: the previous run, for comparison. `measuring`: whether the speed-up
+    is still being measured.
 
     `form`: the request that the form would run now; `sent`: values on their way to the form.
     `side`: a second run for this session, while it runs; `racing`: whether the race shows `side`.
-    `trouble` and `doing`: sentences for the visitor; `no_run_words`: the board's text if there is
-    no run. `pace`: how later runs play. `stops`: the browser's count of clicks on Stop. `lecture`:
-    the results of the lessons' runs.
-
-    `Board.once` holds `drawing`, so that clicks in quick succession are answered in order."""
+    `trouble` and `doing`: sentences for the visitor. `pace`: how later runs play. `stops`: the
+    browser's count of clicks on Stop."""
 
     player: Player | None = None
     asked: Request | None = None
@@ -181,7 +173,7 @@ class TabSession:
     def look_at(self, player: Player | None) -> None:
         """Shows another run; None shows no run. Removes the results about the previous run, except
         `baseline`, which may be valid for the new run."""
-        # This comes first, while the session still has the previous player.
+        # `cancel` comes first, while the session still has the previous player.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
@@ -190,7 +182,7 @@ class TabSession:
 
     @property
     def trouble(self) -> str:
-        """The last problem; empty once the situation in which it was set has changed."""
+        """The last problem; empty once the session's runs have changed."""
         words, about = self._trouble
         return words if about == self._situation() else ""
 
@@ -221,7 +213,7 @@ class TabSession:
     def frame(self) -> Frame:
         if self.player is None:
             return Frame()
-        # Plain decoding writes a token a round, after its RunStarted.
+        # Plain decoding writes one token in each round; its first event is RunStarted.
         plain = max(0, self.side.count - 1) // EVENTS_A_ROUND if self.side and self.racing else -1
         return replace(
             self.player.frame(),
@@ -262,7 +254,7 @@ class TabSessions:
         return session
 
     def leave(self, browser_session: str | None) -> None:
-        """A tab was closed: stops its runs and drops its sessions."""
+        """Stops the runs of a closed tab and drops its sessions."""
         with self._lock:
             keys = [key for key in self._sessions if key[0] == (browser_session or "")]
             closed = [self._sessions.pop(key) for key in keys]
@@ -275,8 +267,8 @@ class TabSessions:
 
 def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
     """Yields frames of the session's run until nothing changes any more. Closing the generator
-    stops the run, unless the tab only follows it (ui/server/under_way.py). The generator ends early
-    if the session shows another run, or if a later call plays the same run."""
+    calls `Source.cancel`. The generator ends early if the session shows another run, or if a later
+    call plays the same run."""
     player = session.player
     if player is None:
         return
@@ -285,8 +277,7 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
     try:
         while session.player is player and player.turn == turn:
             began = clock()
-            # `version` is read before the frame: later events change it, which causes another
-            # frame.
+            # `version` is read before the frame: an event in between causes another frame.
             player.advance(began)
             version = player.version
             frame = player.frame() if version != shown else None
@@ -304,9 +295,7 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
 
 
 def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
-    """Waits for the rest of FRAME_S, of which `spent` seconds have passed. The time of sending the
-    frame is not counted, so that a slow browser gets fewer frames. At full speed, first waits for
-    the next event."""
+    # The time of sending the frame is not counted, so that a slow browser gets fewer frames.
     began = clock() - spent
     if player.pace.mode == "full" and not player.source.is_done:
         player.source.wait(player.source.count, EVENT_WAIT_S)
@@ -317,8 +306,8 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
 def run_to_end(
     hub: Hub, session: TabSession, request: Request, owner: str, log: bool = True
 ) -> Iterator[LiveSource]:
-    """Runs a second request for a session; yields the run at most once in FRAME_S seconds, the last
-    time when it has ended. Closing the generator stops the run. `log`: see `Hub.start`."""
+    """Runs a second request for a session; yields the run repeatedly, the last time after its end.
+    Closing the generator stops the run."""
     source = hub.start(request, owner, log=log)
     session.side = source
     try:
@@ -334,8 +323,8 @@ def run_to_end(
 
 
 def seldom(frames: Iterator[object]) -> Iterator[object]:
-    """Yields a frame if MEASURING_FRAME_S have passed since the last yielded frame, and None at the
-    end. Drawing every frame would take processor time while speeds are measured."""
+    """Yields at most one frame in MEASURING_FRAME_S seconds, and None at the end. Drawing every
+    frame would take processor time while speeds are measured."""
     last_drawn = float("-inf")
     for frame in frames:
         if time.monotonic() - last_drawn >= MEASURING_FRAME_S:
@@ -345,10 +334,9 @@ def seldom(frames: Iterator[object]) -> Iterator[object]:
 
 
 def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
-    """Yields from `work`, and `failed(message)` if it raises.
+    """Yields from `work`, and `failed(message)` if `work` raises.
 
-    The message of a SpecScopeError is shown, in `refusal_words`. Any other exception is a bug: its
-    traceback is logged, and the page shows one line."""
+    Any exception except SpecScopeError is a bug: its traceback is logged."""
     try:
         yield from work
     except SpecScopeError as error:

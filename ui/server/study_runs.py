@@ -1,4 +1,4 @@
-"""StudyRuns: a study's runs on the page's own worker."""
+"""A study's runs on the page's own worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StudyRuns:
         self._hub.model_host.check(request)
 
     def start(self, request: Request, owner: str = "", in_log: bool = True) -> LiveSource:
-        """Queues a run; it is recorded if `in_log` is set."""
+        """Queues a run, which is recorded if `in_log` is set."""
         return self._hub.start(request, owner, log=in_log)
 
     def forget(self, run: LiveSource) -> None:
@@ -40,7 +40,7 @@ class StudyRuns:
         try:
             self._hub.store.delete(run.run_id)
         except UnknownRunError:
-            return  # not in the log: it did not start, or was deleted
+            return  # the run did not start, or was deleted
         except StoreError as error:
             log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
 

@@ -1,7 +1,4 @@
-"""Runs under way that a tab follows.
-
-A FollowedSource is a run of this server; a LogSource is a run of another process that writes the
-same log."""
+"""Runs under way that a tab follows, on this server or in another process with the same log."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ from ui.run.source import LiveSource, Source, StoredSource
 
 __all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
-# The pause after a successful read of a run's log: at least READ_INTERVAL_S seconds, and at least
-# PAUSE_FACTOR times the duration of the read. SETTLE_S: the fewest seconds between a LogSource's
-# calls of `settle`, which checks the process of every running run.
+# The pause after a read of a run's log is at least PAUSE_FACTOR times the duration of the read.
+# SETTLE_S is long, since `settle` checks the process of every running run.
 READ_INTERVAL_S = 1.0
 PAUSE_FACTOR = 4
 SETTLE_S = 10.0
@@ -69,11 +65,10 @@ class FollowedSource:
 
 
 class LogSource:
-    """A run of another process, read from the log. The run also ends if its process dies
-    (`RunStore.settle`)."""
+    """A run of another process, read from the log."""
 
     def __init__(self, store: Any, run_id: str) -> None:
-        """Raises StoreError; if the run was deleted, this is an UnknownRunError."""
+        """Raises StoreError, in particular UnknownRunError if the run was deleted."""
         self._store, self.run_id, self.place = store, run_id, 0
         self._lock = threading.Lock()
         self._events: tuple[Event, ...] = ()
@@ -141,14 +136,14 @@ def source_of(context: Any, run: Any) -> Source:
     if live is not None:
         return FollowedSource(live, store.events(run.run_id))
     if run.status == "running" and run.elsewhere:
-        # Marks the run as interrupted if its process is gone. LogSource would do so SETTLE_S later.
+        # Marks the run as interrupted if its process is gone.
         store.settle()
         return LogSource(store, run.run_id)
     return StoredSource(store, run.run_id)
 
 
 def under_way(context: Any, run: Any) -> str:
-    """Where a run (a RunSummary) is running: `here` (on this server), `elsewhere`, else empty."""
+    """Where a run (a RunSummary) is running: `here` (on this server), `elsewhere` or empty."""
     if context.hub.live_run(run.run_id) is not None:
         return "here"
     return "elsewhere" if run.status == "running" and run.elsewhere else ""

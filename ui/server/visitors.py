@@ -1,7 +1,4 @@
-"""Access: if only this machine reaches the server, without a proxy, visitors see all runs; else
-each sees their own.
-
-Of Gradio's Request, `username`, `session_hash` and `headers` are used."""
+"""Visitors' keys and access rights."""
 
 from __future__ import annotations
 
@@ -40,8 +37,8 @@ class Access:
     auth: bool = False
 
     def key(self, request: Any, browser_key: str = "") -> str:
-        """The owner key of the caller's runs: with `auth` the user's key, else the browser's key;
-        for a client without a browser key, a key made of its session's id."""
+        """The owner key of the caller's runs, from the login, the browser key or the session's
+        id."""
         username = getattr(request, "username", None)
         if self.auth and username:
             return f"user-{username}"

@@ -33,7 +33,7 @@ FORMATS: Mapping[str, str] = MappingProxyType(
 FROM_STORE: Mapping[str, str] = MappingProxyType(
     {"json": "events", "csv": "rounds", "trace": "trace"}
 )
-"""The formats that the store writes -> their names in its EXPORTS."""
+"""The formats that the store writes -> their names in `Context.exports`."""
 
 LONGEST_STEM = 80
 PROGRESS_INTERVAL_S = 0.3
@@ -42,15 +42,14 @@ PROGRESS_INTERVAL_S = 0.3
 def export_progress(
     context: Context, rights: CallerRights, run_id: str, name: str
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
-    """Yields None with a line on progress every PROGRESS_INTERVAL_S seconds, then the file of
-    `write_export` with a line. Raises the errors of `write_export`."""
+    """Yields None with a line on progress, repeatedly, then the file of `write_export` with a line.
+    Raises the errors of `write_export`."""
     # The written shares of the file, the latest at the end.
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(write_export, context, rights, run_id, name, shares.append)
         while not wait((job,), PROGRESS_INTERVAL_S).done:
             share = shares[-1]
-            # Earlier shares are dropped: the list stays short.
             del shares[:-1]
             percent = f": {100 * share:.0f} %" if share else ""
             message = f"Writing {FORMATS[name]}{percent}. The file is saved when it is complete."
@@ -69,8 +68,7 @@ def write_export(
     """A run as a file: its `name`, `media_type` and `text`. The argument `name` is a key of
     FORMATS. `on_progress` is called with the written share (0 to 1), for the HTML report alone.
 
-    Raises ConfigError for an unknown format, StoreError if no run is opened, if the run was
-    deleted, or if it is another visitor's run."""
+    Raises ConfigError for an unknown format, StoreError unless the caller may see the run."""
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")

@@ -1,4 +1,4 @@
-"""Event handlers of the Sessions tab. Each `..._handler` function returns a handler."""
+"""Event handlers of the Sessions tab."""
 
 from __future__ import annotations
 
@@ -71,8 +71,7 @@ def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]
 
 
 def name_menus(context: Context, rights: CallerRights, llm: str, drafter: str) -> list[Any]:
-    """Updates of the menus of LLMs and of drafters, whose present values are `llm` and `drafter`;
-    no change if the log cannot be read."""
+    """Updates of the menus of LLMs and of drafters; no change if the log cannot be read."""
 
     def work() -> list[Any]:
         menus = ((llm_choices, llm), (drafter_choices, drafter))

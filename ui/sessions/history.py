@@ -69,7 +69,7 @@ TOKENS_PER_PASS = GLOSSARY["mean_acceptance_length"]
 ROWS_A_PAGE = 20
 EXCERPT_LENGTH = 160
 DIFFERENCES = 3
-"""How many differences from the defaults a run's line names at most (`Settings.brief`)."""
+"""The most differences from the default settings that a run's line names."""
 
 
 def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRights:
@@ -80,7 +80,7 @@ def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRigh
 
 @dataclass(frozen=True, slots=True)
 class CallerRights:
-    """What a caller may see. `owner`: the only owner whose runs are visible, None for all owners;
+    """The rights of a caller. `owner`: the only owner whose runs are visible, None for all owners;
     `paths`: whether the server's file paths may be shown."""
 
     owner: str | None
@@ -122,8 +122,8 @@ def list_values(
     page: float,
     filters: RunFilters = NO_FILTERS,
 ) -> list[Any]:
-    """The values of the list of runs and of its notice, and the number of the page that is shown,
-    at most the last page. `opened`: the id of the run that is open."""
+    """The values of the list of runs and of its notice, and the number of the shown page.
+    `opened`: the id of the opened run."""
 
     def work() -> list[Any]:
         query = {
@@ -167,8 +167,8 @@ def llm_choices(context: Context, rights: CallerRights) -> list[tuple[str, str]]
 
 
 def drafter_choices(context: Context, rights: CallerRights) -> list[tuple[str, str]]:
-    """The menu of drafters: all drafters in the log, or the present drafters of this server if the
-    visitor may not see all runs."""
+    """The menu of drafters: all drafters in the log, or the server's drafters if the visitor may
+    not see all runs."""
     loaded = (*context.drafter_names, *context.model_free)
     names = context.store.choices().drafters if rights.owner is None else loaded
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
@@ -216,8 +216,6 @@ def run_row_value(
 
 
 def _schedule_words(summary: Any) -> list[str]:
-    """A run's schedules, with the largest number of other requests at the same time; empty without
-    a schedule."""
     if not summary.schedules:
         return []
     others = summary.num_others

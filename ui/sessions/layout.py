@@ -34,8 +34,8 @@ TOGGLE_TOOLS = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The list's filters, order and page. `inputs`: inputs of the handlers that
-    `handlers.list_handler` makes; the last five are the fields of `history.RunFilters`."""
+    """The list's filters, order and page. The last five `inputs` are the fields of
+    `history.RunFilters`, in their order."""
 
     text: gr.Textbox
     status: gr.Dropdown
@@ -89,8 +89,8 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The setting of how many runs keep their full trees, and the place of the log. `logged`: the
-    setting that was last read from the log."""
+    """The setting of how many runs keep their full trees. `logged`: the setting that was last read
+    from the log."""
 
     section: gr.Accordion
     keep: gr.Textbox
@@ -103,8 +103,8 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The tab's components. `controls`, `opened_id`: the opened run's controls and id; `comparing`:
-    the id of the run to compare with the next run pressed in the list, or empty."""
+    """The tab's components. `comparing`: the id of the run to compare with the next run pressed in
+    the list, or empty."""
 
     board: Board
     filters: Filters
@@ -196,7 +196,6 @@ def _build_filters() -> Filters:
 
 
 def _build_opened() -> OpenedRun:
-    """The run's summary and the most used buttons, then the tools that the button ⋯ shows."""
     small: dict[str, Any] = {"size": "sm", "min_width": 40}
     with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
         with gr.Row(elem_classes="sp-buttons", elem_id="sessions-head"):

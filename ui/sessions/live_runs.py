@@ -20,9 +20,8 @@ __all__ = ["follow_opened", "follow_run"]
 def follow_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> Iterator[list[Any]]:
-    """Yields the values of the board and of its Stop button while the run is under way, then the
-    facts about the run. Changes nothing if the board shows another run or if its player is
-    paused."""
+    """Yields the values of the board and of its Stop button while the run is under way, then also
+    the facts about the run. Changes nothing if the board shows another run or is paused."""
     board, about_outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     no_change = [gr.skip() for _ in (*board.outputs, *board.places, *about_outputs)]
@@ -40,7 +39,7 @@ def follow_run(
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
-    """Follows a run after the trigger `opened`. When following ends, the list is refreshed."""
+    """Follows a run after the trigger `opened`, then refreshes the list."""
     board, filters = sessions.board, sessions.filters
 
     def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:

@@ -1,4 +1,4 @@
-"""Repeats a past run: makes its request again with the recorded seed, and compares the texts."""
+"""Repeats a past run with its recorded seed, and compares the texts."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def recorded_request(
 def repeat_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, owner: str, run_id: str
 ) -> Iterator[list[Any]]:
-    """Repeats the opened run on the same board: yields the values of the board and of its Stop
-    button, and at the end the id of the run on the board."""
+    """Repeats the opened run on its board. Yields the values of the board and of its Stop button,
+    and at the end the new run's id."""
     board, store = sessions.board, sessions.board.context.store
 
     def frames() -> Iterator[object]:
@@ -70,8 +70,8 @@ def repeat_run(
     for values in board.stream(session, frames()):
         yield [*values, *board.place(session), gr.skip()]
     if session.player is not None and session.player.source.is_done:
-        # Not `gr.skip()`: Gradio would write it over the last frame's values in place, perhaps
-        # before they are drawn.
+        # Not `gr.skip()`: Gradio would overwrite the last frame's values, perhaps before they are
+        # drawn.
         run_id = session.player.source.run_id
         yield [*board.values(session), *board.place(session), run_id]
 
@@ -79,8 +79,7 @@ def repeat_run(
 def _with_recorded_tokens(
     request: Request, old_events: Sequence[Event], models: Sequence[ModelInfo]
 ) -> Request:
-    """The request with the old run's prompt tokens, if the old run's LLM is loaded: a chat template
-    that writes the time would give other tokens now."""
+    """Keeps the old run's prompt tokens: a chat template that writes the time would change them."""
     started = old_events[0] if old_events else None
     if not isinstance(started, RunStarted):
         return request

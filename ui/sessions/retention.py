@@ -138,8 +138,8 @@ def retention_view(
 ) -> list[Any]:
     """Updates of the section's visibility and of the box; the log's retention, for the next call.
 
-    `typed`: the value in the box; `last`: the log's retention at the last call. A value that is
-    neither `last` nor the log's present retention was typed by the visitor: it is not changed."""
+    `typed`: the value in the box; `last`: the log's retention at the last call. A value that the
+    visitor typed is not changed."""
     hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
 
     def work() -> list[Any]:
@@ -153,8 +153,7 @@ def retention_view(
 
 
 def log_location(context: Context, rights: CallerRights) -> dict[str, Any]:
-    """A notice of where the log is and how to look inside; empty for callers who may not see
-    paths."""
+    """A notice with the log's path; empty for callers who may not see paths."""
     if not rights.paths:
         return notice_value([])
     command = context.store.datasette()

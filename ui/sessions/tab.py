@@ -72,9 +72,8 @@ def shows(session: TabSession, run_id: str) -> bool:
 def delete_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> list[Any]:
-    """Deletes the opened run and clears the board, also if another tab has deleted the run already.
-    Returns the values of the board and of its Stop button, the opened run's id, and the hidden
-    button that confirms."""
+    """Deletes the opened run and clears the board. Returns the values of the board and of its Stop
+    button, the opened run's id, and the hidden button that confirms."""
     board = sessions.board
 
     def empty_values(values: Values) -> list[Any]:
@@ -105,8 +104,8 @@ def delete_run(
 
 
 def toggle_comparing(run_id: str, comparing: str) -> list[Any]:
-    """Answers a click on the button that compares. Returns the value of `Sessions.comparing`, the
-    button with its label, and the notice. A second click cancels the choice of another run."""
+    """Answers a click on the button that compares; a second click cancels. Returns the value of
+    `Sessions.comparing`, the button and the notice."""
     if not run_id or comparing:
         return ["", gr.Button(COMPARE_LABEL), notice_value([])]
     return [run_id, gr.Button(CANCEL_LABEL), notice_value([Line("info", CHOOSE_SECOND)])]
@@ -119,7 +118,7 @@ def choose_run(
     run_id: str,
     comparing: str,
 ) -> list[Any]:
-    """A run was clicked in the list: opens it, or compares it with the run whose id is `comparing`.
+    """Opens the run clicked in the list, or compares it with the run whose id is `comparing`.
 
     `tab_sessions`: the tab sessions of the board and of the two halves of a comparison. Returns the
     values of `Sessions.opened_outputs`, `OpenedRun.about_outputs` and `TwoRuns.outputs`, then

@@ -1,5 +1,4 @@
-"""Two past runs side by side: the same pictures of each under one playback bar, tables of both, and
-whether they wrote the same text."""
+"""Two past runs side by side: pictures, tables, and a comparison of the texts."""
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ ORDINALS = {"one": "First", "two": "Second"}
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """One of the two runs: its heading and its pictures. `page`: its name in element ids and in the
-    keys of tab sessions."""
+    """The heading and pictures of one run. `page`: the half's name in element ids and in the keys
+    of tab sessions."""
 
     page: str
     head: gr.HTML
@@ -86,7 +85,7 @@ class TwoRuns:
 
     @property
     def bar_outputs(self) -> list[Any]:
-        """The outputs that the bar changes: its slider and the pictures of both halves."""
+        """The outputs that the bar changes."""
         return [self.bar.scrub, *(one for half in self.halves for one in half.pictures.values())]
 
     def tab_sessions(self, context: Context, request: gr.Request) -> tuple[TabSession, TabSession]:
@@ -145,7 +144,7 @@ def compare_runs(
     rights: CallerRights,
     ids: tuple[str, str],
 ) -> list[Any]:
-    """The section's values for two runs; the section also shows errors."""
+    """The section's values for two runs, or for an error."""
 
     def work() -> list[Any]:
         if ids[0] == ids[1]:

@@ -1,5 +1,4 @@
-"""The playback bar of two runs side by side: both show the same stage of the same round, and the
-shorter run waits at its end."""
+"""The playback bar of two runs side by side. The shorter run waits at its end."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ MOVES = {
     "round-previous": -EVENTS_A_ROUND,
     "round-next": EVENTS_A_ROUND,
 }
-"""By how many stages a button moves both runs."""
+"""By how many stages a button moves both runs; a round has EVENTS_A_ROUND stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +102,15 @@ def bar_players(tab_sessions: Sequence[TabSession]) -> list[Player]:
 
 
 def place_of(players: Sequence[Player]) -> Any:
-    """The slider's update: its value is the round that the pictures show (0 before the first), its
-    maximum the number of complete rounds of the longer run, at least 1."""
+    """The slider's update. Its value is the round that the pictures show, 0 before the first round.
+    Its maximum is the number of complete rounds of the longer run, at least 1."""
     rounds = max((one.frame().known_rounds for one in players), default=0)
     shown_round = -(-_stage_of(players) // EVENTS_A_ROUND)
     return gr.update(maximum=max(1, rounds), value=min(max(1, rounds), shown_round))
 
 
 def _stage_of(players: Sequence[Player]) -> int:
-    """The place of both runs, in stages from the beginning: the greater of their places, since the
-    shorter run waits at its end."""
+    """The greater of the runs' places, since the shorter run waits at its end."""
     return max((one.place for one in players), default=0)
 
 
@@ -143,9 +141,8 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
 
 
 def select_in_both(tab_sessions: Sequence[TabSession], which: int, data: Any) -> None:
-    """Answers a click in a picture of run `which` (0 or 1); `data`: see `select_in_run` and
-    `Clicks.in_order`. The other run shows the same stage of the same round, or its end if it is
-    shorter."""
+    """Answers a click in a picture of run `which` (0 or 1), and moves the other run to the same
+    stage. `data`: see `select_in_run` and `Clicks.in_order`."""
     players = bar_players(tab_sessions)
     for one in players:
         one.take_turn()  # ends `play_both`
@@ -163,14 +160,14 @@ def _select_in_pair(players: Sequence[Player], which: int, data: Any) -> None:
 
 
 def scrub_both(tab_sessions: Sequence[TabSession], number: float | None) -> None:
-    """Moves both to the end of round `number`; None (an empty box) has no effect."""
+    """Moves both runs to the end of round `number`; None (an empty box) has no effect."""
     if number is not None:
         _seek(bar_players(tab_sessions), EVENTS_A_ROUND * parse_whole_number("round", number))
 
 
 def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> None:
-    """Sets the speed in rounds per second, at least SLOWEST and at most FASTEST, also of runs that
-    are playing; None (an empty box) has no effect."""
+    """Sets the speed in rounds per second, from SLOWEST to FASTEST; None (an empty box) has no
+    effect."""
     for one in bar_players(tab_sessions):
         if rate is not None:
             # In step mode the players do not move by themselves; `play_both` moves them.
@@ -183,7 +180,7 @@ def play_both(
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
     """Plays both runs from their place, or from the beginning if both are at their ends. Yields at
-    the start, and whenever they have moved."""
+    the start, and whenever the runs have moved."""
     players = bar_players(tab_sessions)
     if not players:
         yield None
@@ -195,7 +192,7 @@ def play_both(
         stage = 0
     _seek(players, stage)
     turns = [one.turn for one in players]
-    # `credit`: how many stages are due and not shown yet, with a fraction.
+    # `credit`: the number of stages that are due and not shown yet, with a fraction.
     credit, before = 0.0, clock()
     yield None
     while not all(one.at_end for one in players):

@@ -42,8 +42,7 @@ export async function start(data) {
   set(document.body, "data-ready", true);
 }
 
-// The place that the address names, as arguments of `select`, null for none; and a sentence about wrong fields of the address,
-// which says what is shown instead.
+// `place`: arguments of `player.select`, or null. `wrong`: a sentence about wrong fields of the address.
 function readLink({ rounds, opening, nodesOf }) {
   const query = new URLSearchParams(location.search);
   const [round, stage, node] = ["round", "stage", "node"].map((name) => query.get(name) ?? "");
@@ -61,7 +60,6 @@ function readLink({ rounds, opening, nodesOf }) {
   return { place, wrong: faults.length ? `This link is wrong: ${faults.join("; ")}.` : "" };
 }
 
-// Changes the address so that it names the place that is shown, where the browser allows it.
 function updateAddress(scrubber) {
   const url = new URL(location.href);
   for (const [field, value] of Object.entries(placeFields(scrubber))) {
@@ -100,12 +98,12 @@ function setUpAppearance() {
     find(name).addEventListener("click", () => showPressed(name, classList.toggle(own)));
   }
   find("print").addEventListener("click", print);
-  // Printing from the browser's menu does not draw the charts anew: dark ones are printed on a dark ground.
+  // Printing from the browser's menu does not draw the charts anew: dark charts keep a dark ground.
   addEventListener("beforeprint", () => classList.replace("dark", "rp-dark-charts"));
   addEventListener("afterprint", () => classList.replace("rp-dark-charts", "dark"));
 }
 
-// Prints in light colours. Charts that were dark need CHARTS_DRAWN_MS to be drawn anew.
+// Dark charts need CHARTS_DRAWN_MS to be drawn in light colours.
 async function print() {
   const { classList } = document.documentElement;
   const dark = classList.contains("dark");
