@@ -26,7 +26,7 @@ __all__ = [
 
 MAX_PROMPTS = 500
 SEPARATOR = "---"
-# Characters of an id, and of a domain.
+# The most characters in an id or a domain.
 LONGEST_ID = 80
 # Characters of a prompt's beginning in `StudyPrompt.words`.
 EXCERPT = 50
@@ -127,13 +127,11 @@ def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
 
 
 def _with_number(prompt_id: str, number: int) -> str:
-    """`x-2` for x and 2; a long id is cut, so that the result has at most LONGEST_ID characters."""
     suffix = f"-{number}"
     return f"{prompt_id[: LONGEST_ID - len(suffix)]}{suffix}"
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """The nonblank texts between lines of SEPARATOR, without empty lines at their ends."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == SEPARATOR:

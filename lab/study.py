@@ -27,7 +27,7 @@ DEFAULT_SEED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A named speculation configuration; `temperature`: replaces the study's; None keeps it."""
+    """A named speculation configuration; `temperature`: None for the study's temperature."""
 
     name: str
     speculation: SpeculationConfig
@@ -41,9 +41,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What to measure. `models`: the LLM first, each as `name (number format, device,
-    fingerprint)`; older studies lack the last parts. `axes`: a grid's fields, each with all
-    requested values.
+    """The definition of a study. `models`: the LLM first, each as `name (number format, device,
+    fingerprint)`. `axes`: a grid's fields, each with all requested values.
 
     Raises ConfigError for an invalid part, or for a configuration that is not lossless with its
     sampling.

@@ -51,12 +51,12 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRow:
-    """A configuration over all its cells. Tokens per pass and acceptance are computed over the
-    rounds of all cells together; `rounds` and `ttft_ms` are medians over cells.
+    """A configuration over all its cells. `mean_acceptance_length` and `draft_acceptance_rate` are
+    computed over the rounds of all cells together; `rounds` and `ttft_ms` are medians over cells.
 
     `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: the speed
     divided by plain decoding's speed in the same block, as the median over blocks with its
-    bootstrap 95 % interval. The interval is over prompts, or over repeats if there is one prompt.
+    bootstrap 95 % interval.
     """
 
     name: str
@@ -272,7 +272,6 @@ def _pooled_depth(results: Iterable[Measured]) -> float | None:
 
 
 def _draft_share(results: Iterable[Measured]) -> float | None:
-    """Drafting time as a share of drafting and verification time."""
     all_stats = [result.stats for result in results]
     busy_ms = sum(stats.draft_ms + stats.verify_ms for stats in all_stats)
     return sum(stats.draft_ms for stats in all_stats) / busy_ms if busy_ms else None

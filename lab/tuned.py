@@ -24,8 +24,8 @@ class Tuned:
     `lengths`: tokens per pass. `plains`: plain decoding's rows by temperature; the only key is None
     if the temperature is no axis. `bests`: the best point at each temperature; empty before
     anything is measured. `alike`: groups of points that drafted and accepted equally much in every
-    run. `as_good`: points that are as good as the best point at their temperature; see the function
-    `as_good`. `over`: what intervals are over, `prompt` or `repeat`.
+    run. `as_good`: points that are as good as the best point at their temperature. `over`: the
+    groups of all intervals, `prompt` or `repeat`.
     """
 
     grid: Grid
@@ -122,8 +122,7 @@ def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...]
 
 
 def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
-    """Tokens per pass over all rounds, with an interval over prompts (over repeats if there is one
-    prompt)."""
+    """Tokens per pass over all rounds, with an interval over prompts."""
     groups: dict[str, list[tuple[float, float]]] = {}
     for cell, result in measured.items():
         if result.stats.num_rounds:

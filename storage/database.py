@@ -123,7 +123,6 @@ def _check_is_log(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switches the file to write-ahead logging."""
     # SQLite does not wait for a lock here: without the loop, one of two processes that create the
     # file at the same moment could fail.
     end = time.monotonic() + OPEN_TIMEOUT_S
@@ -146,7 +145,6 @@ def _all_migrations() -> set[str]:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Applies all pending migrations in one transaction, in one process at a time."""
     database = Database(connection, execute_plugins=False)
     if not migrations.pending(database):
         return

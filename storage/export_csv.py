@@ -32,7 +32,6 @@ BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 FIXED_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *FIXED_LANES, "prefill")
-# One column for each field of Scheduled; two columns get longer names.
 SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
 SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
@@ -146,8 +145,8 @@ def _schedule(completed: RoundCompleted) -> dict[str, Any]:
 
 
 def fused_drafters(one: FinishedRound) -> list[str] | None:
-    """The drafter of each accepted token of a fused draft (see `DraftKind` of
-    core.config.mechanisms); None for a round without fused drafts."""
+    """The drafters of the accepted tokens, in order; None for a round without fused drafts (see
+    `DraftKind` in core.config.mechanisms)."""
     tree, verdict = one.combined, one.verified
     if tree is None or verdict is None or not tree.origins:
         return None
@@ -155,7 +154,7 @@ def fused_drafters(one: FinishedRound) -> list[str] | None:
 
 
 def _stages(completed: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage; `draft` is summed over drafters. Each span counts with its `share`."""
+    """Milliseconds by stage; `draft` is summed over drafters."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in completed.spans:
         stage = span.lane if span.lane in FIXED_LANES else "draft"
@@ -164,8 +163,8 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
 
 
 def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """The columns of each drafter. In a fused draft only a drafter's own tokens count; their rank
-    is 0."""
+    """The columns of each drafter."""
+    # In a fused draft only a drafter's own tokens count, which have rank 0.
     drafted, proposed, accepted, spent_ms = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)
     for draft in one.drafted.drafts if one.drafted else ():

@@ -19,7 +19,7 @@ __all__ = ["INTERRUPTED", "events_json", "is_thinned", "safe_json", "summary_of"
 
 FORMAT = "specscope-events-1"
 INTERRUPTED = "interrupted"
-# Values of these types are valid in JSON as they are.
+# Values of these types need no conversion.
 PLAIN_TYPES = frozenset((str, int, bool))
 # JSON allows these characters unescaped; inside a script element of a page they are not safe.
 IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))

@@ -1,9 +1,9 @@
 """A run as a Chrome trace, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-The run is one process; a lane (of a drafter, a node or a stage) is one or more threads. In
-Perfetto, slices of one thread must be disjoint or nested: if two slices of a lane overlap, the
+The run is one process; a lane (of a drafter, a drafter node or a stage) is one or more threads.
+In Perfetto, slices of one thread must be disjoint or nested. If two slices of a lane overlap, the
 later slice goes to another thread of this lane. A slice that SSMs or requests share has its full
-length; `share` is the part that counts for this lane and run. Rounds count from 1.
+length; `share` is the part that counts for this lane and run.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
 
 
 def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list[Slice]]:
-    """The slices by lane, in the order of display."""
     by_lane: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
     thinned = is_thinned(events)
     for one in finished_rounds(events):
@@ -96,8 +95,7 @@ def _append_slice(slices: dict[str, list[Slice]], span: Span, args: dict[str, An
 
 
 def _ns(ms: float) -> int | None:
-    """Whole nanoseconds, Perfetto's unit. None for a time that is not finite or is longer than
-    LONGEST_MS."""
+    """Whole nanoseconds, Perfetto's unit; None for an invalid time."""
     fits = math.isfinite(ms) and abs(ms) <= LONGEST_MS
     return round(ms * NS_PER_MS) if fits else None
 
@@ -139,7 +137,6 @@ def _schedule_args(part: Scheduled | None) -> dict[str, Any]:
 
 
 def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
-    """Divides the slices among threads, without overlap within a thread."""
     threads: list[list[Slice]] = []
     # In order of start, each slice goes to the first free thread.
     for one in sorted(slices, key=lambda slice_: slice_[:2]):

@@ -26,8 +26,7 @@ migrations = Migrations("specscope")
 
 
 def _create(db: Database, *, without_rowid: bool = False, **tables: str) -> None:
-    """Creates each table, STRICT if this version of SQLite supports it. `without_rowid`: for tables
-    of narrow rows."""
+    """Creates tables. `without_rowid`: for tables of narrow rows."""
     strict = ["STRICT"] if sqlite3.sqlite_version_info >= STRICT_SINCE else []
     options = ", ".join(strict + ["WITHOUT ROWID"] * without_rowid)
     for name, columns in tables.items():
@@ -95,7 +94,6 @@ def m001_runs(db: Database) -> None:
             PRIMARY KEY (run, ordinal)
         """,
     )
-    # m009 replaces these with indexes that have more columns.
     db.execute("CREATE INDEX runs_created ON runs(created_utc, id)")
     db.execute("CREATE INDEX runs_status ON runs(status)")
     db.execute("CREATE INDEX runs_owner ON runs(owner)")
@@ -128,7 +126,6 @@ def m002_rounds(db: Database) -> None:
             PRIMARY KEY (run, round)
         """,
     )
-    # A run's deletion also deletes its rounds and their rows in the tables below.
     key = "run INTEGER NOT NULL, round INTEGER NOT NULL, ordinal INTEGER NOT NULL"
     of_round = "FOREIGN KEY (run, round) REFERENCES rounds(run, round) ON DELETE CASCADE"
     _create(
@@ -281,11 +278,7 @@ def m009_lists(db: Database) -> None:
 
 @migrations()
 def m010_thinning(db: Database) -> None:
-    """Thinning of old runs to their accepted paths.
-
-    A draft of a thinned round stores how many nodes it proposed, how many of these nodes had a
-    score, and the sum of the scores.
-    """
+    """Thinning of old runs to their accepted paths."""
     _create(db, settings="name TEXT PRIMARY KEY, value_json TEXT NOT NULL")
     # In `runs`: 0 whole, 1 partly thinned, 2 thinned. In `rounds`: 0 whole, 1 thinned.
     db.execute("ALTER TABLE runs ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
@@ -330,21 +323,20 @@ def m014_between(db: Database) -> None:
 
 @migrations()
 def m015_fingerprints(db: Database) -> None:
-    """A digest of each model's weights; older runs have none."""
+    """A digest of each model's weights."""
     db.execute("ALTER TABLE run_models ADD COLUMN fingerprint TEXT NOT NULL DEFAULT ''")
 
 
 @migrations()
 def m016_routing(db: Database) -> None:
-    """The role and the score of a routed run's SSMs in each round, and the router's reason; older
-    runs have no routing."""
+    """The role and the score of a routed run's SSMs in each round, and the router's reason."""
     db.execute("ALTER TABLE rounds ADD COLUMN routing_json TEXT DEFAULT '[]'")
     db.execute("ALTER TABLE rounds ADD COLUMN routing_reason TEXT DEFAULT ''")
 
 
 @migrations()
 def m017_fusion(db: Database) -> None:
-    """The drafter that proposed each node of a tree with fused drafts; older trees have none."""
+    """The drafter that proposed each node of a tree with fused drafts."""
     db.execute("ALTER TABLE rounds ADD COLUMN origins_json TEXT DEFAULT '[]'")
 
 
@@ -395,8 +387,8 @@ def m022_nodes(db: Database) -> None:
 
 @migrations()
 def m023_ranks(db: Database) -> None:
-    """How a run's LLM was divided among processes, and what the processes exchanged in each round;
-    NULL if one process held the whole LLM, as in older runs."""
+    """How a run's LLM was divided among processes, and their traffic in each round; NULL if one
+    process held the whole LLM, as in older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN ranks_json TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN traffic_json TEXT")
 
@@ -409,13 +401,12 @@ def m024_blocks(db: Database) -> None:
 
 @migrations()
 def m025_same_text(db: Database) -> None:
-    """1 if the plain decoding that was measured for a run wrote the run's text; 0 if not, or if the
-    texts were not compared, as for older runs."""
+    """Whether plain decoding wrote the same text as the run; 0 also if the texts were not
+    compared, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_same_text INTEGER NOT NULL DEFAULT 0")
 
 
 @migrations()
 def m026_regret(db: Database) -> None:
-    """What another choice of a routed run's SSMs would have cost; NULL if it was not counted, as
-    for older runs."""
+    """A routed run's regret; NULL if it was not counted, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN regret_json TEXT")

@@ -64,9 +64,9 @@ def start_mark(pid: int) -> str | None:
 def _linux_mark(pid: int) -> str | None:
     try:
         stat = (PROC / str(pid) / "stat").read_text(errors="replace")
-    except ProcessLookupError:  # it ended between opening and reading
+    except ProcessLookupError:  # the process ended between opening and reading
         return None
-    except OSError:  # absent, or hidden because it is another user's (hidepid)
+    except OSError:  # absent, or hidden as another user's process (hidepid)
         return UNKNOWN if _exists(pid) else None
     # The program's name is in brackets and may itself have brackets and blanks.
     fields = stat.rpartition(")")[2].split()
@@ -76,7 +76,7 @@ def _linux_mark(pid: int) -> str | None:
 def _boot_id() -> str:
     try:
         return (PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # some sandboxes have none
+    except OSError:  # some sandboxes have no boot id
         return ""
 
 
@@ -120,7 +120,7 @@ if sys.platform == "win32":
             created, ended, in_kernel, in_user = (ctypes.c_uint64() for _ in range(4))
             times = [ctypes.byref(t) for t in (created, ended, in_kernel, in_user)]
             kernel.GetProcessTimes(handle, *times)
-            # The kernel object outlives the process while another process has a handle to it.
+            # A handle in another process keeps the kernel object after the process has ended.
             return None if ended.value else str(created.value)
         finally:
             kernel.CloseHandle(handle)

@@ -1,4 +1,4 @@
-"""Decodes rows to the events of rounds. The inverse is round_encoder.py."""
+"""Decodes rows to the events of rounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["decode_rounds"]
 
 @dataclass(frozen=True, slots=True)
 class _RoundRows:
-    """One round's rows by table, and what their events have in common."""
+    """One round's rows by table."""
 
     run_id: str
     values: Fields

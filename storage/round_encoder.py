@@ -1,4 +1,4 @@
-"""Encodes one round's events to rows. The inverse is round_decoder.py.
+"""Encodes one round's events to rows.
 
 If the run ends mid-round, the columns of missing events are NULL.
 """
@@ -84,9 +84,8 @@ class _RoundWriter:
         self.values[f"{prefix}_at_ms"] = event.at_ms
 
     def _drafts(self, drafts: Sequence[DraftRecord], fused: bool) -> None:
-        """The rows of `drafts`. For fused drafts `num_tokens` counts an SSM's own tokens, which
-        have rank 0."""
-        # Here and below, values are in the order of the table's columns.
+        # Here and below, values are in the order of the table's columns. For fused drafts,
+        # `num_tokens` counts an SSM's own tokens, which have rank 0.
         self.rows["drafts"] = [
             (
                 *self.key,
@@ -102,7 +101,6 @@ class _RoundWriter:
 
     def _tree(self, event: Combined, verified: Verified | None) -> None:
         size = len(event.token_ids)
-        # NULL without a verdict: a run may end mid-round.
         outcomes = verified.outcomes if verified else (None,) * size
         probs = verified.llm_probabilities if verified else (None,) * size
         columns = (event.parents, event.depths, event.token_ids, event.texts, outcomes, probs)

@@ -61,7 +61,7 @@ Condition = tuple[str, tuple[Any, ...]]
 
 
 def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
-    """The page of runs of a query."""
+    """The page of runs that match the query."""
     where, values = _where(connection, query)
     (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
     # Ids first: for most queries an index has all columns, and no skipped run is read.
@@ -136,7 +136,6 @@ def _field_conditions(connection: sqlite3.Connection, query: RunQuery) -> list[C
 
 
 def _model_id(connection: sqlite3.Connection, name: str) -> int:
-    """The id of a model or drafter by its name; NO_MODEL, which no row has, for an unknown name."""
     row = connection.execute(
         "SELECT id FROM models WHERE name = ?", (encode_text(name),)
     ).fetchone()
@@ -144,7 +143,6 @@ def _model_id(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
-    """Fills `found` with the runs whose texts contain all words."""
     for_index = [word for word in words if _is_indexed(word)]
     # Quoted: no word is an operator of FTS5. `*` makes a word a prefix.
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in for_index)
@@ -170,7 +168,6 @@ def _words(text: str) -> list[str]:
 
 
 def _strip_punctuation(word: str) -> str:
-    """The word without punctuation around it; a word of punctuation alone is unchanged."""
     return word.strip(PUNCTUATION) or word
 
 

@@ -1,7 +1,4 @@
-"""The connection of the log's writing thread: writes units (storage.units) in one transaction.
-
-If a lock or a full disk stops a transaction, it is rolled back, and the next call reopens the file.
-"""
+"""The connection of the log's writing thread: writes units (storage.units) in one transaction."""
 
 from __future__ import annotations
 
@@ -39,7 +36,6 @@ from storage.units import (
 
 __all__ = ["Sink", "run_output", "update_run"]
 
-# How long a transaction waits for another program's lock.
 LOCK_TIMEOUT_S = 1.0
 
 # Before SQLite 3.32 a statement may have at most 999 values, and the widest table, `rounds`, has 49
@@ -70,8 +66,8 @@ class Sink:
         self._models: dict[str, int] = {}
 
     def write(self, units: Sequence[Unit]) -> list[tuple[Unit, bool]]:
-        """Writes units in one transaction; returns the refused units, each with False if the unit's
-        run is known to be missing from the log, else with True.
+        """Writes units in one transaction; returns the refused units. A refused unit's flag is
+        False if the unit's run is known to be missing from the log.
 
         Raises sqlite3.Error, for example if the disk is full; then nothing was written.
         """
@@ -170,7 +166,6 @@ class Sink:
         update_run(connection, run, {**encode_end(event), **figures, "output": encode_text(output)})
 
     def _model_id(self, name: str) -> int:
-        """The key of a model's or drafter's name, inserted if it is new."""
         if name not in self._models:
             connection, text = self._connect(), encode_text(name)
             connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (text,))
@@ -190,11 +185,8 @@ class Sink:
 
 
 def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Sequence[Row]) -> None:
-    """Inserts rows in blocks.
-
-    Each statement releases the GIL and has to wait for it again: one statement per block of rows
-    needs fewer waits than one per row.
-    """
+    """Inserts rows in blocks."""
+    # Each statement releases the GIL and then waits for the GIL: blocks need fewer waits than rows.
     in_blocks = len(rows) - len(rows) % ROWS_A_STATEMENT
     blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, in_blocks, ROWS_A_STATEMENT))
     flat = [list(chain.from_iterable(block)) for block in blocks]

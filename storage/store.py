@@ -242,7 +242,6 @@ class RunStore:
 
     @contextmanager
     def _write_connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection for writing, separate from the writing thread's. Raises StoreError."""
         try:
             with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
                 # SQLite then overwrites deleted text, which could otherwise stay in the file.
@@ -252,8 +251,6 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """Writes queued events; waits for at most CATCH_UP_TIMEOUT_S. Does nothing while the log is
-        paused."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

@@ -1,6 +1,6 @@
 """Studies in the log's file: their definition, their state, and the results so far.
 
-The package lab defines what the values mean. Each call of StudyLog opens its own connection.
+Each call of StudyLog opens its own connection.
 """
 
 from __future__ import annotations
@@ -234,7 +234,6 @@ class StudyLog:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: committed at the end of the block, rolled back after an error."""
         try:
             with closing(connect(self._path, timeout=OPEN_TIMEOUT_S)) as connection:
                 # Takes the write lock at once: otherwise a write after a read could fail without
@@ -251,7 +250,7 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(
-                # Unless another process has resumed the study since its row was read.
+                # Another process may have resumed the study since its row was read.
                 "UPDATE studies SET state = 'interrupted'"
                 " WHERE id = ? AND state = 'running'"
                 " AND host = ? AND pid = ? AND process_start = ?",

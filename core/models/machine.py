@@ -34,7 +34,6 @@ __all__ = [
     "without_cudnn_attention",
 ]
 
-# Python's switch interval, in seconds.
 SWITCH_INTERVAL_S = 0.001
 
 
@@ -42,8 +41,7 @@ def use_threads(count: int | None = None) -> int:
     """Sets torch's threads for this process: `count`, or all cores but one, at least 1. Returns the
     number. Raises ConfigError if `count` is out of range.
 
-    Threads of a pass wait for each other by spinning. On two cores with two other busy processes, a
-    pass of the bundled LLM took 3.3 ms on one thread, and hundreds of ms on two.
+    A pass is much slower if one of its threads has to share a core.
     """
     cores = os.cpu_count() or 1
     if count is not None:
@@ -55,7 +53,7 @@ def use_threads(count: int | None = None) -> int:
 
 def without_cudnn_attention() -> None:
     """Excludes cuDNN from torch's attention kernels, for this process. cuDNN compiles a plan for
-    each new number of slots."""
+    each new number of KV slots."""
     cuda: Any = torch.backends.cuda
     cuda.enable_cudnn_sdp(False)
 
@@ -63,9 +61,8 @@ def without_cudnn_attention() -> None:
 def shorten_switch_interval() -> None:
     """Shortens Python's switch interval: how long a thread may keep the GIL while another waits.
 
-    After a pass, which releases the GIL, the round waits until a thread of the Gradio page yields
-    the GIL. With the page open, plain decoding kept 0.83 of its speed at 1 ms and 0.73 at 5 ms, in
-    medians of 10 runs on two cores.
+    After a forward pass, decoding waits until a thread of the Gradio page yields the GIL. With the
+    page open, plain decoding kept 0.83 of its speed at 1 ms, and 0.73 at 5 ms.
     """
     # Never longer than before: the program may have set less.
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
@@ -74,9 +71,7 @@ def shorten_switch_interval() -> None:
 class TorchAlone:
     """Limits torch to one thread while passes run on their own threads.
 
-    Between operations torch's threads spin on a core that a pass needs. On two cores, plain
-    decoding of the bundled LLM at T = 0.8 made 170 tokens/s, and 614 with this limit. Not
-    thread-safe.
+    Between operations, torch's threads spin on cores that a pass needs. Not thread-safe.
     """
 
     def __init__(self, models: Iterable[object]) -> None:
@@ -148,8 +143,7 @@ def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
 
 
 def parameter_count(source: str) -> int:
-    """Number of parameters in a model's files, see `_stored_parameters`; 0 if the files are not
-    local."""
+    """Number of parameters in a model's files; 0 if the files are not local."""
     return sum(map(_stored_parameters, weight_files(source)))
 
 
@@ -169,7 +163,6 @@ def weight_files(source: str) -> list[Path]:
 
 
 def _indexed_files(index: Path) -> list[Path]:
-    """The existing files of an index; none if it is unreadable."""
     try:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         return sorted(file for name in names if (file := index.parent / name).is_file())
@@ -178,8 +171,7 @@ def _indexed_files(index: Path) -> list[Path]:
 
 
 def _stored_parameters(file: Path) -> int:
-    """Number of parameters in a file. An unreadable file is estimated by its size, in 16-bit
-    numbers."""
+    """Number of parameters in a file; an estimate for 16-bit numbers if the file is unreadable."""
     if file.suffix == ".safetensors":
         try:
             with safe_open(file, framework="numpy") as tensors:
@@ -193,8 +185,8 @@ def _stored_parameters(file: Path) -> int:
 
 
 def _pickled_parameters(file: Path) -> int | None:
-    """Number of parameters in a pickle of tensors, read without their data; tied weights count
-    once. None for other contents."""
+    """Number of parameters in a pickle of tensors, tied weights counted once; None for other
+    contents."""
     try:
         tensors = torch.load(file, map_location="meta", weights_only=True)
         sizes: dict[int, int] = {t.untyped_storage()._cdata: t.numel() for t in tensors.values()}

@@ -73,7 +73,7 @@ class LanguageModel(Protocol):
 
     @property
     def slots(self) -> int:
-        """KV slots allocated per row; `forward` allocates more if needed."""
+        """KV slots allocated per row."""
         ...
 
     def open_row(self) -> int:
@@ -81,7 +81,7 @@ class LanguageModel(Protocol):
         ...
 
     def close_row(self, row: int) -> None:
-        """Frees the row; its context is dropped."""
+        """Frees the row."""
         ...
 
     def length(self, row: int) -> int:
@@ -98,7 +98,7 @@ class LanguageModel(Protocol):
 
         The tokens become pending nodes. Raises ContextLengthError past the context length and
         EngineError for a row that is not open or an unknown parent, before any row has changed.
-        After any other error the tokens may be pending already.
+        After any other error the tokens may be pending.
         """
         ...
 

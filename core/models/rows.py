@@ -1,7 +1,7 @@
 """Row: committed tokens and pending tree nodes. Batch: the inputs of one pass.
 
-A committed token's slot is its position. Pending nodes follow in one slot each; their position is
-length + depth - 1.
+A committed token's slot is its position. Pending nodes follow in one slot each; a node's position
+is length + depth - 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
-# Pending nodes for which a new row has room.
+# Pending nodes for which a new Row has room.
 FIRST_PENDING = 32
 
 
@@ -142,7 +142,7 @@ def batch_of(
 
 def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> SlotPlan:
     counts = tuple(len(feed.token_ids) for feed in feeds)
-    # A feed's nodes are already the last of its row.
+    # A feed's nodes are already the last nodes of its row.
     ends = [row.length + row.pending for row in rows]
     starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
     # If counts differ, one slot past every row's end takes the padded queries' keys and values.

@@ -78,7 +78,7 @@ def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) ->
 
 
 def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
-    """The stack that has exactly these members, in any order; None if there is none."""
+    """The stack that has exactly these members, in any order, or None."""
     stack = models[0].stack if models and isinstance(models[0], HfModel) else None
     if not isinstance(stack, Stack) or len(models) != len(stack.members):
         return None
@@ -129,7 +129,7 @@ def stack_alike(models: Sequence[LanguageModel]) -> None:
 
 
 def has_shape_of(one: LanguageModel, other: LanguageModel) -> bool:
-    """Whether the two are the same model or members of one stack."""
+    """Whether `one` and `other` are the same model or members of one stack."""
     return one is other or (
         isinstance(one, HfModel)
         and isinstance(other, HfModel)
@@ -139,7 +139,7 @@ def has_shape_of(one: LanguageModel, other: LanguageModel) -> bool:
 
 
 def are_stackable(one: HfModel, other: HfModel) -> bool:
-    """Whether the two can be members of one stack."""
+    """Whether both models can be members of one stack."""
     a, b = one.lean_weights, other.lean_weights
     if a is None or b is None or one.masks.window or one.masks != other.masks:
         return False
@@ -174,7 +174,7 @@ class Stack:
 
     @property
     def tensors(self) -> TensorForward | None:
-        """The stack's TensorForward; None if it has none."""
+        """The stack's TensorForward, or None."""
         return tensors_of(self._forward)
 
     @property
@@ -193,7 +193,6 @@ class Stack:
     def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
         """Whether one pass can run these feeds, given in the order of `members`: equally many for
         each member, and none that `LanguageModel.forward` refuses."""
-        # The batch is rectangular: row b of every member, for each b.
         if len({len(feeds) for feeds in by_member}) != 1:
             return False
         try:
@@ -205,8 +204,8 @@ class Stack:
 
     @torch.inference_mode()
     def forward(self, by_member: Sequence[Sequence[Feed]]) -> list[list[torch.Tensor]]:
-        """One pass over feeds for which `fits` is true; the logits of each member, see
-        `LanguageModel.forward`."""
+        """One pass over feeds for which `fits` is true. Returns each member's logits (see
+        `LanguageModel.forward`)."""
         member_rows = [m.add_nodes(feeds) for m, feeds in zip(self.members, by_member, strict=True)]
         # The order of rows in the arena: adjacent rows are read without a copy.
         order = [(b, m) for b in range(len(by_member[0])) for m in range(len(by_member))]
@@ -230,7 +229,6 @@ class Stack:
 
 
 def _shape(weights: LeanWeights) -> list[Any]:
-    """Properties of the weights that must be equal in models of one stack."""
     # Strides too: `_stack_tensors` decides by the first model whether a matrix is transposed.
     parts = [getattr(weights, f.name) for f in fields(weights) if f.name != "layers"]
     parts += [getattr(layer, f.name) for layer in weights.layers for f in fields(layer)]
@@ -243,8 +241,7 @@ def _shape(weights: LeanWeights) -> list[Any]:
 
 
 def _stack_tensors(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Stacks along a new first dimension. Transposed views (matrices stored as outputs x inputs)
-    stay transposed."""
+    """Stacks along a new first dimension. Transposed views stay transposed."""
     if parts[0].is_contiguous():
         return torch.stack(list(parts))
     return torch.stack([part.t() for part in parts]).transpose(1, 2)

@@ -12,8 +12,8 @@ from typing import Any
 
 __all__ = ["main"]
 
-ADDRESS_SPACE = 4 << 30  # bytes, most of which libraries reserve
-# Any error of a template is answered, errors of functions that the template calls included.
+ADDRESS_SPACE = 4 << 30  # bytes; libraries reserve much of the address space
+# A template's functions may raise any error.
 TEMPLATE_FAULTS = (Exception,)
 
 
@@ -35,7 +35,7 @@ def main() -> None:
                     add_generation_prompt=True,
                     **request["special_tokens"],
                 )
-            # `result`: the texts of all conversations, and the positions of their answers.
+            # `result[0]`: the texts of all conversations.
             text = result[0][0]
             fits = len(text) <= request["longest"]
             _answer({"text": text} if fits else {"length": len(text)})

@@ -1,6 +1,6 @@
-"""The engine's side of drafting ahead on nodes.
+"""The engine's side of drafting ahead: nodes draft for the next round while the LLM verifies.
 
-A round uses a node's drafts without a round trip if the drafts assume the committed tokens, arrived
+A round uses a node's drafts without a round trip if the drafts follow the committed tokens, arrived
 before the round, and serve all of the round's requests to the node.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
 class AheadRun:
     """One run whose `tree` the LLM verifies. `requests`: the next round's draft requests if this
     round commits one token; `weights`: the drafters' weights, by index; `verified`: the requests
-    whose drafts were made ahead and are being verified; `room`: see `TokenSequence.room`."""
+    whose drafts were made ahead and are being verified."""
 
     sequence: TokenSequence
     tree: TokenTree
@@ -37,8 +37,8 @@ class AheadRun:
 
 @dataclass(slots=True)
 class ReadyDrafts:
-    """A node's drafts that arrived before the round: by drafter index, with the requests that they
-    serve completely. `clock`: of the message that brought the drafts."""
+    """A node's drafts that arrived before the round, by drafter index, and the requests that the
+    drafts serve."""
 
     clock: DraftClock
     drafts: dict[int, Draft] = field(default_factory=dict)
@@ -47,8 +47,8 @@ class ReadyDrafts:
 
 @dataclass(slots=True)
 class _SentMessage:
-    """An ahead message without an answer yet: when it was sent, on the transport's clock, and its
-    runs with the lengths of their texts. `is_overtaken`: a round was sent to the node since."""
+    """An unanswered message. `sent_at`: on the transport's clock; `runs`: by run id, with the
+    number of the run's tokens; `is_overtaken`: a round was sent to the node since."""
 
     number: int
     sent_at: float
@@ -70,7 +70,7 @@ class _StoredDrafts:
 
 
 class AheadExchange:
-    """Ahead messages and their drafts, by node. Sends and receives nothing."""
+    """Keeps unanswered ahead messages and the drafts of answers, by node."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -93,16 +93,16 @@ class AheadExchange:
         in_round: bool,
     ) -> list[AheadReply]:
         """Stores the drafts of an answer; returns the replies about live runs. `wire_s`: the last
-        measured time in transit. It bounds this answer's time in transit, since the answer may have
-        waited to be read. `in_round`: whether a round is pending."""
+        measured time in transit, used as an upper bound, since the answer may have waited to be
+        read. `in_round`: whether a round is pending."""
         pending = self._pending.get(node)
         # The message to the node was forgotten, or replaced by a later ahead message.
         if pending is None or pending.number != message.number:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The round ended without this node's answer; the likelihoods in that answer are lost.
-            # The likelihoods in `message` would be taken for those of later tokens.
+            # The round ended without this node's answer and likelihoods. The likelihoods in
+            # `message` would be counted for later tokens.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))
@@ -130,7 +130,7 @@ class AheadExchange:
             del self._drafts[key]
 
     def free(self, run_id: str) -> None:
-        """Call when the run has ended; a pending answer may still name the run."""
+        """Call when the run has ended."""
         for pending in self._pending.values():
             pending.runs.pop(run_id, None)
         for key in [key for key in self._drafts if key[1] == run_id]:
@@ -149,7 +149,7 @@ class AheadExchange:
     ) -> ReadyDrafts | None:
         """A node's drafts that serve all of a round's requests to this node; None if a draft is
         missing or if there is no request."""
-        # Popped even if they are not used: after this round they are of an old text.
+        # Popped even if unused: after this round the drafts are of an old text.
         run_drafts = self._drafts.pop((node, sequence.run_id), None)
         if run_drafts is None or not requests:
             return None

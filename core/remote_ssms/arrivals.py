@@ -1,4 +1,4 @@
-"""NodeArrivals: handles what arrives from nodes."""
+"""NodeArrivals: handles messages from nodes and changes of their connections."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class NodeArrivals:
         self.open_runs: set[str] = set()
 
     def poll(self, until: float | None = None, *, awaited: bool = False) -> None:
-        """Handles what has arrived; waits for an arrival until `until`, on the transport's clock.
-        None: does not wait. `awaited`: answers are read as they come, so that their round-trip
-        times are exact."""
+        """Handles all arrivals; waits for an arrival until `until`, on the transport's clock. None:
+        does not wait. `awaited`: answers are read as they come, so that their round-trip times are
+        exact."""
         until = self._transport.now() if until is None else until
         for arrival in self._transport.poll(until):
             self._handle(arrival, awaited)
@@ -92,7 +92,7 @@ class NodeArrivals:
             if other is not link and other.process_id == message.process_id:
                 link.mark_lost(f"the same node as {other.address}, name each node once")
                 return
-        # A welcome takes the node hardly any time: its round trip is the time in transit.
+        # A node answers a hello at once: the round trip is the time in transit.
         link.wire_s = self._transport.now() - link.hello_at
         link.on_welcome(message)
 
@@ -100,7 +100,7 @@ class NodeArrivals:
         if not message.number:
             link.mark_lost(message.reason)
             return
-        # The node lacks a hello, as after a restart, or refuses this round: a new hello is sent.
+        # The node refuses this round, or lacks a hello, as after a restart.
         if link.pending_number == message.number:
             link.mark_lost()
             self.send_hello(node)

@@ -1,1 +1,1 @@
-"""An LLM over ranks: one process a rank, each with its part of the weights and of the KV cache."""
+"""An LLM over ranks: each rank is a process with a part of the weights and of the KV cache."""

@@ -1,5 +1,4 @@
-"""A follower: one rank of an LLM, which repeats the leader's calls on its own shard. It ends on
-EndRank, when the leader's process ends, or on an error, which it reports."""
+"""A follower: one rank of an LLM, which repeats the leader's calls on its own shard."""
 
 from __future__ import annotations
 
@@ -95,8 +94,7 @@ class LeaderLink:
 
 @dataclass
 class _Follower:
-    """A follower's state: its connection and rendezvous, and, after loading, its group and
-    shard."""
+    """`group` and `model` are None until LoadShard."""
 
     leader: LeaderLink
     rendezvous: Rendezvous
@@ -120,7 +118,7 @@ class _Follower:
                 model.close_row(row)
             case CommitRow(row, nodes, keep):
                 model.commit(row, nodes, keep)
-            # The logits are dropped: only rank 0 needs them.
+            # Only rank 0 needs the logits.
             case RunPass(number, feeds):
                 model.forward([Feed(f.row, f.token_ids, f.parents, f.last_only) for f in feeds])
                 assert self.group is not None
@@ -138,12 +136,12 @@ class _Follower:
         dtype = DTYPES[message.dtype]
         local = int(os.environ.get("LOCAL_RANK", 0))
         device = device_of_rank(torch.device(message.device), local)
-        # The calls below have the order of rank 0 (see `leader._RankStart`), since all ranks
-        # must join the same collectives.
+        # In the same order as on rank 0 (`leader._RankStart`): all ranks must join the same
+        # collectives.
         self.group = RankGroup(self.rendezvous, device, message.timeout_s)
         config = read_config(source)
         module = read_shard(source, config, dtype, split)
-        # The info of the undivided model, as on rank 0.
+        # Of the undivided model, as on rank 0.
         info = info_of(module_without_weights(config), source, "llm", dtype, device, "")
         self.model = checked_shard(module, info, split, self.group, self._barrier)
         self.group.take_traffic()  # discards the check's traffic
@@ -182,8 +180,8 @@ def follow() -> int:
 
 
 def _exit_when_stdin_closes() -> None:
-    """Ends this process, even in a collective, when the leader's process closes the pipe. Removes
-    the temporary folder, which a killed leader cannot remove."""
+    """Ends this process, even in a collective."""
     sys.stdin.buffer.read()
+    # A killed leader cannot remove its temporary folder.
     shutil.rmtree(Path(os.environ[STORE_VARIABLE]).parent, ignore_errors=True)
     os._exit(0)

@@ -1,7 +1,7 @@
-"""RankGroup: this process's rank, and the collectives of a pass, which are counted.
+"""RankGroup: this process's rank and its collectives.
 
-transformers divides a model over torch's default process group. A process has only one default
-group, and at most one RankGroup at a time.
+transformers divides a model over torch's default process group, so a process has at most one
+RankGroup at a time.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def exchange(collective: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True, slots=True)
 class PassTraffic:
-    """Collectives since the last report: their number, the bytes of their tensors, and the seconds
-    in them, waiting for other ranks included."""
+    """Collectives since the last report: number, bytes of the tensors, and seconds, including the
+    wait for other ranks."""
 
     collectives: int = 0
     bytes: int = 0
@@ -68,8 +68,8 @@ class RankGroup:
     """Rank `rank` of `count`."""
 
     def __init__(self, rendezvous: Any, device: torch.device, timeout_s: float) -> None:
-        """`rendezvous`: a Rendezvous. `timeout_s`: how long a collective waits for another rank,
-        and how long this call waits for all ranks. Raises RuntimeError after that time."""
+        """`rendezvous`: a Rendezvous. `timeout_s`: how long this call and each collective wait for
+        other ranks. Raises RuntimeError after that time."""
         self._dist = dist = torch_distributed()
         self.rank, self.count, self.device = rendezvous.rank, rendezvous.count, device
         self._traffic = PassTraffic()
@@ -112,7 +112,7 @@ class RankGroup:
 
     @exchange
     def gather(self, part: torch.Tensor) -> list[torch.Tensor] | None:
-        """The tensors of all ranks, of one shape, on rank 0; None on other ranks."""
+        """On rank 0 the tensors of all ranks, elsewhere None. All tensors have one shape."""
         start = time.perf_counter()
         if self._shared_memory is not None and self._shared_memory.fits(part):
             parts = self._shared_memory.gather(part)
@@ -125,7 +125,7 @@ class RankGroup:
     @exchange
     def broadcast(self, value: float) -> float:
         """Rank 0's `value`, on every rank."""
-        # float64: all ranks compare the very same value.
+        # float64 keeps all bits of the value.
         values = torch.tensor([value], dtype=torch.float64, device=self.device)
         self._dist.broadcast(values, src=0)
         return float(values)
@@ -164,7 +164,7 @@ def torch_distributed() -> ModuleType:
 @contextmanager
 def _loopback(*, local: bool) -> Iterator[None]:
     """With `local`, restricts gloo to the loopback interface, since gloo's connections are neither
-    encrypted nor authenticated. No effect if GLOO_SOCKET_IFNAME is set."""
+    encrypted nor authenticated."""
     name, before = "GLOO_SOCKET_IFNAME", os.environ.get("GLOO_SOCKET_IFNAME")
     if local and before is None:
         os.environ[name] = next(n for _, n in socket.if_nameindex() if n.startswith("lo"))

@@ -1,5 +1,5 @@
-"""RankedModel: an LLM over ranks as a LanguageModel. This process is rank 0: it sends each call to
-the followers and runs the call on its own shard."""
+"""RankedModel: an LLM over ranks as a LanguageModel. This process is rank 0, which sends each call
+to the followers and runs the call on its own shard."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from core.models.ranks.sharding import check_split, checked_shard, read_shard
 
 __all__ = ["RankedModel", "load_ranked"]
 
-# Longest wait for the followers' reports of a pass.
+# Seconds to wait for the followers' reports of a pass.
 TRAFFIC_WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class _RunningRanks:
-    """This process's shard of a model, and the other ranks."""
+    """`own`, `module`: rank 0's shard."""
 
     own: HfModel
     module: Any
@@ -73,13 +73,13 @@ class RankedModel(HfModel):
         self._take(start())
 
     def _take(self, ranks: _RunningRanks) -> None:
-        # Called also after a restart, which makes a new shard and new ranks.
+        # Also after a restart, with a new shard and new ranks.
         own = ranks.own
         super().__init__(ranks.module, own.info, own.masks, None, own._forward)
         self._running = ranks
         self._error: RankError | None = None
         self._passes, self._last = 0, PassTraffic()
-        # At garbage collection or exit: no rank must outlive its model.
+        # At garbage collection or exit: no rank may outlive this model.
         self._end = weakref.finalize(self, _end_ranks, ranks.followers, ranks.group, at_once=False)
 
     @property
@@ -105,7 +105,6 @@ class RankedModel(HfModel):
         )
 
     def _reports(self) -> dict[int, PassDone]:
-        """The followers' reports of the last pass that have arrived."""
         of_pass: dict[int, PassDone] = {}
         until = time.monotonic() + TRAFFIC_WAIT_S
         # Suppressed: this pass's logits are valid, and the next call raises if a rank has ended.
@@ -158,8 +157,8 @@ class RankedModel(HfModel):
 
     @contextmanager
     def _on_all_ranks(self) -> Iterator[None]:
-        """A call that all ranks make. An error or interrupt within the call ends the followers:
-        their KV caches may differ from rank 0's, and later tokens would be wrong."""
+        """Ends the followers after an error or interrupt: their KV caches may differ from rank
+        0's."""
         try:
             yield
         except MODEL_FAULTS as error:
@@ -190,8 +189,7 @@ class RankedModel(HfModel):
 
 @dataclass(frozen=True, slots=True)
 class _RankStart:
-    """Starts the ranks and reads the model. `meta`: the full module without weights; `timeout_s`:
-    of the process group."""
+    """Starts the ranks and reads the model. `meta`: the undivided module without weights."""
 
     source: ModelSource
     config: Any
@@ -240,8 +238,6 @@ class _RankStart:
         )
 
     def _own_shard(self, followers: Followers, group: RankGroup) -> tuple[Any, HfModel]:
-        """Rank 0's module and model, after the tree check that all ranks make together."""
-
         def barrier() -> None:
             self.say("meeting the other ranks")
             followers.wait_for_all(BarrierReached)
@@ -265,7 +261,7 @@ def load_ranked(
     say: Say,
     timeout_s: float = GROUP_TIMEOUT_S,
 ) -> RankedModel:
-    """The LLM over ranks. The configuration is checked before processes are started.
+    """Starts the ranks and loads the LLM.
 
     Raises ConfigError, RankError, ModelLoadError, UnsupportedModelError, and errors of `say`."""
     check_split(config, source.title, split)

@@ -1,5 +1,4 @@
-"""Messages between the leader of a model's ranks and its followers: tagged arrays in MessagePack. A
-message of unknown form is refused."""
+"""Messages between the leader of an LLM's ranks and its followers: tagged arrays in MessagePack."""
 
 from __future__ import annotations
 
@@ -31,12 +30,11 @@ __all__ = [
     "encode",
 ]
 
-# Incremented with any change of a struct: fields are sent without names, and a message of another
-# version would be misread.
+# Increment with any change of a struct: fields are sent without names.
 FORMAT = 2
-"""Version of these messages; a follower of another version is refused."""
+"""Version of these messages; a follower with another version is refused."""
 LONGEST = 1 << 26
-"""Limit on the bytes of a message; a longer message is refused."""
+"""Limit on the bytes of a message."""
 
 
 class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -45,8 +43,8 @@ class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 class LoadShard(_RankMessage, tag="load"):
     """Read this rank's shard. `name`, `local`, `file`: see ModelSource
-    (core.models.loading.catalog). `split`, `count`: see RankSplit (core.config.ranks). `threads`:
-    this rank's. `timeout_s`: of its collectives."""
+    (core.models.loading.catalog). `split`, `count`: see RankSplit (core.config.ranks).
+    `timeout_s`: how long a collective waits for other ranks."""
 
     name: str
     local: bool
@@ -113,11 +111,11 @@ class RankJoined(_RankMessage, tag="joined"):
 
 
 class BarrierReached(_RankMessage, tag="arrived"):
-    """The rank has reached the barrier, and waits for BarrierPassed."""
+    """The rank has reached the barrier and waits for BarrierPassed."""
 
 
 class ShardReady(_RankMessage, tag="ready"):
-    """The shard is loaded and checked. `weight_bytes`: of the shard."""
+    """The shard is loaded and checked."""
 
     weight_bytes: int
 

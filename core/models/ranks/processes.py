@@ -39,19 +39,18 @@ from core.models.ranks.rendezvous import (
 
 __all__ = ["Followers"]
 
-# Seconds that `end` waits for processes to end, and that `error_of` waits for the cause of an
-# error.
+# Seconds that `end` waits for processes, and that `error_of` waits for the cause of an error.
 END_S, CAUSE_WAIT_S = 3.0, 0.5
 # Milliseconds between two checks that all processes are running.
 POLL_MS = 200
 LOADING_S = 600.0
-"""Limit, in seconds, of one step of loading."""
+"""Seconds allowed for one step of loading."""
 Reply = TypeVar("Reply", bound=FromFollower)
 
 
 class Followers:
-    """Ranks 1 and up: processes of this machine that are started here, or, if the environment names
-    ranks (`env_rendezvous`), processes that were started elsewhere."""
+    """Ranks 1 and up. Their processes are started here, unless the environment names ranks that
+    were started elsewhere (`env_rendezvous`)."""
 
     def __init__(self, split: RankSplit) -> None:
         """Raises the errors of starting a process, opening a socket and `env_rendezvous`."""
@@ -64,11 +63,9 @@ class Followers:
         self._socket.router_mandatory = True
         self._folder: Path | None = None  # private to this user; None with ranks elsewhere
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        # By rank, the latest message of each kind. A report of a pass, which may arrive at any
-        # time, must not replace a message of another kind.
+        # By kind, since a PassDone may arrive at any time and must not replace another message.
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
         self.local = True
-        # If a process cannot be started, the processes started before it are ended.
         with ExitStack() as on_failure:
             on_failure.callback(self.end)
             self._open(split)
@@ -107,8 +104,8 @@ class Followers:
                 raise self.error_of(error) from error
 
     def wait_for_all(self, kind: type[Reply]) -> dict[int, Reply]:
-        """The message of this kind from each follower, in a step of loading. Raises RankError if a
-        follower has ended, has failed, or takes longer than LOADING_S."""
+        """The message of this kind from each follower. Raises RankError if a follower has ended,
+        has failed, or takes longer than LOADING_S."""
         replies = self.collect(kind, LOADING_S)
         missing = [rank for rank in self.ranks if rank not in replies]
         if missing:
@@ -144,8 +141,8 @@ class Followers:
             raise self.error_of(RuntimeError(*reports[:1]))
 
     def error_of(self, error: BaseException) -> RankError:
-        """The cause of this error: the rank that has failed or ended, else a timeout of the ranks
-        that report nothing."""
+        """A RankError that names the rank that has failed or ended, else the ranks that have
+        reported nothing."""
         until = time.monotonic() + CAUSE_WAIT_S
         while True:
             if not self._is_closed():
@@ -192,7 +189,7 @@ class Followers:
         return bool(self._context.closed)
 
     def _failure(self) -> RankError | None:
-        """The error of a rank that has failed or ended by itself; None without such a rank."""
+        """The error of a rank that has failed or ended by itself."""
         for rank in self.ranks:
             # A rank's own report is more precise than its exit status.
             reply = self._replies[rank].get(RankFailed)
@@ -218,7 +215,7 @@ class Followers:
         while self._socket.poll(0 if any_message else wait_ms):
             any_message = True
             parts = self._socket.recv_multipart()
-            # Exactly "1", "2", ...: "01" would be another connection under a follower's number.
+            # Compared as bytes: int() would take another connection, "01", for rank 1.
             ranks = [rank for rank in self.ranks if parts[0] == str(rank).encode()]
             try:
                 (rank,), (_, data) = ranks, parts

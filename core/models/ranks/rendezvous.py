@@ -53,8 +53,7 @@ class Rendezvous:
         self.store.set(ADDRESS_KEY, address)
 
     def check(self) -> None:
-        """Raises RuntimeError if the store is empty or cannot be reached, which means that the
-        leader has ended."""
+        """Raises RuntimeError if the leader has ended: the store is empty or unreachable."""
         if not self.store.check([ADDRESS_KEY]):
             raise RuntimeError("the store of the ranks is empty")
 
@@ -69,10 +68,9 @@ def file_rendezvous(file: Path, rank: int, count: int) -> Rendezvous:
 
 
 def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
-    """The rendezvous that the environment describes, None if it describes none. Ranks that the
-    leader did not start meet here: rank 0 waits for all ranks, the others for rank 0. Raises
-    ConfigError if the variables are wrong or contradict `split`, RankError if the ranks do not
-    meet."""
+    """The rendezvous that the environment describes, or None. Ranks that the leader did not start
+    wait here for each other. Raises ConfigError if the variables are wrong or contradict `split`,
+    RankError if the ranks do not meet."""
     # The leader sets STORE_VARIABLE for the ranks that it starts.
     if STORE_VARIABLE in os.environ:
         rank, count = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
@@ -115,8 +113,7 @@ def _whole_number(variable: str, least: int, most: int | None = None) -> int:
 
 
 def _check_address(*, must_be_local: bool) -> None:
-    """Raises ConfigError for a MASTER_ADDR in brackets and, with `must_be_local`, for an address
-    that is not this machine's: torch would wait until its timeout."""
+    """Raises ConfigError for an address at which torch would wait until its timeout."""
     address = os.environ["MASTER_ADDR"]
     if address.startswith("["):
         raise ConfigError.of("MASTER_ADDR", address, "an IPv6 address without brackets")

@@ -1,9 +1,8 @@
 """One rank's shard of an LLM. transformers reads and divides the weights.
 
-Tensor parallel: each rank has some attention heads and some MLP units of every layer, and runs this
-project's pass over them. Every rank has the whole residual stream and embedding; an all-reduce
-after each half of a layer adds up the products; the LM head's outputs are divided. Pipeline
-parallel: each rank has some layers, and runs transformers' pass.
+Tensor parallel: each rank has the whole embedding, and a part of the attention heads, MLP units and
+LM head's outputs; it runs this project's pass. Pipeline parallel: each rank has some layers, and
+runs transformers' pass.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
 
 
 def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: RankSplit) -> Any:
-    """This rank's module, in eval mode. All ranks call this at the same time. Raises
+    """This rank's module, in eval mode. All ranks must call this function together. Raises
     ModelLoadError."""
     from transformers.distributed.configuration_utils import DistributedConfig
 
@@ -104,10 +103,9 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
 def checked_shard(
     module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
-    """The shard's HfModel, after the tree check. Every rank calls this function and makes the same
-    passes in the same order. `barrier` returns when all ranks have called it. The timeout of
-    collectives does not apply to `barrier`: ranks take different times to read and compile. Raises
-    the errors of `checked_model`."""
+    """The shard's HfModel. All ranks must call this function together. `barrier` waits for all
+    ranks. The collectives' timeout does not apply to `barrier`: ranks take different times to read
+    and compile. Raises the errors of `checked_model`."""
     barrier()
     if split.split == "pp":
         stage = module._pp_stage
@@ -118,8 +116,7 @@ def checked_shard(
 
 
 def _with_traffic(communicate: Any, group: RankGroup) -> Any:
-    """Wraps a pipeline stage's communication to count its bytes: those of the result if it is a
-    tensor, else of the argument."""
+    """Wraps a pipeline stage's communication to count its bytes."""
 
     def timed_call(*args: Any, **options: Any) -> Any:
         start = time.perf_counter()
@@ -135,9 +132,7 @@ def _with_traffic(communicate: Any, group: RankGroup) -> Any:
 def _sharded_model(
     model: HfModel, module: Any, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
-    """This rank's model with this project's pass. Raises UnsupportedModelError if its logits differ
-    too much from the logits of transformers' passes. Rank 0 has the logits, and decides for all
-    ranks."""
+    """This rank's model with this project's pass, after a comparison with transformers' logits."""
     # The reference is computed first: `_local_weights` replaces the parameters that transformers
     # divided.
     paths = tree_logits(model)
@@ -148,7 +143,8 @@ def _sharded_model(
     forward = _forward(weights, model.masks, model.vocab_size, group, compiled)
     sharded = HfModel(module, model.info, model.masks, None, forward)
     tree = [logits for logits, _ in tree_logits(sharded)]
-    # One decision for all: a rank that went on alone would wait for collectives of the other ranks.
+    # Only rank 0 has all logits. All ranks must decide alike: a rank that went on alone would wait
+    # for the other ranks' collectives.
     worst = 0.0
     if group.rank == 0:
         worst = max(difference(p, t) for p, t in zip(plain, tree, strict=True))
@@ -167,7 +163,7 @@ def _sharded_model(
 
 @torch.no_grad()
 def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
-    """This rank's weights. Replaces the module's distributed parameters by plain parameters."""
+    """Replaces distributed parameters by plain parameters; returns this rank's weights."""
     from torch.distributed.tensor import DTensor
 
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()
@@ -200,8 +196,8 @@ def _set(part: Any, name: str, value: torch.Tensor) -> None:
 
 
 def outputs_of(total: int, count: int, rank: int) -> tuple[int, int]:
-    """The range [first, end) of a rank's outputs of the head. torch divides tensors in the same
-    way: the last ranks may have fewer outputs."""
+    """The range [first, end) of the LM head's outputs on `rank`. As torch divides tensors, the
+    last ranks may have fewer outputs."""
     # ceil(total / count)
     each = -(-total // count)
     return min(total, rank * each), min(total, (rank + 1) * each)
@@ -214,8 +210,7 @@ def _forward(
     group: RankGroup,
     compiled: CompiledForward | None,
 ) -> RankForward:
-    """The compiled pass if every rank has one, else the pass in torch calls."""
-    # The two passes make different collectives: ranks with different passes would deadlock.
+    # The compiled pass and LeanForward make different collectives: ranks must run the same pass.
     num_compiled = group.all_reduce(
         torch.tensor([float(compiled is not None)], device=group.device)
     )
@@ -227,7 +222,7 @@ def _forward(
 
 class SummedProjection(Projection):
     """A Projection whose inputs are divided among ranks: `matrix` has this rank's rows, `bias` is
-    the same on all; `residual` adds up the ranks' products."""
+    the same on all ranks."""
 
     def __init__(self, matrix: torch.Tensor, bias: torch.Tensor | None, group: RankGroup) -> None:
         super().__init__(matrix, bias)

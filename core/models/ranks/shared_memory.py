@@ -36,9 +36,8 @@ def is_ordered() -> bool:
 class SharedMemory:
     """Rank `rank` of `count`; all ranks are given the same `folder`.
 
-    In step n a rank writes its tensor into one of its two slots, by the parity of n, then n into
-    its counter. It writes only after all ranks have reached step n - 1: no rank still reads the
-    slot, which was written in step n - 2.
+    In step n a rank writes its tensor into slot n % 2 of its two slots, then n into its counter.
+    Before, the rank waits until all ranks have reached step n - 1: then no rank reads the slot.
     """
 
     def __init__(self, folder: Path, rank: int, count: int, timeout_s: float) -> None:
@@ -49,11 +48,11 @@ class SharedMemory:
         os.posix_fallocate(file, 0, size)
         self._memory = mmap.mmap(file, size)
         os.close(file)
-        # int64; the counter of rank r is at byte PADDING r.
+        # int64; the counter of rank r is at byte r * PADDING.
         self._counters = memoryview(self._memory).cast("q")
         self._step = 0
         self._slots: dict[tuple[int, torch.dtype, torch.Size], list[torch.Tensor]] = {}
-        # A lock is released when its process ends, however it ends.
+        # The system releases a lock when its process ends, even if the process is killed.
         self._locks = [
             os.open(folder / f"rank-{one}", os.O_RDWR | os.O_CREAT, 0o600) for one in range(count)
         ]
@@ -68,7 +67,7 @@ class SharedMemory:
         times out."""
         slots = self._write(part)
         self._await(self._step)
-        # In one order everywhere: the ranks' residual streams must stay the same bits.
+        # In one order on all ranks: their residual streams must be bit-identical.
         torch.add(slots[0], slots[1], out=part)
         for slot in slots[2:]:
             part.add_(slot)
@@ -83,13 +82,13 @@ class SharedMemory:
         return [slot.clone() for slot in slots]
 
     def close(self) -> None:
-        """Releases the lock."""
+        """Releases this rank's lock."""
         for lock in self._locks:
             os.close(lock)
         self._locks = []
 
     def _write(self, part: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Begins a step with this rank's tensor; returns the slots of all ranks."""
+        """Begins a step; returns the slots of all ranks."""
         self._await(self._step)
         self._step += 1
         slots = self._slots_of(part)
@@ -103,8 +102,7 @@ class SharedMemory:
         if key not in self._slots:
             # After the counters come the slots of even steps by rank, then the slots of odd steps.
             first = self._count * (PADDING + key[0] * CAPACITY)
-            # Ordinary tensors, since later passes reuse them: inference tensors could not be
-            # written outside inference mode.
+            # Inference tensors could not be written outside inference mode later.
             with torch.inference_mode(mode=False):
                 self._slots[key] = [
                     torch.frombuffer(
