@@ -43,7 +43,9 @@ def parser() -> Parser:
     )
     p.add_argument("--tokens", type=integer_argument("tokens"), help="new tokens for each prompt")
     p.add_argument(
-        "--repeats", type=integer_argument("repeats"), help="measurements of each prompt, or seeds"
+        "--repeats",
+        type=integer_argument("repeats"),
+        help="measurements of each prompt; seeds in suites that measure no time",
     )
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
     p.add_argument("--threads", type=integer_argument("threads"), help="default: cores - 1")
@@ -161,7 +163,7 @@ def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES
             return 0
         report = run(arguments, suites)
     except KeyboardInterrupt:
-        print("interrupted: what was measured is kept, the same command goes on", file=sys.stderr)
+        print("interrupted: results so far are saved; run the same command again to continue", file=sys.stderr)
         return 130
     except SpecScopeError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

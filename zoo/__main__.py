@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            "\nzoo: interrupted; the same command goes on from what is kept under --out",
+            "\nzoo: interrupted; run the same command again to continue with the files under --out",
             file=sys.stderr,
         )
         return 130

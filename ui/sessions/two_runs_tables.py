@@ -13,7 +13,7 @@ from ui.words.glossary import GLOSSARY
 __all__ = ["figures_of", "settings_apart"]
 
 MAX_CHARACTERS = 300
-"""The most characters of a setting's value, or of each item of a list."""
+"""The most characters shown of a setting's value, or of each item of a list."""
 
 FIGURES = (
     "tokens_per_second",
@@ -55,10 +55,8 @@ def _ratio(first: float, second: float) -> str:
 
 
 def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """A row for each setting in which the requests of two RunSummaries differ, or that was
-    requested alike but resolved differently. Also rows for the schedules (`schedules`, in words),
-    the models and drawn seeds, if they differ. Drawn seeds are left out if the requests' seeds
-    differ."""
+    """A row for each setting of two RunSummaries that was requested or resolved differently.
+    `schedules`: each run's schedule, in words."""
     requests = _flat(one.asked), _flat(two.asked)
     resolved = _flat(one.config), _flat(two.config)
     rows = [(name, *(side.get(name) for side in requests)) for name in _names(*requests)]
@@ -92,7 +90,6 @@ def _names(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """A value as short text: the items of a list, a dash for None and for empty text."""
     if value is None or value == "":
         return "–"
     if isinstance(value, (list, tuple)):

@@ -34,8 +34,7 @@ def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
     def scrub(request: gr.Request, number: float | None) -> list[Any]:
         tab_sessions = two_runs.tab_sessions(context, request)
         slider, *drawn = both(two_runs, tab_sessions, lambda: scrub_both(tab_sessions, number))
-        # The visitor is dragging the slider: it is changed only if both runs end before round
-        # `number`.
+        # The visitor drags the slider: only a round after the end of both runs changes the slider.
         keeps_slider = number is None or number == slider.get("value")
         return [gr.skip() if keeps_slider else slider, *drawn]
 

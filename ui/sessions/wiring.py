@@ -83,8 +83,7 @@ def wire_sessions(
 
 
 def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Callable[[Any], None]:
-    """Connects the list and its filters; returns a function that refreshes the list after an
-    event."""
+    """Returns a function that refreshes the list after an event."""
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened_id, *filters.inputs]
     outputs = [sessions.runs, sessions.notice, filters.page]
@@ -130,8 +129,7 @@ def _wire_opening(
     toggled.then(None, None, None, js=LIST_INTO_SIGHT)
     two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
     wire_two_runs(two_runs, board.context)
-    # The confirmation is for the opened run: it is hidden when a run is chosen or the tab is
-    # opened.
+    # The confirmation is for the opened run only.
     confirm = controls.confirm_delete
     controls.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened_id, confirm, **LATEST
@@ -183,7 +181,7 @@ def _wire_again(
     sessions: Sessions, visitor: gr.BrowserState, refresh_list: Callable[[Any], None]
 ) -> None:
     board, controls = sessions.board, sessions.controls
-    # `once`: a second click while the run is under way is dropped and starts no other run.
+    # `once`: a second click during the run starts no other run.
     click = controls.again.click(
         again_handler(sessions),
         [visitor, sessions.opened_id],
@@ -207,8 +205,8 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     for trigger in (tab.select, sessions.refresh.click, part.section.expand):
         trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)
     press = part.rows.select(study_press_handler(sessions), [visitor], part.outputs, **EACH)
-    # The open run's study may have been deleted. The note is not updated: the visitor may be
-    # typing it.
+    # The press may have deleted the open run's study. The note is not updated: the visitor may be
+    # typing in it.
     run_inputs, controls = [visitor, sessions.opened_id], sessions.controls
     outputs = [controls.facts, controls.study]
     press.then(with_rights(board.context, facts_and_study), run_inputs, outputs, **LATEST)

@@ -1,5 +1,4 @@
-"""The panel of all requests: the requests that are decoded now, what the scheduler grants to each,
-how busy each model is, and the menu of schedules.
+"""The panel of all requests that the server decodes now, with the menu of schedules.
 
 Of another visitor's request, the panel shows neither the prompt nor the run's id."""
 
@@ -42,7 +41,7 @@ NOT_YOURS = (
 # or wait, else REST_MS.
 BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
 PROMPT_CHARACTERS = 60
-# Whose request it is, in words. A request that the hub did not start is a MEASUREMENT.
+# MEASUREMENT: a request that `context.hub` did not start.
 OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
 
 
@@ -78,7 +77,7 @@ def requests_view(elem_id: str) -> gr.HTML:
 
 
 def requests_value(context: Context, owner: str, may_schedule: bool = True) -> dict[str, Any]:
-    """The view's value for the visitor with the key `owner`."""
+    """The view's value for the visitor whose key is `owner`."""
     snapshot = context.model_host.worker.snapshot()
     rows = [
         _row(i + 1, run, *_whose(context, run.run_id, owner)) for i, run in enumerate(snapshot.runs)
@@ -104,7 +103,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
 
 
 def _whose(context: Context, run_id: str, owner: str) -> tuple[str, str]:
-    """Whose request it is; and its prompt, empty unless the request is this visitor's."""
+    """Who made the request, and the prompt (empty unless the request is `owner`'s)."""
     source = context.hub.source_of(run_id)
     if source is None:
         return MEASUREMENT, ""
@@ -168,7 +167,6 @@ def _pool(snapshot: Snapshot) -> str:
 
 
 def _reason(snapshot: Snapshot) -> str:
-    """The scheduler's latest reason; if it gave none, what the schedule means."""
     # The request that has waited least has the latest reason.
     last = min(snapshot.runs, key=lambda run: run.num_waited, default=None)
     why = last.scheduled.reason if last is not None and last.scheduled is not None else ""

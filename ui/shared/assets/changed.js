@@ -1,7 +1,6 @@
 () => {
-  // A control was changed. With "Run on change" on, or after choosing a preset (ui/live/rerun.py), this clicks the
-  // hidden button #live-rerun once the form is settled (settled.js): all fields of a preset have arrived and were
-  // checked.
+  // With "Run on change" on, or after choosing a preset, clicks the hidden button #live-rerun. The click waits until
+  // all fields of the preset have arrived and were checked (settled.js).
   const STILL_MS = 400, AGAIN_MS = 50;
   const on = () => window.specscopePreset || document.querySelector("#live-onchange input")?.checked;
   const press = () => {

@@ -1,5 +1,5 @@
-// The dock's tabs: which of its panes is shown. A click on the open tab closes the dock. A run with routing or a
-// vote opens the pane Who, except in the page's tab Learn, or after a visitor or a link has chosen a pane.
+// The dock's tabs. Outside Learn, a run with routing or a vote opens the pane Who, unless the visitor or a link has
+// chosen a pane.
 const dock = element.closest(".sp-dock"), board = dock.closest(".sp-board");
 const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
 const MEANINGS = {
@@ -36,7 +36,7 @@ for (const name of panes) {
 }
 root.replaceChildren(bar);
 if (dock.id === "live-dock") dock.dataset.part = "dock";
-// A lesson opens the pane with its picture by this event, or by `lessonDock` if the dock is not mounted yet.
+// A lesson opens its pane by this event, or by `lessonDock` if the dock is not mounted yet.
 addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) show(detail.name); });
 const lesson = dock.id === "learn-dock";
 dock.addEventListener("specscope-run", ({ detail: usual }) => {

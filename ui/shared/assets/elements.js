@@ -27,8 +27,7 @@ function scroller(label, table, className = "") {
   created.setAttribute("aria-label", label);
   return created;
 }
-// Answers may overtake each other: a value with a smaller `n` than the shown one is ignored. Returns whether the
-// value was taken.
+// Answers may overtake each other: a value whose `n` is smaller than the shown value's is ignored.
 let shown = {};
 function takeNewest() {
   const value = props.value || {};
@@ -36,8 +35,7 @@ function takeNewest() {
   if (newer) shown = value;
   return newer;
 }
-// poll(milliseconds): triggers `tick` at this interval (0: never) while the component is visible, and at once when it
-// or its browser tab comes into view.
+// poll(milliseconds): triggers `tick` at this interval (0: never) while the component is visible.
 const poll = (() => {
   let interval = 0;
   let timer = 0;

@@ -1,4 +1,4 @@
-// The header: chips, the state, buttons. Hover and focus show a chip's description.
+// The header: the models' chips, the state, buttons.
 function chip(model) {
   const created = node("span", "sp-chip sp-hint");
   created.tabIndex = 0;
@@ -18,7 +18,6 @@ function chip(model) {
   else created.append(node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
   return created;
 }
-// Updates what changes with each round: the counts and the description.
 function drawScore(created, model) {
   const { accepted, proposed } = model.score || {};
   const fullName = [model.role, model.letter, model.name].filter(Boolean).join(" ");
@@ -58,7 +57,7 @@ function skip() {
   const visible = (selector) => [...document.querySelectorAll(selector)].find((one) => one.offsetParent !== null);
   (visible(".ss-columns") ?? visible("#tabs .ss-scroll, #tabs [role=region]"))?.focus();
 }
-// Created once and updated in place, so that nothing moves and no focus is lost.
+// The bar is created once and updated in place, so that nothing moves and no focus is lost.
 const bar = node("div", "sp-bar");
 const chips = node("div", "sp-chips");
 const state = node("span", "sp-state");
@@ -81,14 +80,13 @@ function drawModels(models) {
   }
   const drawn = [...chips.children].filter((one) => one !== rest);
   models.forEach((model, i) => drawScore(drawn[i], model));
-  // Fitting makes the browser lay out: it is done only if a width or the order of drafters may have changed.
+  // `fit` makes the browser lay out, so it is called only if a width or the order of drafters may have changed.
   const shape = signature + drawn.map((one) => one.textContent.length + ("idle" in one.dataset ? "-" : "")).join();
   if (chips.dataset.shape === shape) return;
   chips.dataset.shape = shape;
   fit();
 }
-// While the chips do not fit, each step below hides or cuts more of them (page.css). Last, drafters are hidden,
-// beginning with those that drafted nothing.
+// While the chips do not fit, each line below hides or cuts more of them (page.css).
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
   chips.classList.remove("sp-tight", "sp-tighter", "sp-brief", "sp-stacked", "sp-compact", "sp-lettered");
@@ -124,7 +122,7 @@ function show(drafters, count) {
   rest.dataset.hint = label;
   rest.setAttribute("aria-label", label);
 }
-// How far a study is: the text of its progress bar if the bar is visible, so that bar and header agree.
+// The text of a study's progress bar if the bar is visible, so that bar and header agree.
 function progressText(value) {
   const bar = [...document.querySelectorAll(".sp-study")].find((one) => one.offsetParent !== null);
   return bar ? bar.dataset.measured : value.measured;
@@ -152,8 +150,8 @@ function draw() {
   document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
   document.documentElement.toggleAttribute("data-preset-runs", Boolean(shown.preset_runs));
 }
-// Marks the open tab for style sheets. Chips show counts on Live alone: they are fitted again for each tab. Gradio moves
-// a tab from its overflow menu into the tab row after the previous tab has lost `aria-selected`, so the row is observed too.
+// Marks the open tab for style sheets. Chips show counts only on Live, so they are fitted again for each tab.
+// Gradio moves a tab into the tab row after the previous tab has lost `aria-selected`, so the row is observed too.
 let tabLine = null;
 function markTab() {
   const line = document.querySelector("#tabs > .tab-wrapper");

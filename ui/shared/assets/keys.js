@@ -9,10 +9,10 @@
     "input:not([type=radio]):not([type=checkbox]):not([type=range])";
   const PRESSED = "button, a, summary, label, input, [role=button], [role=region], [role=group]";
   const ARROWED = "input[type=radio], input[type=range], [role=slider], [role=tablist]";
-  // A radio alone in its group cannot be moved by arrows: there the arrows change the round.
+  // Arrows cannot move a radio that is alone in its group, so they change the round there.
   const alone = ({ type, name }) => type === "radio"
     && document.querySelectorAll(`input[type=radio][name="${CSS.escape(name)}"]`).length === 1;
-  // Stop replaces Run once the server has answered; until then the key of Stop clicks the hidden Stop.
+  // Stop replaces Run once the server has answered. Until then the key `s` clicks the hidden Stop.
   const ANSWERED_MS = 5000;
   let ran = -Infinity;
   document.addEventListener("click", (event) => {
@@ -21,7 +21,7 @@
   function button(name) {
     const waits = document.querySelector("#live-run")?.offsetParent && performance.now() - ran < ANSWERED_MS;
     if (name === "stop" && waits) return document.querySelector("#live-stop");
-    // During a race Stop has the place of Run, but the key of Run starts a new run.
+    // During a race Stop has the place of Run, but the key `r` starts a new run.
     const races = document.documentElement.dataset.liveState === "racing" && document.querySelector("#live-stop")?.offsetParent;
     if (name === "run" && races) return document.querySelector("#live-run");
     if (name === "large") return document.querySelector(".sp-large");

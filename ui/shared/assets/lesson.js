@@ -19,7 +19,7 @@ function glossary(words) {
   const list = node("dl", "", ...inOrder(words).flatMap(({ w, m }) => [node("dt", "", w), node("dd", "", m)]));
   return node("details", "sp-words", node("summary", "", "Words"), list);
 }
-// Chooses the lesson's pictures (learn.css) and the dock's pane.
+// learn.css shows the pictures that `data-lesson` names.
 function choosePictures({ pictures, dock }) {
   Object.assign(document.documentElement.dataset, { lesson: pictures, lessonDock: dock });
   dispatchEvent(new CustomEvent("specscope-dock", { detail: { id: "learn-dock", name: dock } }));
@@ -34,9 +34,8 @@ function draw() {
   root.replaceChildren(steps(value), glossary(value.words), title, ...text, look);
   const current = root.querySelector("[aria-current=step]");
   if (focused) current?.focus();
-  // The buttons of the lessons are one line, which may scroll.
+  // The lessons' buttons are one line, which may scroll.
   if (current) current.parentElement.scrollLeft = current.getBoundingClientRect().left - current.parentElement.getBoundingClientRect().left - 60;
-  // A new lesson is read from its beginning, with its own picture in the dock.
   if (root.dataset.at !== String(value.at)) {
     choosePictures(value);
     root.dataset.at = value.at;

@@ -4,10 +4,10 @@ const OURS = ["tab", "lesson", "run", "round", "stage", "node", "shown", "dock",
 const STILL_MS = 250, RESULT_MS = 2000, SETTLES_MS = 4000, AWAITED_MS = 30000;
 const MOVES = ["wheel", "pointerdown", "touchmove", "keydown"];
 const initialQuery = new URLSearchParams(location.search);
-// `places`: by tab, the run and place that its scrubber shows.
+// `places`: by tab, the run and place that the tab's scrubber shows.
 const state = { places: {}, lesson: Number(initialQuery.get("lesson")) || 0 };
 // The address is not changed before the run that it names is open (`ready`). `awaited`: the step of the history that
-// back or forward has requested, until it is shown, the visitor does something else, or AWAITED_MS have passed.
+// Back or Forward has requested and that is not shown yet.
 // `waits`: the opening run, which the address names, is still being recorded.
 let ready = false, waits = false, timer = 0, awaited = null, awaitTimer = 0;
 const tab = () => (document.querySelector("#tabs [role=tab][aria-selected=true]")?.textContent || "").trim().toLowerCase();
@@ -24,8 +24,8 @@ function address(name, whole = false) {
   }
   return url;
 }
-// The dock's pane and the figures' clock, null for the usual ones. Before the tab is drawn, those
-// of the link.
+// The dock's pane and the figures' clock, each null for the usual one. Before the tab is drawn, the link's
+// pane and clock.
 function panes(name) {
   const { at, usual } = document.querySelector(`#${name}-dock`)?.dataset ?? {};
   const linked = link.view.page === name ? link.view : {};
@@ -33,7 +33,6 @@ function panes(name) {
   const clock = name === "live" ? document.querySelector("#live-figures .ss-clock")?.dataset.chosen ?? null : null;
   return { dock: name === "learn" || at === usual ? null : at || "closed", clock };
 }
-// The tab that a query opens.
 function tabOf(query) {
   const [lesson, run, name] = ["lesson", "run", "tab"].map((one) => query.get(one)?.toLowerCase());
   if (lesson) return "learn";
@@ -43,7 +42,7 @@ function showView(query) {
   link.view = { page: tabOf(query), dock: query.get("dock"), clock: query.get("clock") };
   dispatchEvent(new CustomEvent("specscope-view", { detail: link.view }));
 }
-// The step of the history that an address belongs to. Another round, or another run of a lesson, is the same step.
+// Another round, or another run of a lesson, is the same step of the history.
 function step(url) {
   const [tab, lesson, run] = ["tab", "lesson", "run"].map((one) => url.searchParams.get(one));
   return lesson ? `lesson ${lesson}` : run === "opening" ? "live" : run ? `${tab} ${run}` : tab ?? "live";
@@ -73,7 +72,7 @@ function updateSoon() {
   clearTimeout(timer);
   timer = setTimeout(update, STILL_MS);
 }
-// Back and forward open the tab, and the lesson or run.
+// Back and Forward.
 window.addEventListener("popstate", () => {
   const query = new URLSearchParams(location.search);
   const [run, lesson] = [query.get("run"), Number(query.get("lesson"))];
@@ -134,8 +133,8 @@ const link = (window.specscopeLink = {
   },
   turned: updateSoon,
   lesson(number) { state.lesson = number; updateSoon(); },
-  // The scrubber of a tab was drawn. A run in the queue has no id yet: it is no step of the
-  // history. A new run is named at once, so that a page that is reloaded during the run opens it.
+  // A run in the queue has no id yet, so it is no step of the history. The address names a new run at once, so that a
+  // page that is reloaded during the run opens the run.
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;
     const another = value.run !== state.places[name]?.run;

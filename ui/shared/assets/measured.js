@@ -1,4 +1,4 @@
-// The runs of a lesson as a table; a press of a row's name shows its run on the board.
+// The runs of a lesson as a table.
 function headOf(head, note) {
   const heads = Object.values(head).map(({ t, means }) => {
     const created = heading("col", t);
@@ -7,7 +7,7 @@ function headOf(head, note) {
   });
   return node("thead", "", node("tr", "", heading("col", `your runs (▸\u00a0shown)${note ? `; ${note}` : ""}`), ...heads));
 }
-// A cell; below a time is the range of its repeats, or an empty line.
+// Below a time is the range of its repeats, or an empty line.
 function cellOf(text, isTime, range) {
   return node("td", isTime ? "sp-time" : "", text, isTime ? node("span", "sp-range", range || "\u00a0") : null);
 }
@@ -18,7 +18,7 @@ function rowOf({ label, latest, cells, ranges = {} }, timed) {
   show.setAttribute("aria-pressed", Boolean(latest));
   return node("tr", latest ? "sp-selected" : "", heading("row", show), ...Object.entries(cells).map(([at, text]) => cellOf(text, timed[at], ranges[at])));
 }
-// A planned run has its row already: nothing below the table moves when it ends.
+// A planned run has its row already, so that nothing below the table moves when the run ends.
 function plannedRow(label, columns, timed) {
   return node("tr", "", heading("row", label), ...Array.from({ length: columns }, (_, at) => cellOf("–", timed[at])));
 }

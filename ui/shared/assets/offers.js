@@ -1,4 +1,4 @@
-// What can be loaded: one table, a body for each offer, a row for each of its models.
+// The models that can be loaded, as a table.
 const TABLE_PX = 640;
 const GROUPS = {
   loaded: "Loaded now", bundled: "Bundled", smollm2: "A chat model for a CPU", cached: "In the local Hugging Face cache",
@@ -6,7 +6,7 @@ const GROUPS = {
 };
 const COLUMNS = [["model", "Model"], ["count", "Parameters"], ["memory", "Memory"], ["place", "Where"], ["whole", "Together"]];
 const VERDICTS = { fits: ["✔", "fits"], tight: ["✕", "does not fit"], unknown: ["?", "size not known"], loaded: ["●", "loaded"] };
-// Rows may be drawn as cards: with the roles they stay a table for screen readers.
+// With these roles the table stays a table for screen readers, even if its rows are drawn as cards.
 function role(name, part) {
   part.setAttribute("role", name);
   return part;
@@ -36,7 +36,6 @@ function badge({ letter, slot }) {
 function pick(label, spoken, what) {
   return button("sp-use", label, () => trigger("select", what), spoken);
 }
-// Disables the choice of an offer that does not fit in memory.
 function markFit(choice, offer) {
   choice.disabled = offer.verdict === "tight";
   if (choice.disabled) choice.title = offer.lack;
