@@ -163,7 +163,10 @@ def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES
             return 0
         report = run(arguments, suites)
     except KeyboardInterrupt:
-        print("interrupted: results so far are saved; run the same command again to continue", file=sys.stderr)
+        print(
+            "interrupted: results so far are saved; run the same command again to continue",
+            file=sys.stderr,
+        )
         return 130
     except SpecScopeError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

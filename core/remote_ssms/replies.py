@@ -46,7 +46,7 @@ def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: 
         # A draft that was made ahead counts its passes in `passes_ahead`.
         passes=draft.passes or draft.passes_ahead,
         stages=_stages(draft.timings, received_at),
-        # Not read from the SSM here: reading clears its likelihoods, and this reply may not be sent.
+        # Reading clears the likelihoods of the SSM, and this reply may not be sent.
         temperature=1.0,
         likelihoods=[],
         top=_top_rows(draft, top_k),
