@@ -25,7 +25,7 @@ DRAWER = "() => { document.documentElement.toggleAttribute('data-settings'); }"
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Components of the tab. `racing`: whether plain decoding follows runs."""
+    """Components of the tab. `racing`: whether plain decoding follows each run."""
 
     board: Board
     form: Form
@@ -49,8 +49,7 @@ class Live:
 
 
 def build_live(context: Context, chips: gr.HTML) -> Live:
-    """One screen: the command row above the board; the settings slide over the board from the
-    right. `chips`: the page's header."""
+    """One screen: the command row above the board. `chips`: the page's header."""
     requests: list[AllRequests] = []
     with gr.Column(elem_id="live-screen", elem_classes="sp-screen"):
         with gr.Row(elem_id="live-command", equal_height=True):
@@ -75,10 +74,9 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
         "stops": gr.Number(0, precision=0, visible=False),
         # The preset chosen last; once a field is edited, the menu shows "own settings" instead.
         "chosen": gr.State(context.preset),
-        # A hidden button that the browser clicks when no field changes any more.
+        # The browser clicks this hidden button when no field changes any more.
         "settled": gr.Button("Check", elem_id="live-settled", elem_classes="sp-unseen"),
-        # Whether the form shows all values that were sent to it: set by the handler of `settled`,
-        # read by the browser.
+        # Whether the form shows all values that were sent to it; read by the browser.
         "arrived": gr.Number(1, precision=0, visible=False),
     }
     return Live(

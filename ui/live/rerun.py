@@ -1,9 +1,4 @@
-"""Run on change: editing a control runs the request again, and the previous run stays as a pale
-line.
-
-The browser waits until no control changes any more and all fields have their values, then clicks a
-hidden button.
-"""
+"""Run on change: editing a control runs the request again."""
 
 from __future__ import annotations
 
@@ -30,15 +25,15 @@ __all__ = [
 ]
 
 AWAITED = "(...given) => { window.specscopeAwaited = performance.now() + 10000; return given; }"
-"""JavaScript for an event that requests field values: the form is not checked until they arrive or
-ten seconds have passed."""
+"""JavaScript for an event that requests field values: the form is not checked until the values
+arrive or ten seconds have passed."""
 
 PRESET_CHOSEN = """() => {
   window.specscopePreset = !document.documentElement.hasAttribute("data-settings");
   (%s)();
 }"""
-"""JavaScript for a preset that a visitor has chosen. If the settings are open, the preset only
-fills in the fields, unless Run on change is switched on."""
+"""JavaScript for a chosen preset. While the settings are open, the preset starts a run only if Run
+on change is on."""
 
 
 def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
@@ -60,8 +55,7 @@ def settled_script() -> str:
 
 
 def after_settled_script() -> str:
-    """JavaScript for a button: waits for a pending check, whose result would overwrite the button's
-    answer."""
+    """JavaScript for a button: waits for a pending check of the form."""
     return _script("after_settled")
 
 
@@ -77,8 +71,8 @@ def _script(name: str) -> str:
 def wire_changes(form: Form) -> None:
     """Runs the script `changed` when a text box is left or submitted, or another control changes.
 
-    Call it before other handlers of these events are added: Gradio runs the handlers of one event
-    in turn, each after the answer of the handler before.
+    Call this before other handlers of these events are added: Gradio runs a handler only after the
+    previous handler of the same event has answered.
     """
     changed = _script("changed")
     for control in form.inputs:
@@ -96,9 +90,8 @@ def preset_chosen_script() -> str:
 
 
 def before_of(session: TabSession) -> Before | None:
-    """The run to compare this session's next run with: the displayed run, if it was completed. A
-    run that was cut short replaces `session.before` only if `session.before` is None and the
-    run has a round."""
+    """The run to compare this session's next run with: the displayed run, if it was completed. An
+    incomplete run is used only if `session.before` is None and the run has a round."""
     player = session.player
     if player is None:
         return session.before

@@ -48,9 +48,9 @@ __all__ = ["Live", "build_live", "wire_live"]
 
 RUN = "() => { document.querySelector('#live-run').click(); }"
 STOPS = "() => [window.specscopeStops('live-stop')]"
-"""A click on Stop overtakes a click on Run that is still queued. So the browser counts clicks on
-Stop, and each click sends the count. A Run with a smaller count than the session has seen was
-clicked before the latest Stop."""
+"""A click on Stop overtakes a click on Run that is still queued. So every click sends the number of
+clicks on Stop. A Run with a smaller number than the session has seen was clicked before the latest
+Stop."""
 
 
 # -- wiring --
@@ -84,8 +84,7 @@ def wire_live(
     board.pictures["figures"].submit(
         _race_handler(live), [visitor, live.stops], js=_with_stops("race"), **stream
     )
-    # No `cancels`: a cancelled generator may leave a frame on its way, which would arrive after the
-    # last frame. The stream of a stopped run ends within a round.
+    # No `cancels`: a frame of a cancelled generator could arrive after the last frame.
     live.stop.click(
         _stop_handler(live),
         [live.stops],
@@ -96,7 +95,7 @@ def wire_live(
     _wire_form(live, own)
     live.header.tick(_header_handler(live), None, live.header, **LATEST)
     blocks.load(_opening_handler(live), **stream)
-    # While the run that `play_opening` shows is still being recorded, the notice polls for it.
+    # The notice polls while the run that `play_opening` shows is still being recorded.
     board.notice.tick(_opening_handler(live), **stream)
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
@@ -111,8 +110,8 @@ def _with_stops(button: str) -> str:
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
-    # No preprocessing, because Gradio would refuse, in its own words, the name of a model that is
-    # no longer loaded. core.config checks all values.
+    # No preprocessing, because Gradio would refuse the name of a model that is no longer loaded.
+    # core.config checks all values.
     quick: dict[str, Any] = {"preprocess": False, **LATEST}
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
@@ -131,8 +130,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     wire_changes(form)
     for control in (*form.sampling.values(), live.presets.name, *fields):
         if control is not temperature:
-            # Not `input`, which a text box does not fire for pasted text. The handler does nothing,
-            # but without it Gradio drops text that is typed while an accordion opens.
+            # Not `input`, which a text box does not fire for pasted text. Without a handler, Gradio
+            # drops text that is typed while an accordion opens.
             # Controls other than text boxes get EACH, since their `change` also runs the script of
             # `wire_changes`. After an event that LATEST defers, Gradio would run that script again.
             mode = LATEST if isinstance(control, gr.Textbox) else EACH
@@ -160,8 +159,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         fill_event = button.click(fill, None, form.prompt, **quick)
         fill_event.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
-    # A built-in preset may have other values at another temperature. The form's check waits for
-    # them.
+    # A built-in preset may have other values at another temperature.
     temperature_event = temperature.change(
         _temperature_handler(live),
         [live.chosen, temperature, *fields],
@@ -227,8 +225,6 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
 
 
 def _notice_while_recording(live: Live, session: TabSession) -> Values:
-    """Updates that change nothing, except that the notice makes the page poll while the opening
-    run is recorded."""
     values: Values = [gr.skip() for _ in live.outputs]
     if live.board.awaits_opening(session):
         values[live.outputs.index(live.board.notice)] = live.board.current_notice(session)
@@ -251,7 +247,7 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
         session = live.board.session(request)
         sent, name = session.sent, shown
         arrived = sent is None or sent.has_arrived(values[-count:], time.monotonic())
-        if arrived:  # else the fields are partly those of the preset before
+        if arrived:  # else some fields still have the values of the previous preset
             name = menu_name(chosen, shown, own, context.drafter_names, values[-count:])
             session.sent = None
         header = header_for_form(live, session, values) if arrived else gr.skip()
@@ -312,11 +308,11 @@ def send_at_temperature(
     temperature: float | None,
     shown: Sequence[Any],
 ) -> list[Any] | None:
-    """Sends the values of `preset`'s fields at `temperature`, and returns them; None if
+    """Records and returns the values of `preset`'s fields at `temperature`; None if
     `fields_at_temperature` returns None.
 
     `preset`: the preset chosen last; `shown`: the fields' values in the browser. If the values sent
-    last have not arrived yet, their preset replaces `preset`, since they will overwrite `shown`.
+    last have not arrived yet, the preset of these values replaces `preset`.
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):
@@ -328,7 +324,6 @@ def send_at_temperature(
 def _send(
     session: TabSession, preset: str, values_now: Sequence[Any], values: list[Any]
 ) -> list[Any]:
-    """Records that `values` are being sent to the fields for `preset`; returns `values`."""
     session.sent = PendingFields.of(preset, values_now, values, time.monotonic())
     return values
 

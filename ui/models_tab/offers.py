@@ -1,7 +1,6 @@
-"""Models that can be loaded and the memory they need: the loaded models, the bundled models,
-SmolLM2, models in the local cache, known pairs.
+"""Models that can be loaded, and the memory that each model needs.
 
-Everything is read anew at each call, since caches and free memory change. No network is used.
+Nothing is cached, since the local model cache and the free memory change. No network is used.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ ITEMSIZE = {"float32": 4, "float64": 8}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One model. `role`: LLM, SSM, or model, which can be used as either. `parameters` and `bytes`
-    are 0 if they are unknown. `place`: where the model is, in words."""
+    """One model. `role`: LLM, SSM, or model (usable as LLM or SSM). `parameters` and `bytes` are 0
+    if unknown. `place`: where the model is, in words."""
 
     role: str
     name: str
@@ -64,10 +63,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Models that can be loaded together. `llm` and `ssms`: what to enter in the form.
+    """Models that can be loaded together. `llm` and `ssms`: the values for the form's fields.
 
-    `group`: loaded, bundled, smollm2, cached or known; `note`: why the offer is listed or cannot be
-    loaded; may be empty.
+    `group`: loaded, bundled, smollm2, cached or known. `note`: a remark for the visitor, or empty.
     """
 
     group: str
@@ -98,12 +96,12 @@ class MemoryNeed:
 
     @property
     def smaller(self) -> int:
-        """What `bytes` would be if bfloat16 replaced float32."""
+        """The value of `bytes` if bfloat16 replaced float32."""
         return sum(part.bytes // (2 if part.dtype == "float32" else 1) for part in self.parts)
 
     @property
     def fits(self) -> bool | None:
-        """Whether the pair fits; None if that is unknown."""
+        """Whether the pair fits; None if unknown."""
         if self.free is None or not all(part.bytes for part in self.parts):
             return False if self.free is not None and self.bytes > self.free else None
         return self.bytes <= self.free
@@ -171,10 +169,9 @@ def _ssm_names(llm: str) -> tuple[str, ...]:
 def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
-    """All offers, and the memory that is free without unloading anything. The models' sizes
-    in memory are for `dtype` on `device`; the loaded models have their present sizes. Only visitors
-    who may load models get the models in the cache and the names from which the loaded models were
-    loaded, because these names may be paths."""
+    """All offers, and the memory that is free without unloading anything. Sizes are for `dtype` on
+    `device`, except for the loaded models. Without `may_load`, cached models and the names in the
+    loaded models' offer are left out, because names may be paths."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
@@ -194,8 +191,8 @@ def offers(
 def _loaded_offer(model_host: ModelHost) -> Offer:
     parts = tuple(_loaded_part(info) for info in model_host.infos)
     if (ranks := model_host.ranks) is not None:
-        # The sum over the LLM's processes: weights that each process has a copy of, such as the
-        # embedding, count once for each process.
+        # Weights that each process has a copy of, such as the embedding, count once for each
+        # process.
         place = f"{LOADED} in {division_words(ranks)}"
         parts = (replace(parts[0], bytes=sum(ranks.weight_bytes), place=place), *parts[1:])
     return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")
@@ -207,7 +204,6 @@ def _loaded_part(info: ModelInfo) -> Part:
 
 
 def _family_offer(llm: str, note: str, dtype: str, place: torch.device) -> Offer:
-    """An LLM by its name, `bundled` or `smollm2`, with the SSMs that come with SpecScope for it."""
     from core.models.loading.placing import need_of, resolve_llm
 
     ssms = bundled_ssms(llm)
@@ -239,7 +235,7 @@ def _known_offer(
 
 
 def writes_text(hub_id: str) -> bool:
-    """Whether a cached model is a causal language model, by its configuration."""
+    """Whether a cached model's configuration names a causal language model."""
     folder = snapshot(hub_id)
     if folder is None:
         return False

@@ -146,9 +146,8 @@ def wire_models(
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     state, state_outputs = _handler(models, state_values), models.state_outputs
-    # This comes before the table's handler, because Gradio runs a tab's handlers one after another
-    # and the first call of the table's handler takes long. A state that arrives after the table
-    # could overwrite the result of a click made meanwhile.
+    # This comes before the table's handler, because Gradio runs a tab's handlers in turn and the
+    # table's first call takes long. A late state could overwrite the result of a click.
     opened = tabs["models"].select(_handler(models, opened_values), None, state_outputs, **LATEST)
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
         trigger(_handler(models, table), table_inputs, table_outputs, **LATEST)
@@ -160,8 +159,8 @@ def wire_models(
     streamed: dict[str, Any] = {**QUIET, "trigger_mode": "once", "concurrency_limit": None}
     load = _stream_handler(models, load_values)
     ended = models.load.click(load, models.form, state_outputs, **streamed)
-    # `load_offer` does not fill the form: Gradio sends a stream's last values again at its end.
-    # They would replace what the visitor has written meanwhile.
+    # `load_offer` does not fill the form: Gradio sends a stream's last values again at the end of
+    # the stream, and would overwrite the visitor's edits.
     filled = [models.llm, models.ssms]
     models.offers.select(_fill_offer, filled, filled, **EACH)
     picked = models.offers.select(

@@ -27,8 +27,7 @@ NOT_YOURS = (
 
 
 def offers_value(all_offers: Iterable[Offer], memory: MemoryNeed) -> dict[str, Any]:
-    """The table's value; its offers have numbers as keys. Of offers with the same models and
-    dtypes only the first is listed: the loaded pair, if it is among them."""
+    """The table's value. Of offers with the same models and dtypes only the first is listed."""
     rows: dict[tuple[Part, ...], Offer] = {}
     for offer in all_offers:
         rows.setdefault(tuple(replace(part, place="") for part in offer.parts), offer)
@@ -52,7 +51,6 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
 
 
 def _marks(offer: Offer) -> list[dict[str, Any]]:
-    """For each model: letter and colour slot of a loaded SSM, empty for another model."""
     ssms = itertools.count()
     return [
         {"slot": (slot := next(ssms)), "letter": letter(slot)}
@@ -89,7 +87,7 @@ def _size(size: int) -> str:
 
 
 def free_line(memory: MemoryNeed) -> Line:
-    """The free memory, and what the figures mean."""
+    """The free memory, in words."""
     free = "an unknown amount" if memory.free is None else _size(memory.free)
     of_memory = "of memory is free" if memory.device == "cpu" else f"is free on {memory.device}"
     return Line(
@@ -146,8 +144,8 @@ def _part_words(part: Part) -> str:
 
 
 def state_lines(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]:
-    """The state of a swap. The requested pair's names and the reason of a failure may contain paths
-    of this machine, so only visitors who may load models see them."""
+    """The state of a swap. Without `may_load`, the requested names and the reason of a failure are
+    left out, because they may contain paths of this machine."""
     lines = _state(model_host, swap, may_load)
     runs = model_host.runs_on_old_models()
     if runs:
@@ -183,7 +181,7 @@ def _pair_name(pair: ModelPair) -> str:
 
 def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
     """Each model's loading stages with their times; no lines without `may_load`."""
-    # A failure before the first model's stages is reported by its reason alone.
+    # For a failure before the first model's stages, the reason in the notice is enough.
     failed_early = swap.state == "failed" and len(swap.stages) < 2
     if not may_load or swap.state == "none" or failed_early:
         return {"lines": {}}

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 class CompletionFormat:
     """The format of one of OpenAI's two APIs. `message` and `delta` take a text and return fields
     of a choice: `message` for a response, `delta` for a chunk of a stream. `first_delta`: the
-    fields of the chunk before any text; None if the API has no such chunk."""
+    fields of the first chunk, which has no text; None if the API has no such chunk."""
 
     prefix: str
     response_object: str
@@ -61,10 +61,9 @@ CHAT = CompletionFormat(
 
 class StopCut:
     """Cuts a text before the stop string that ends first in the text. If several stop strings end
-    there, cuts before the longest of them.
+    at the same place, cuts before the longest.
 
-    `push` holds back a suffix that may be the beginning of a stop string, so that the result does
-    not depend on how the text is divided into pieces.
+    The result does not depend on how the text is divided into pieces.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -73,7 +72,7 @@ class StopCut:
         self._has_stopped = False
 
     def push(self, delta: str) -> str:
-        """Takes text; returns the part that certainly comes before every stop string."""
+        """Takes the next piece; returns text that certainly comes before every stop string."""
         if self._has_stopped:
             return ""
         text = self._tail + delta
@@ -85,7 +84,7 @@ class StopCut:
         return text[:end]
 
     def flush(self) -> str:
-        """Ends the text; returns the part that `push` held back, empty after a stop string."""
+        """Ends the text; returns the text that `push` held back, empty after a stop string."""
         rest, self._tail = self._tail, ""
         return rest
 
@@ -156,7 +155,7 @@ class Completion:
         }
 
     def first_chunk(self) -> Json | None:
-        """The chunk of a stream before any text; None if the API has no such chunk."""
+        """A stream's first chunk, without text; None if the API has no such chunk."""
         return None if self.shape.first_delta is None else self._chunk(self.shape.first_delta)
 
     def text_chunk(self, text: str) -> Json:
@@ -223,7 +222,6 @@ class Completion:
         }
 
     def _speculative_decoding(self) -> Json | None:
-        """vLLM's figures of the drafts; None for plain decoding and before the run's start."""
         if self._started is None:
             return None
         config = SpeculationConfig.from_plain(self._started.config["speculation"])

@@ -38,7 +38,7 @@ def error_body(message: str, status: int, code: str | None, param: str | None) -
 
 
 def error_response(error: SpecScopeError) -> JSONResponse:
-    """The answer to a request that raised this error, with the error's message."""
+    """The answer to a request that raised this error."""
     status, code, param = 500, None, None
     if isinstance(error, ApiError):
         status, code, param = error.status, error.code, error.param
@@ -48,7 +48,6 @@ def error_response(error: SpecScopeError) -> JSONResponse:
         status = 400
     elif isinstance(error, EngineClosedError):
         status = 503
-    # `Basic` is not offered: a browser would ask for the login and send it with other sites'
-    # requests.
+    # `Basic` is not offered: a browser would then send the login with other sites' requests too.
     headers = {"WWW-Authenticate": 'Bearer realm="SpecScope"'} if status == 401 else None
     return JSONResponse(error_body(str(error), status, code, param), status, headers)

@@ -1,8 +1,7 @@
 """Converts the body of a request to `/v1` into a Request of the engine.
 
 A field that is null counts as absent. Fields in IGNORED cannot change the text. Fields in NEUTRAL
-are accepted with the values listed there, which change nothing. Any other field that is neither the
-prompt nor in READ is refused by name.
+are accepted only with the values listed in NEUTRAL. Unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ READ = frozenset(
 IGNORED = frozenset(
     ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 )
-# Fields that are accepted with these values only.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -58,7 +56,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request, and what only its answer needs. `usage`: whether a stream ends with the usage;
+    """A request and its output options. `usage`: whether a stream ends with the usage;
     `continuous_usage`: whether every chunk has the usage so far."""
 
     request: Request
@@ -108,7 +106,6 @@ def chat_request(context: Context, body: Any) -> ApiRequest:
 
 
 def _fields(context: Context, body: Any, prompt: str) -> dict[str, Any]:
-    """The fields that are not null. Raises ApiError if a field cannot be served."""
     if not isinstance(body, dict):
         raise ApiError("the body is not a JSON object")
     fields = {name: value for name, value in body.items() if value is not None}
@@ -125,8 +122,8 @@ def _fields(context: Context, body: Any, prompt: str) -> dict[str, Any]:
 def _refuse_unless_neutral(name: str, value: Any) -> None:
     if name not in NEUTRAL:
         raise ApiError(f"{name} is not a field of this endpoint", param=name)
-    # Types are compared too, since False == 0: `logprobs` false requests no log-probabilities, but
-    # 0 requests the log-probabilities of the sampled tokens.
+    # Types are compared too, since False == 0: `logprobs` 0 requests log-probabilities, false
+    # requests none.
     if not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL[name]
     ):

@@ -1,5 +1,5 @@
 """Checks the page's login in the headers of a request: `Basic`, or `Bearer USER:PASSWORD`. An
-OpenAI client sends the latter if its API key is USER:PASSWORD."""
+OpenAI client whose API key is USER:PASSWORD sends the `Bearer` header."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
     if auth is None:
         return ""
     login = _sent_login(request.headers.get("authorization", ""))
-    # compare_digest takes equally long wherever its arguments differ. It gets bytes, since it
-    # refuses texts with non-ASCII characters.
+    # Bytes, since compare_digest refuses texts with non-ASCII characters.
     if not secrets.compare_digest(login.encode(), ":".join(auth).encode()):
         message = "log in as on the page: Basic, or Bearer USER:PASSWORD (an OpenAI client's key)"
         raise ApiError(message, 401, "invalid_api_key")

@@ -33,7 +33,7 @@ from ui.server.visitors import new_key
 
 __all__ = ["openai_routes"]
 
-# Seconds between two polls for events of a run that is decoded, and of a run in the queue.
+# Seconds between two polls for events: of a running request, and of a queued request.
 RUNNING_S, QUEUED_S = 0.005, 0.05
 LOST = "events of this run were lost: its end is in the log"
 CLIENT_LEFT = 499
@@ -107,8 +107,8 @@ def _model(context: Context, created: int) -> dict[str, Any]:
 
 @dataclass
 class _Starting:
-    """The number of requests whose prompts are being rendered and tokenized. The worker does not
-    count these requests yet. The number changes only in the event loop, so it needs no lock."""
+    """The number of requests that the worker does not count yet. The number changes only in the
+    event loop, so it needs no lock."""
 
     number: int = 0
 
@@ -135,8 +135,8 @@ async def _generate(
         message = f"{MAX_WAITING} requests wait already: try again later"
         raise ApiError(message, 429, "rate_limit_exceeded")
     version = host.version
-    # Without a login each request has an owner of its own, so only visitors who see all runs can
-    # open its run.
+    # Without a login each request has its own owner, so only visitors who see all runs can open the
+    # run.
     owner = context.access.key(SimpleNamespace(username=user), new_key())
     with starting.track():
         api_request = await in_thread(lambda: parse(context, body))
@@ -181,14 +181,14 @@ async def _json(http: HttpRequest) -> Any:
 async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]:
     seen = 0
     while True:
-        done = source.is_done  # read first: if it is true, the events below include the last one
-        # In a thread, since this may block: a slow client's unread events may be only in the log.
+        done = source.is_done  # read first: if true, the events below include the last event
+        # In a thread, since `events` may block: old events may be only in the log.
         for event in await asyncio.to_thread(source.events, seen, source.count):
             seen += 1
             yield event
         if done or await http.is_disconnected():
             return
-        # This polls, since waiting on the source would hold a thread.
+        # Polling, since waiting on the source would hold a thread.
         await asyncio.sleep(QUEUED_S if not seen and source.place else RUNNING_S)
 
 
@@ -214,7 +214,7 @@ def _data(value: dict[str, Any]) -> str:
 
 
 class _RunStream(StreamingResponse):
-    """A stream of a run's answer. When the stream ends, the run is stopped."""
+    """Stops the run when the stream ends."""
 
     def __init__(self, source: LiveSource, content: AsyncIterator[str]) -> None:
         # Without X-Accel-Buffering nginx would hold events back until its buffer is full.

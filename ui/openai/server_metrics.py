@@ -34,8 +34,7 @@ def finish_reason(event: RunCompleted | RunCancelled | RunFailed) -> str:
 
 @dataclass(slots=True)
 class _Histogram:
-    """Observations in seconds. `counts`: the number of observations in each bucket; the last bucket
-    is for values above all bounds."""
+    """Observations in seconds. `counts`: one for each bucket; the last bucket has no bound."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
     total: float = 0.0
@@ -48,7 +47,7 @@ class _Histogram:
     def samples(self) -> Iterator[Sample]:
         cumulative = 0
         for bound, count in zip((*map(str, BUCKETS), "+Inf"), self.counts, strict=True):
-            # Prometheus' buckets are cumulative.
+            # Prometheus's buckets are cumulative.
             cumulative += count
             yield "_bucket", {"le": bound}, cumulative
         yield "_sum", {}, self.total
@@ -73,8 +72,7 @@ class _ModelFigures:
 
 @dataclass(slots=True)
 class _LiveRun:
-    """A run that has begun. `last_ms`: the `at_ms` of its latest round with tokens, None before the
-    first."""
+    """A run that has begun. `last_ms`: the `at_ms` of the latest round with tokens."""
 
     figures: _ModelFigures
     queue_ms: float
@@ -94,8 +92,7 @@ class _LiveRun:
 
 
 class ServerMetrics:
-    """Observes the events of all logged runs, in any thread; `text` returns the answer to a
-    scrape."""
+    """Observes the events of all logged runs. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -103,7 +100,7 @@ class ServerMetrics:
         self._live: dict[str, _LiveRun] = {}
 
     def observe(self, event: Event) -> None:
-        """Takes an event. The events of one run must come in order."""
+        """Takes an event. The events of a run must come in order."""
         with self._lock:
             if isinstance(event, RunStarted):
                 figures = self._models.setdefault(event.models[0].name, _ModelFigures())
@@ -117,8 +114,8 @@ class ServerMetrics:
                     del self._live[event.run_id]
 
     def text(self, model: str, num_running: int, num_waiting: int) -> str:
-        """All series. `model`: the loaded LLM, which has series even before its first run;
-        `num_running` and `num_waiting`: how many requests are decoded now, and how many wait."""
+        """All series, in Prometheus's text format. `model`: the loaded LLM, which has series even
+        before the LLM's first run."""
         with self._lock:
             models = {model: _ModelFigures(), **self._models}
             return "".join(
@@ -130,7 +127,7 @@ class ServerMetrics:
             )
 
 
-# -- the text format, version 0.0.4 --
+# -- the text format --
 
 # Name, help text, attribute of _ModelFigures.
 FAMILIES = (
@@ -195,7 +192,7 @@ def _header(name: str, kind: str, about: str) -> tuple[str, str]:
 
 
 def _line(name: str, model: str, labels: dict[str, str], value: float) -> str:
-    # vLLM labels series by engine; here there is one engine.
+    # vLLM labels series by engine; SpecScope has one engine.
     all_labels = {"engine": "0", "model_name": model, **labels}
     labels_text = ",".join(f'{label}="{_escape(text)}"' for label, text in all_labels.items())
     return f"vllm:{name}{{{labels_text}}} {float(value)!r}\n"

@@ -1,8 +1,8 @@
-"""Verification steps of a run, folded from its events and counted as vLLM counts drafted chains. A
-token tree counts as one draft, and its depth as the draft's number of tokens.
+"""Verification steps of a run, counted as vLLM counts drafted chains. A token tree counts as one
+draft, and the tree's depth as the draft's number of tokens.
 
 `num_drafted` of a step is the depth of the verified tree minus `num_cut`, the number of levels past
-the run's last token. A round without a tree has no draft.
+the run's last token.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class StepFold:
     """Makes a RoundStep of each completed round of one run."""
 
     def __init__(self) -> None:
-        # The depth of the round's tree. Never reset, because each round has a Combined event.
+        # Never reset, because each round has a Combined event.
         self._depth = 0
 
     def observe(self, event: Event) -> RoundStep | None:
-        """Takes the run's next event; returns the step that the event completes, if any."""
+        """Takes the run's next event; returns the completed step, if any."""
         if isinstance(event, Combined):
             self._depth = max(event.depths, default=0)
         if not isinstance(event, RoundCompleted):
@@ -44,7 +44,7 @@ class StepFold:
 
 @dataclass(slots=True)
 class DraftCounts:
-    """Sums over drafts. `by_length[k][j]`: the number of drafts of k tokens of which j were
+    """Sums over drafts. `by_length[k][j]`: the number of drafts with k tokens, j of them
     accepted."""
 
     num_drafts: int = 0
@@ -63,7 +63,7 @@ class DraftCounts:
         row[step.num_accepted] += 1
 
     def histogram(self, longest: int = 0) -> list[int]:
-        """`longest` + 1 entries or more; entry j: how many drafts had j tokens accepted."""
+        """At least `longest` + 1 entries; entry j: how many drafts had j tokens accepted."""
         size = max(longest, max(self.by_length, default=0)) + 1
         counts = [0] * size
         for row in self.by_length.values():
@@ -72,6 +72,6 @@ class DraftCounts:
         return counts
 
     def accepted_per_position(self, longest: int = 0) -> list[int]:
-        """Entry i: the number of drafts of which more than i tokens were accepted."""
+        """Entry i: the number of drafts with more than i accepted tokens."""
         counts = self.histogram(longest)
         return [sum(counts[i + 1 :]) for i in range(len(counts) - 1)]

@@ -1,4 +1,4 @@
-"""The rows of the Prompts tab as a CSV file: of the displayed study, or of past runs."""
+"""The rows of the Prompts tab as a CSV file."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ NOTHING = "There are no rows to save yet: measure prompts, open a study, or look
 def rows_csv(
     context: Context, figures: RunFigures, studies: Studies, session: TabSession
 ) -> dict[str, Any]:
-    """The CSV file (`name`, `media_type`, `text`) of all rows of the session's table, including
-    rows that the table's filters hide. Raises ConfigError if there are no rows."""
+    """The CSV file (`name`, `media_type`, `text`) with all rows of the session's table, including
+    hidden rows. Raises ConfigError if there are no rows."""
     search, study_id = session.study.past, session.study.study_id
     lines: tuple[PromptLine, ...] = ()
     if search is not None:
@@ -76,7 +76,7 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
         def work() -> list[Any]:
             studies = studies_of(board.context, request, key)
             exported = rows_csv(board.context, figures, studies, session)
-            # The number is new each time, so that saving the same file again changes the value.
+            # A new number each time, so that saving the same file again changes the value.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [{**exported, "n": number}, gr.skip()]
 

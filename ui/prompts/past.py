@@ -1,4 +1,4 @@
-"""Past runs prompt by prompt: which runs are read, their domains, their rows."""
+"""Past runs prompt by prompt."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ SHOWN_EVERY = 25
 
 @dataclass(frozen=True, slots=True)
 class PastSearch:
-    """A search for runs. `owner`: the owner of the runs, None for all owners; `search`: words of
-    prompt, output or note; `drafter`: a drafter that the runs have, empty for any; `taken`: how
-    many of the latest matches are searched."""
+    """A search for runs. `owner`: None for all owners; `search`: words of prompt, output or note;
+    `drafter`: empty for any; `taken`: how many of the latest matches are read."""
 
     owner: str | None
     search: str = ""
@@ -39,9 +38,9 @@ class PastSearch:
 
 @dataclass(frozen=True, slots=True)
 class FoundPrompts:
-    """The result of a search so far. `total`: how many runs match; `num_read`: how many of these
-    the search covers in all. `num_speculative`: how many runs with drafters were read so far;
-    `lines`: the rows of these runs. `is_complete`: whether all were read."""
+    """The result of a search so far. `total`: how many runs match; `num_read`: how many matching
+    runs the search covers in all; `num_speculative`: how many runs with drafters were read so far;
+    `lines`: the rows of these runs."""
 
     lines: tuple[PromptLine, ...]
     num_speculative: int
@@ -73,7 +72,7 @@ def read_past_runs(
                 of_runs(runs, domains.of), i, len(page.rows), page.total, is_complete=False
             )
     num_speculative, texts = len(runs), {run.prompt for run in runs}
-    # The filters are not used here: they may exclude a prompt's plain runs.
+    # No filters, since the filters may exclude a prompt's plain runs.
     plain = _completed_runs(context, owner, MOST_PLAIN, drafter="none").rows
     runs += figures.of(summary for summary in plain if summary.prompt in texts)
     yield FoundPrompts(
@@ -87,7 +86,7 @@ def _completed_runs(context: Context, owner: str | None, limit: int, **filters: 
 
 
 class _Domains:
-    """The domain of a run's prompt in its study, else the domain known for the prompt's text."""
+    """The domain of a prompt in the run's study, else the domain known for the prompt's text."""
 
     def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Past runs in the Prompts tab: the controls of a search, the search itself, and more results."""
+"""Past runs in the Prompts tab: the controls of a search, and their handlers."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def hide_past_message() -> Values:
 
 @cache
 def known_domains() -> Mapping[str, str]:
-    """The domain of each bundled prompt and example, by its text."""
+    """The domain of each bundled prompt and example, by the prompt's text."""
     domain_of = {text: EXAMPLE_DOMAINS[name] for name, text in (*EXAMPLES, *CHAT_EXAMPLES)}
     domain_of |= {prompt.text: prompt.domain for prompt in example_prompts()}
-    return MappingProxyType(domain_of)  # read-only, since it is cached and shared by all callers
+    return MappingProxyType(domain_of)  # read-only, since all callers share the cached dict
 
 
 def past_updates(
@@ -111,8 +111,8 @@ def past_updates(
     past_search: PastSearch,
     drafters: Sequence[str],
 ) -> Iterator[Values]:
-    """Yields the table, the notice and the button for more results, each time after some runs were
-    read. Ends as soon as the tab shows a study or another search."""
+    """Yields the table, the notice and the button for more results. Ends as soon as the tab shows a
+    study or another search."""
     with session.drawing:
         session.study.past = past_search
 
@@ -163,7 +163,7 @@ def wire_past(
     tab: gr.Tab,
     get_drafters: Callable[[], Sequence[str]],
 ) -> None:
-    """Connects the controls. Selecting the tab refills the drafter menu."""
+    """Connects the controls."""
     context = board.context
     outputs = [board.progress, board.studies, table, past.status, past.more_button]
     options: dict[str, Any] = {"concurrency_limit": None, **QUIET}
@@ -191,6 +191,6 @@ def wire_past(
 
     tab.select(drafter_menu, [visitor], past.drafter, **LATEST)
     inputs = [visitor, past.search, past.drafter]
-    # "multiple": a search ends the search before it (`past_updates`).
+    # "multiple": a new search ends the previous search (`past_updates`).
     past.search_button.click(find, inputs, outputs, trigger_mode="multiple", **options)
     past.more_button.click(find_more, [visitor], outputs, trigger_mode="once", **options)

@@ -1,5 +1,4 @@
-"""The settings of a past run except prompt and seed. They distinguish the rows of a prompt, name
-them, and determine their baselines."""
+"""The settings of a past run except prompt and seed."""
 
 from __future__ import annotations
 
@@ -23,12 +22,11 @@ MOST_DIFFERENCES = 3
 
 @dataclass(frozen=True, slots=True)
 class RowSettings:
-    """`base`: what a baseline run must have in common with the run besides the prompt: LLM, number
-    format, device, `chat`, sampling and, for a run beside others, the schedule. `speculation`: the
-    speculation settings, what `auto` resolved to, the drafters, the schedule. Both are texts that
-    are only compared. `short`: the row's name, if it is unique. `parts`, in words: what was set,
-    the temperature, other sampling, limits, what `auto` resolved to, the schedule, the drafters,
-    the LLM."""
+    """Settings that rows are grouped by. A baseline run has the same prompt and `base`: LLM, number
+    format, device, `chat`, sampling and, for a run beside others, the schedule. `base` and
+    `speculation` are texts that are only compared. `short`: the row's name, if unique. `parts`, in
+    words: the preset with all differences, the temperature, other sampling, limits, the resolved
+    tree-size limit, the schedule, the drafters, the LLM."""
 
     base: str
     speculation: str
@@ -38,7 +36,7 @@ class RowSettings:
 
     @property
     def detail(self) -> str:
-        """All parts but the first, in a line."""
+        """All parts except the first, in a line."""
         return ", ".join(part for part in self.parts[1:] if part)
 
 
@@ -82,8 +80,8 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
 
 
 def labels_of(settings: Iterable[RowSettings]) -> dict[RowSettings, str]:
-    """A unique name for each of `settings`: the preset or the differences from the defaults, then
-    the parts in which settings of the same `short` differ, then a number if still needed."""
+    """A unique name for each of `settings`: `short`, then the parts that distinguish settings with
+    the same `short`, then a number if needed."""
     by_short: dict[str, list[RowSettings]] = {}
     for one in dict.fromkeys(settings):
         by_short.setdefault(one.short, []).append(one)
@@ -112,7 +110,7 @@ def _label(short: str, one: RowSettings, group: list[RowSettings]) -> str:
 
 
 def _auto_words(started: RunStarted) -> str:
-    """The node limit that `auto` resolved to, if it depends on measured times; else empty."""
+    """The tree-size limit that `auto` resolved to, if it depends on measured times; else empty."""
     try:
         speculation = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
     except ConfigError:  # settings of another version
@@ -122,7 +120,7 @@ def _auto_words(started: RunStarted) -> str:
 
 
 def _settings_key(settings: Settings, request_fields: dict[str, Any]) -> list[Any]:
-    """The settings as a comparable value; settings of another version as they were recorded."""
+    """A comparable value; settings that this version does not know stay as they were recorded."""
     is_known = settings.name in (*PRESETS, OWN)
     return [settings.name, settings.differ if is_known else request_fields.get("speculation")]
 
@@ -135,7 +133,7 @@ def _limits(sampling: dict[str, Any]) -> list[str]:
 
 
 def _normalized_value(value: Any) -> Any:
-    """Numbers as floats, since a temperature may have been written as 0 or as 0.0."""
+    """Integers as floats, since a temperature may have been recorded as 0 or 0.0."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return float(value) if is_integer else value
 

@@ -1,7 +1,6 @@
 """Acceptance prompt by prompt: the rows of the Prompts tab, from a study or from past runs.
 
-A row is one prompt with one kind of settings; its figures cover runs of that prompt with these
-settings.
+A row covers all runs of one prompt with the same settings.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ IN_STUDY = "plain decoding of the same prompt in this study"
 @dataclass(frozen=True, slots=True)
 class PromptLine:
     """A row of the table. `row.configuration`: the name of the row's settings; `text`: the prompt;
-    `detail`: other settings, in words. `against`: the plain runs that the speed-up is
-    relative to, in words; empty without a speed-up. `plain`: the number of these runs, for rows of
-    past runs. `latest`: the id of the run that a click opens."""
+    `detail`: other settings, in words; `against`: the baseline runs, in words, empty without a
+    speed-up; `plain`: the number of baseline runs, for rows of past runs; `latest`: the id of the
+    latest run."""
 
     row: PromptRow
     text: str
@@ -44,7 +43,7 @@ class PromptLine:
 
 def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
     """A study's rows, one for each prompt and configuration with a result; the rows of plain
-    decoding, which accepts nothing, come last."""
+    decoding come last."""
     texts = {prompt.id: prompt.text for prompt in study.prompts}
     drafters: dict[str, dict[str, None]] = {}
     for cell, measured in results.items():
@@ -71,10 +70,9 @@ def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
 def of_runs(
     runs: Iterable[PastRun], domain_of: Callable[[PastRun], str] = lambda run: ""
 ) -> tuple[PromptLine, ...]:
-    """One row for each prompt and settings, grouped by prompt. `runs`: past runs; a row's runs are
-    newest first. Runs of plain decoding have no rows, but are the baselines of rows with the same
-    prompt and the same `RowSettings.base`. A prompt's domain is the first domain known for any of
-    its runs."""
+    """One row for each prompt and settings, grouped by prompt. `runs`: newest first. Runs of plain
+    decoding have no rows, but are the baselines of rows with the same prompt and
+    `RowSettings.base`."""
     groups: dict[str, dict[RowSettings, list[PastRun]]] = {}
     plain: dict[tuple[str, str], list[PastRun]] = {}
     domains: dict[str, str] = {}
@@ -110,8 +108,8 @@ def _line(
 
 
 def profit_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt profits most from drafts, which profits least, and why; empty unless at least
-    two prompts have drafts."""
+    """Which prompt profits most from drafts, and which least; empty unless at least two prompts
+    have drafts."""
     with_drafts = [line for line in lines if line.drafters and line.row.mean_acceptance_length]
     in_order = sorted(with_drafts, key=lambda line: -(line.row.mean_acceptance_length or 0.0))
     if len({line.row.prompt for line in with_drafts}) < 2:
@@ -128,8 +126,6 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
 
 
 def _time_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt gains most in time, or why that is not shown; empty with fewer than two
-    speed-ups."""
     by_time = sorted(
         (line for line in lines if line.row.ratios), key=lambda line: -(line.row.ratio or 0.0)
     )
@@ -166,9 +162,9 @@ def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
 def prompts_table_value(
     of: str, lines: Sequence[PromptLine], drafters: Sequence[str], chosen: str = "", words: str = ""
 ) -> dict[str, Any]:
-    """The value of the table of a study or of past runs; `of` identifies the study or the search.
-    `drafters`: in the order of their colours; `chosen`: the settings whose rows are shown at first,
-    empty for all; `words`: notes on the figures."""
+    """The table's value; `of` identifies the study or the search. `drafters`: in the order of their
+    colours; `chosen`: the settings whose rows are shown at first, empty for all; `words`: notes on
+    the figures."""
     shown = [line for line in lines if chosen in ("", line.row.configuration)]
     return {
         "of": of,
@@ -211,8 +207,6 @@ def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
 
 
 def _speed_up_notes(row: PromptRow) -> dict[str, str]:
-    """`spread`: the range of the row's speed-ups, or that there is just one. `noise`: why the
-    speed-up may be noise, or that the speed-ups differ too much."""
     if row.ratio is None:
         return {"spread": "", "noise": ""}
     ratio = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)

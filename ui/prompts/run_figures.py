@@ -37,7 +37,7 @@ class RunFigures:
         self._lock = threading.Lock()
 
     def of(self, summaries: Iterable[Any]) -> Iterator[PastRun]:
-        """The completed runs in `summaries` whose events are all in the log."""
+        """The completed runs in `summaries` whose logs are complete."""
         for summary in summaries:
             past_run = self._past_run(summary.run_id) if summary.status == "completed" else None
             if past_run is not None:

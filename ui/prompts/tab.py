@@ -1,4 +1,4 @@
-"""The Prompts tab: acceptance prompt by prompt, of a study measured here or of past runs."""
+"""The Prompts tab: acceptance prompt by prompt, of a study or of past runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Prompts:
 
     @property
     def inputs(self) -> list[Component]:
-        """The components whose values `study_of` takes, in that order."""
+        """The components whose values `study_of` takes, in this order."""
         return [
             self.preset,
             self.max_new_tokens,
@@ -90,7 +90,7 @@ class Prompts:
 
 
 def build_prompts(context: Context) -> Prompts:
-    """What to measure at the left, the table at the right; past studies below."""
+    """The controls at the left, the table at the right; past studies below."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
             source = build_prompt_source("prompts")
@@ -179,7 +179,7 @@ def study_updates(context: Context, opened: OpenedStudy | None) -> list[Any]:
 
 
 def _drafters(context: Context) -> tuple[str, ...]:
-    """The drafters' names, as runs record them, in the order of the drafters' colours."""
+    """The drafters' names in the order of the drafters' colours."""
     return (*context.drafter_names, *context.model_free)
 
 

@@ -1,5 +1,4 @@
-"""A run as one HTML file: it opens from disk, needs no network and replays the run with the page's
-pictures."""
+"""A run as one HTML file, which replays the run without a network."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 import { mount } from "./main.js";
 import { mount as mountNotice } from "./notice.js";
 
-// Returns show(values, notice). `select` is called with the data of an event of a picture: what to select (some of
-// round, node, token and stage), or what the player is to do ({do}).
+// Returns show(values, notice). `select` gets the data of a picture's event: a selection (some of round, node, token and
+// stage), or a command for the player ({do}).
 export async function createBoard(select) {
   const hosts = new Map();
   for (const element of document.querySelectorAll(".rp-picture")) {

@@ -1,5 +1,4 @@
-// The value after a delta of ui/report/deltas.py. What has not changed stays the same object; `before`
-// is not modified.
+// Applies a delta of ui/report/deltas.py. Unchanged parts stay the same objects; `before` is not modified.
 
 export function applyDelta(before, delta) {
   if (!delta.length) return before;

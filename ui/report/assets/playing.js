@@ -1,9 +1,9 @@
-// The reader's position in the run, called a stop, and how it moves.
+// The reader's position in the run, called a stop.
 
 export function createPlayer(recording, onChange) {
   const { last } = recording;
-  // `opening`: true until the first move or selection. `round`: the selected round, null for the latest. `stage`: the last shown
-  // stage of the selected round, null for all stages.
+  // `opening`: true until the first move or selection. `round`: null for the latest round. `stage`: the last shown stage of the
+  // selected round, null for all stages.
   const at = { stop: last, round: recording.opening.round, node: null, stage: null, moving: false, opening: true, mode: "slow", rate: 2 };
   if (at.round < 0) at.round = null;
   let [timer, since] = [null, 0];
@@ -17,7 +17,7 @@ export function createPlayer(recording, onChange) {
     clearTimeout(timer);
     if (at.moving) update({ moving: false });
   };
-  // Moves by as many stops as are due: a slow browser skips some and keeps the pace.
+  // A slow browser skips stops and keeps the pace.
   const tick = () => {
     const elapsed = Math.min(performance.now() - since, 1000);
     const due = Math.floor(elapsed / stopMs());
@@ -42,8 +42,7 @@ export function createPlayer(recording, onChange) {
     update({ moving: true, stop: here < last ? here : 0, round: null, node: null, stage: null });
     wait();
   };
-  // A step to a stop already shown selects its stage, and later rounds stay shown. A step past the last stop shown moves there,
-  // without a selection.
+  // A step to a stop already shown selects a stage, and later rounds stay shown.
   const step = (by) => {
     const target = Math.min(last, place() + by);
     if (target < 1) return;

@@ -9,7 +9,7 @@ const STAGES = ["draft", "combine", "verify", "commit"];
 export function recordingOf(recording) {
   const base = basesOf(recording.base);
   const last = recording.stops.length - 1;
-  // The first stop at which at least `rounds` rounds are complete; the last stop, perhaps within a round, if there are fewer.
+  // The first stop at which at least `rounds` rounds are complete; the last stop if there are fewer rounds.
   const end = (rounds) => recording.ends[Math.max(0, rounds)] ?? last;
   // A long run has no stops within its rounds.
   const staged = (recording.ends[1] ?? STAGES.length) === STAGES.length;
@@ -17,7 +17,7 @@ export function recordingOf(recording) {
     rounds: recording.rounds_known,
     last, end,
     opening: recording.opening,
-    // The stop of a round's stage, and the round and the stage of a stop; null is the last stage.
+    // A stage of null is the last stage.
     stopOf: (round, stage) => Math.min(end(round + 1), staged && stage !== null ? end(round) + stage + 1 : last),
     stageAt(stop) {
       const [round, stage] = recording.stops[stop];
@@ -34,8 +34,7 @@ export function recordingOf(recording) {
   };
 }
 
-// Returns the function from a stop to its values: the previous stop's values with a delta applied. Every KEEP_EVERY-th value is
-// stored, for moves back.
+// Every KEEP_EVERY-th value is stored, for moves back.
 function basesOf(deltas) {
   const stored = new Map([[-1, {}]]);
   let [at, value] = [-1, {}];
@@ -67,7 +66,7 @@ function valuesAt(recording, base, { stop, round, node, stage: shownStage, movin
   return Object.fromEntries(Object.keys(pictures).map((name) => [name, { ...base[name], ...all[name] }]));
 }
 
-// The node on the accepted path for a token (counted from the round's end: -1 is the last), and the token for a node.
+// The node on the accepted path for a token, which is counted from the round's end: -1 is the last.
 function nodeOf({ nodes, committed }, token) {
   const found = Object.keys(nodes).find((node) => nodes[node].outcome === "accepted" && nodes[node].depth - 1 - committed === token);
   return found === undefined ? null : Number(found);
@@ -88,7 +87,7 @@ function scrubberAt(recording, { stop, round, node, stage: shownStage, moving, o
   };
 }
 
-// The values of a selected round at stage `lastStage`, an index into STAGES; Infinity for its last stage.
+// `lastStage`: an index into STAGES; Infinity for the last stage.
 function chosenAt(recording, number, lastStage) {
   if (number < 0) return recording.blank;
   const chain = recording.rounds[number];
@@ -100,7 +99,6 @@ function inspectedAt(recording, selected, { number, node, lastStage }) {
   return deltas ? chainAt(recording.rounds[number][0].inspector, deltas, lastStage + 1) : selected.inspector;
 }
 
-// `first` with the first `count` of `deltas` applied, or all if there are fewer.
 function chainAt(first, deltas, count) {
   return deltas.slice(0, count).reduce(applyDelta, first);
 }
