@@ -25,8 +25,8 @@ class Draft:
 
     `passes`: model passes in this round, and the root's pass, which may have run earlier.
     `passes_ahead`: passes during the previous verification. `next_temperature`: the calibration
-    temperature after this round; None unless the round was committed on the device. `moments`: mean
-    and variance of each row's utilities under the calibrated softmax; None if not computed.
+    temperature after this round; None unless the device committed the round. `moments`: mean and
+    variance of each row's utilities under the calibrated softmax; None if not computed.
 
     `origins`: each node's drafter index in a fused draft (see core/drafters/fused_tree.py).
     `contexts`, `shares`: as in `DraftRecord` (core/events). `top`: if the logits are in another
@@ -60,7 +60,10 @@ class Draft:
         return depths_of(self.parents)
 
     def walk(self, token_ids: Sequence[int]) -> list[int]:
-        """Nodes along `token_ids` from the root, as far as the draft has them."""
+        """Nodes along `token_ids` from the root, as far as the draft has them.
+
+        If a token was drawn twice under one parent, the first draw is followed.
+        """
         path, node = [], ROOT
         for token_id in token_ids:
             # Linear: a draft is small.

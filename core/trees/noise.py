@@ -27,7 +27,8 @@ __all__ = [
 Key = tuple[object, ...]
 """For a drafted token: ("draft", root position, drafter, ranks down to the parent, attempt). For a
 coin: ("accept", root position, `Draws` down to the parent, attempt). For the LLM's own token:
-("final", root position, `Draws` down to the node). `Draws`: see core/trees/verify/base.py."""
+("final", root position, `Draws` down to the node). `Draws`: see core/trees/verify/base.py. Coupled
+drafts and `match` have Gumbel noise by position instead."""
 
 # SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 GOLDEN = 0x9E3779B97F4A7C15
@@ -58,7 +59,7 @@ class Noise(Protocol):
 
 
 class SeededNoise:
-    """Noise from hashes, with uniform numbers of 53 bits."""
+    """See Noise. Uniform numbers of 53 bits, from counter-based hashes."""
 
     def __init__(self, seed: int, vocab_size: int, device: torch.device | str = "cpu") -> None:
         self.seed = seed
@@ -130,7 +131,7 @@ def gumbel_rows(
     x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(GOLDEN)
     x = x + np.array(bases, np.uint64)[:, None]
     scratch = np.empty_like(x)
-    # Overflow is intended.
+    # Overflow is intended: arithmetic modulo 2^64.
     for bits, factor in ((30, MIX_1), (27, MIX_2), (31, 1)):
         x ^= np.right_shift(x, np.uint64(bits), out=scratch)
         x *= np.uint64(factor)

@@ -1,7 +1,7 @@
 """From logits to distributions: processing, Gumbel arg max, residuals.
 
-The warpers are transformers' own objects: ties at the edges of top-k and top-p are decided as in
-`generate`.
+`process_logits` serves the LLM's p and a drafter's q. The warpers are transformers' own objects:
+ties at the edges of top-k and top-p are decided as in `generate`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,11 @@ def unprocessed_probabilities(logits: torch.Tensor) -> torch.Tensor:
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """norm(max(0, p - q)), float64 (V,); p if the sum is below TINY_RESIDUAL."""
+    """norm(max(0, p - q)), float64 (V,); p if the sum is below TINY_RESIDUAL.
+
+    In exact arithmetic the sum is positive after a rejection: q > p somewhere needs p > q somewhere
+    else.
+    """
     rest = (p - q).clamp_(min=0.0)
     total = rest.sum()
     return p if float(total) < TINY_RESIDUAL else rest / total
@@ -175,6 +179,7 @@ class Target:
     def node_probabilities(self, tree: TokenTree) -> list[float]:
         """Each node's probability given its parent, from `display_probabilities`."""
         if self._node_probabilities is None:
+            # The rows of the nodes' parents; the root's row is 0.
             parents = torch.tensor(tree.parents, dtype=torch.long, device=self.logits.device) + 1
             token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=self.logits.device)
             self._node_probabilities = self.display_probabilities[parents, token_ids].tolist()

@@ -33,7 +33,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class TokenTree:
-    """Parallel tuples of one length, parents first."""
+    """A tree of drafted tokens under the root; parallel tuples of one length, parents first."""
 
     token_ids: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()

@@ -47,9 +47,10 @@ def combine(
 def merge_and_select(
     rule: str, drafts: Mapping[int, Draft], vote_weights: VoteWeights
 ) -> tuple[MergedTree, Selection]:
-    """The trie of all drafts, and the named rule's selection of nodes."""
-    # Separate from `select`: a schedule may cut the selections of all requests to one budget in
-    # between.
+    """The first two arguments of `select`: the trie of all drafts, and the named rule's selection
+    of its nodes."""
+    # Separate from `select`: in between a schedule may cut the selections of all requests to one
+    # budget.
     trie = merge_drafts(drafts)
     combiner: Combiner = implementation_of(combine_rule(rule).implementation)
     return trie, combiner(trie, vote_weights)

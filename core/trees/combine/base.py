@@ -1,7 +1,7 @@
 """Merges all drafts into one trie and applies a rule's choice.
 
-A node keeps all of its proposals: without the q of each, `mss` and `traversal` would not be
-lossless.
+A node keeps all of its proposals. The q of a lost proposal would be missing in the residual of
+`mss` and `traversal`: the text would not have the LLM's distribution.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class CombinedTree:
 
 
 Combiner = Callable[[MergedTree, VoteWeights], Selection]
-"""A combine rule."""
+"""A combine rule: chooses the nodes to verify."""
 
 
 def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
@@ -98,10 +98,10 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
     parents: list[int] = []
     proposals: list[list[Proposal]] = []
     sources: list[list[tuple[int, int]]] = []
-    # (parent, token) -> trie node.
+    # (parent, token) -> node of the trie.
     children: dict[tuple[int, int], int] = {}
     for drafter, draft in drafts.items():
-        # Draft node -> trie node.
+        # Node of the draft -> node of the trie.
         trie_node = {ROOT: ROOT}
         for node, token_id in enumerate(draft.token_ids):
             parent = trie_node[draft.parents[node]]
@@ -123,13 +123,14 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
 
 
 def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
+    # The row that the node was drawn from.
     row = draft.rows[draft.parents[node]] if draft.q is not None else None
     return Proposal(drafter, draft.scores[node], draft.ranks[node], draft.qs[node], row)
 
 
 def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
     """For each of `nodes`, an estimate of the probability that the node is accepted: the product,
-    along its path, of each node's highest score."""
+    along its path, of each node's highest score. The estimate never rises from parent to child."""
     chances: dict[int, float] = {ROOT: 1.0}
     tree = trie.tree
     for node in range(len(tree)):
@@ -158,6 +159,8 @@ def select(trie: MergedTree, selection: Selection, keep: KeepNode | None = None)
 
 
 def _worth_verifying(trie: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
+    """The nodes that `keep` accepts for at least one drafter, if it accepts all of their ancestors
+    too."""
     selected: set[int] = {ROOT}
     for node in nodes:
         if trie.tree.parents[node] in selected and any(

@@ -15,8 +15,8 @@ def union(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
 def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """All drafted nodes.
 
-    A node's weight is prod score_i^(w_i / sum w), the weighted geometric mean of the cumulative
-    scores from the drafters that proposed the node.
+    A node's weight is prod score_i^(w_i / sum w), the weighted geometric mean of its cumulative
+    scores from the drafters that proposed it.
     """
     node_weights = []
     for node in range(len(trie.tree)):

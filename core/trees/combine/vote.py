@@ -7,7 +7,8 @@ from core.trees.tree import ROOT
 
 __all__ = ["DIGITS", "vote", "vote_tree"]
 
-# Decimal places to which `vote` rounds weights: equal weights may differ in their last bits.
+# `vote` compares weights rounded to this number of decimal places: weights that should be equal
+# may differ in their last bits.
 DIGITS = 9
 
 
@@ -15,7 +16,9 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """One drafter's sequence (Minions, arXiv 2402.15678, 3.2).
 
     A node's weight is the sum of the weights of the drafters that proposed it. From the root down
-    the heaviest child is taken. Ties go to the child with the heaviest drafter.
+    the heaviest child is taken. Ties go to the child with the heaviest drafter, then to the child
+    whose heaviest drafter has the lowest index. The winner is the heaviest drafter of the path's
+    last node.
     """
     node_weights = tuple(
         sum(vote_weights.weights[drafter] for drafter in trie.drafters(node))

@@ -1,4 +1,6 @@
-"""Inputs and results of the verification rules."""
+"""Inputs and results of the verification rules, and the proposals under a node in the order in
+which `mss` and `traversal` try them.
+"""
 
 from __future__ import annotations
 
@@ -106,12 +108,12 @@ def verdict_of(
 
 
 Draws = tuple[tuple[int, int], ...]
-"""A node's part of a noise key: (drafter, attempt) of each proposal on the path from the root."""
+"""A node's part of a noise key: (drafter, attempt) of each step from the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildProposal:
-    """A proposal under a node. `attempt`: the number, from 0, among all proposals under this node.
+    """A proposal under a node. `attempt`: its number among the node's proposals, from 0.
 
     `q`: the distribution from which the child was drawn, float64 (V,); None for a deterministic
     proposal (one-hot).
@@ -151,7 +153,8 @@ def child_proposals(inputs: VerifyInput, children: Sequence[int]) -> Iterator[Ch
 
 
 def _order_proposals(inputs: VerifyInput, children: Sequence[int]) -> list[tuple[Proposal, int]]:
-    """By drafter, row and draw: an order by tokens or probabilities would bias the result."""
+    """Sorts proposals by drafter, row and draw. An order by tokens or probabilities would bias the
+    result."""
     pairs = [(proposal, child) for child in children for proposal in inputs.tree.proposals[child]]
     # The children of a token drawn twice come from two rows of q; ranks count within a row.
     return sorted(pairs, key=lambda pair: (pair[0].drafter, pair[0].row or 0, pair[0].rank))
@@ -168,5 +171,6 @@ def _distribution(
     if not inputs.distinct or not earlier:
         return q
     left = q.clone()
+    # Without replacement: the next draw came from q without the earlier tokens, renormalized.
     left[earlier] = 0.0
     return left / left.sum()

@@ -10,11 +10,11 @@ the next token is drawn from p = M. At an inner node the next proposal x ~ q is 
 probability min(1, a M[x] / q[x]): x is drawn and accepted with probability min(q[x], a M[x]). The
 mass still to be distributed is R = max(0, a M - q); let S be its sum. x's branch is rejected with
 probability S + 1 - a. After a rejection, R / (S + 1 - a) is still to be distributed: a' = S / (S +
-1 - a) and M' = R / S. At a = 1, as at the root, a' is 1.
+1 - a) and M' = R / S. At a = 1, as at the root, a' is 1. With S = 0 and a < 1, a' is 0.
 
-The probability of x's branch does not depend on the nodes below x: proposals of several drafters
-may follow one another. After a rejection of x, R[x] = 0: a second proposal of x cannot be accepted.
-Only the second proposal's q is subtracted.
+The probability of x's branch does not depend on what is below x: proposals of several drafters may
+follow one another. After a rejection of x, R[x] = 0: a second proposal of x cannot be accepted,
+only its q is subtracted from the rest.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class _Walk:
         self._children = inputs.tree.child_lists()
 
     def branch(self, node: int, acceptance: float, draws: Draws) -> Verdict | None:
-        """The verdict below `node`, or None if the branch is rejected."""
+        """The verdict below `node`, or None if the branch is rejected.
+
+        Averaged over all drafts below `node`, the branch is accepted with probability `acceptance`.
+        """
         # Nothing follows an end of text, even if a drafter drafted on.
         children = [] if self._ends(node) else self._children[node]
         # With a = 0 nothing below can be accepted: a M is 0 everywhere.
@@ -64,7 +67,7 @@ class _Walk:
         passed_over: set[int] = set()
         for proposal in child_proposals(self._inputs, children):
             p_token, verdict = float(left[proposal.token_id]), None
-            # A second proposal of a token cannot be accepted.
+            # A further proposal of a token only takes its q from the rest.
             if proposal.child not in passed_over:
                 below = (*draws, (proposal.drafter, proposal.attempt))
                 verdict = self.branch(proposal.child, proposal.ratio(p_token), below)
@@ -75,13 +78,15 @@ class _Walk:
             self.trials.append(decision)
             if verdict is not None:
                 return replace(verdict, path=(proposal.child, *verdict.path))
+            # (a', a' M') of the module's docstring.
             acceptance, left = _rest(acceptance, left, proposal)
         return self._decide_node(node, acceptance, draws, left)
 
     def _decide_node(
         self, node: int, acceptance: float, draws: Draws, left: torch.Tensor | None
     ) -> Verdict | None:
-        """`left` (V,): weights of the LLM's own token; None: the LLM's distribution."""
+        """Accepts or rejects `node` itself. `left` (V,): weights of the LLM's own token; None: the
+        LLM's distribution."""
         inputs = self._inputs
         if node != ROOT:
             # Key as in `walk.mss`: the draws down to the parent, then this proposal's attempt.

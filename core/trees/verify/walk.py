@@ -22,7 +22,7 @@ from core.trees.verify.base import (
 __all__ = ["WALKS", "greedy", "match", "mss", "verdict_of_tokens"]
 
 WALKS = ("greedy", "match")
-"""The rules that follow the LLM's own tokens."""
+"""The rules that share one walk."""
 TargetToken = Callable[[int, int], int]
 """(node, depth) -> the LLM's token after the node."""
 NodeProbability = Callable[[int], float]
@@ -38,7 +38,7 @@ def match(inputs: VerifyInput) -> Verdict:
     """Accepts at each node the child whose token is y = argmax(log p + G), with G the Gumbel noise
     at the position of y. If no child has this token, y is the LLM's own token.
 
-    y depends on p and G alone: `match` is lossless for any tree.
+    y depends on p and G alone, so that `match` is lossless for any tree.
     """
 
     def own(node: int, depth: int) -> int:
@@ -67,6 +67,8 @@ def _walk_inputs(inputs: VerifyInput, own: TargetToken) -> Verdict:
 def _walk(
     tree: TokenTree, eos_ids: frozenset[int], own: TargetToken, node_probability: NodeProbability
 ) -> Verdict:
+    """Follows the children that equal the LLM's token; stops at the first node without such a
+    child, or after an end of text."""
     children = tree.child_lists()
     path: list[int] = []
     trials: list[TrialResult] = []
@@ -130,6 +132,7 @@ def _try(
         )
         if accepted:
             return proposal, p
+        # After a rejection p < q at the token: its new probability is 0.
         p = (
             one_hot_residual(p, proposal.token_id)
             if proposal.q is None
