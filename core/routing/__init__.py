@@ -35,8 +35,8 @@ Maker = Callable[[Sequence[str], int, TimeOfRound], Router]
 def make_router(
     config: SpeculationConfig, names: Sequence[str], time_of_round: TimeOfRound
 ) -> Router | None:
-    """A new router for one run; None if the rule has no router or there are fewer than two
-    SSMs."""
+    """A new router for one run with these SSMs; None if the rule has no router or
+    there are fewer than two SSMs."""
     rule = routing_rule(config.routing)
     if not rule.implementation or len(names) <= 1:
         return None

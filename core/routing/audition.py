@@ -26,7 +26,7 @@ class AuditionRouter:
         # The first audition decides for all rounds.
         self.needs_audition = False
         for name in self._scores:
-            # NaN: unknown.
+            # NaN: the probability is not known.
             values = [value for value in log_probs.get(name, ()) if not math.isnan(value)]
             # The geometric mean of the tokens' probabilities.
             self._scores[name] = math.exp(sum(values) / len(values)) if values else 0.0
@@ -35,7 +35,7 @@ class AuditionRouter:
         return dict(self._scores)
 
     def route(self) -> Route:
-        # `max` returns the first of equal scores.
+        # `max` returns the first of equal scores: the run's order decides ties.
         best = max(self._scores, key=lambda name: self._scores[name], default=None)
         if best is None:
             return Route((), reason="every SSM failed")

@@ -1,4 +1,7 @@
-"""The Router protocol: which SSMs draft in the next round."""
+"""The Router protocol: which SSMs draft in the next round.
+
+One router serves one run.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """Predicted milliseconds of a round in which one SSM drafts. `draft_ms`: 0 if unknown."""
+    """Predicted milliseconds of a round in which one SSM drafts: the LLM's pass, and the drafting
+    (0: unknown)."""
 
     llm_ms: float
     draft_ms: float
 
 
 AUDITION_WINDOW = 48
-"""How many of the text's last tokens an audition usually reads (see `Router.needs_audition`)."""
+"""How many of the text's last tokens an audition (see `Router.needs_audition`) usually reads."""
 
 CHAIN_DEPTH = 4
-"""Routers compare SSMs as if each drafted a chain of this depth."""
+"""SSMs are compared as if each drafted a chain of this depth, whatever the length policy."""
 
 TimeOfRound = Callable[[str], RoundTime]
 """The name of the SSM that drafts -> the predicted time of the round."""
@@ -39,8 +43,8 @@ TimeOfRound = Callable[[str], RoundTime]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The SSMs that draft, in the run's order. `explored`: SSMs that draft only to be measured.
-    `reason`: for the user."""
+    """The SSMs that draft, in the run's order. `explored`: the SSMs that draft only to be measured.
+    `reason`: a sentence for the user."""
 
     drafters: tuple[str, ...]
     explored: frozenset[str] = frozenset()
@@ -48,11 +52,12 @@ class Route:
 
 
 def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
-    """At most `most` SSMs of a route, the best by score. Half of the places (rounded up) are for
-    explored SSMs, which otherwise might never draft."""
+    """At most `most` SSMs of a route, the best by score. Half of the places (rounded up) are kept
+    for explored SSMs, which otherwise might never draft."""
     if len(route.drafters) <= most:
         return route
     explored = [name for name in route.drafters if name in route.explored]
+    # The sort is stable: the run's order decides ties.
     others = [name for name in route.drafters if name not in route.explored]
     others.sort(key=lambda name: -scores[name])
     half = -(-most // 2)
@@ -64,10 +69,10 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class DraftEvidence:
-    """One SSM's draft, only the child of rank 0 at each depth.
+    """One SSM's draft, along the child of rank 0 at every depth.
 
-    `scores`: each token's calibrated score. `similarities`: between drafted and committed token, at
-    each position with both.
+    `scores`: each token's calibrated score. `similarities`: of the drafted and the committed
+    token, for each position that has both.
     """
 
     scores: tuple[float, ...]
@@ -78,9 +83,10 @@ class DraftEvidence:
 class RoundEvidence:
     """The outcome of a round. `num_accepted`: accepted tokens; `num_tokens`: committed tokens,
     including the LLM's own; `share_ms`: this request's share of the round's time. `routed`: the
-    granted SSMs of the route, even if they failed to draft; empty if no SSM got a draft request.
-    `drafts`: by SSM; empty unless `Router.reads_drafts`. `log_probs`: by drafter, natural
-    log-probabilities of the tokens committed since the drafter's last report; NaN if unknown."""
+    SSMs of the route within the scheduler's grant, even if they failed to draft; empty if none of
+    them got a draft request. `drafts`: by SSM; empty unless `Router.reads_drafts`. `log_probs`: by
+    drafter, natural log-probabilities of the tokens committed since its last report; NaN if
+    unknown."""
 
     num_accepted: int
     num_tokens: int
@@ -94,8 +100,8 @@ class Router(Protocol):
     """Routes one run."""
 
     def route(self) -> Route:
-        """The SSMs of the next round. Repeated calls return the same route until the next
-        observation."""
+        """The SSMs of the next round. Repeated calls return the same route until the router
+        observes something new."""
         ...
 
     def drafter_scores(self) -> dict[str, float]:
@@ -127,11 +133,11 @@ class Router(Protocol):
 
     @property
     def audition_window(self) -> int:
-        """How many of the text's last tokens the next audition reads; all but the first are
-        scored."""
+        """How many of the text's last tokens the next audition reads; it scores all but the
+        first."""
         ...
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
         """Adds an audition that took `ms` milliseconds. `log_probs`: by SSM, natural
-        log-probabilities of the scored tokens, the newest last."""
+        log-probabilities of the text's last tokens, the newest last."""
         ...

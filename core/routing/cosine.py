@@ -2,8 +2,8 @@
 
 Each SSM has a score M, updated by M <- 0.7 M + 0.3 S. S is the harmonic mean of the drafted tokens'
 confidence and their similarity to the committed tokens. While few tokens are accepted, half of the
-places go to the SSMs that were routed least. The rate 0.3, the threshold of 2 tokens and the half
-are not from the paper.
+places go to the SSMs that were routed least. The paper states neither the rate of M nor the
+threshold nor the share explored: 0.3, 2 tokens and one half are assumed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["START", "CosineRouter", "harmonic_score"]
 RATE = 0.3
 # M before the first draft.
 START = 0.5
-# SSMs are explored after a round that accepted fewer tokens than this.
+# SSMs are explored before the first draft, and after a round that accepted fewer tokens than this.
 FEW_ACCEPTED = 2
 
 
 def harmonic_score(draft: DraftEvidence) -> float | None:
     """S = 2CA / (C + A). C is the mean score and A the mean similarity of a draft's tokens; a
-    negative A counts as 0. None without a token to compare."""
+    negative A counts as 0. S is 0 if C and A are 0. None without a token to compare."""
     if not draft.scores or not draft.similarities:
         return None
     confidence = sum(draft.scores) / len(draft.scores)
@@ -71,6 +71,7 @@ class CosineRouter:
         exploring = accepted < FEW_ACCEPTED
         # ceil(count / 2).
         num_explored = -(-count // 2) if exploring else 0
+        # Sorting is stable: the run's order decides ties.
         least_routed = sorted(names, key=lambda name: self._num_routed[name])[:num_explored]
         rest = [name for name in names if name not in least_routed]
         best = sorted(rest, key=lambda name: -self._scores[name])[: count - num_explored]
@@ -88,7 +89,7 @@ class CosineRouter:
         return Route(drafters, frozenset(least_routed), why)
 
     def observe(self, evidence: RoundEvidence) -> None:
-        # Without a draft request, few accepted tokens say nothing about the SSMs.
+        # Few accepted tokens are evidence about the SSMs only if an SSM got a draft request.
         if not evidence.routed:
             return
         self._accepted = evidence.num_accepted

@@ -2,9 +2,9 @@
 text.
 
 An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens. An SSM's
-score is the expected number of committed tokens per second if the SSM drafts alone. Credits come
-from auditions, in which all SSMs read the same tokens. In rounds the SSMs read different tokens, so
-these log-probabilities serve only to notice a change of the text.
+score is the expected number of committed tokens per second if it drafts alone. Credits come from
+auditions, in which the SSMs read the same tokens in the same context. In rounds their tokens and
+contexts differ, so log-probabilities from rounds serve only to notice a change of the text.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
 # A token's weight, relative to the weight of the next newer token.
 FORGETTING = 0.95
-# Auditions may take at most this share of the decoding time. The first audition, and an audition
-# after a drop (`has_dropped`), do not wait.
+# A regular audition takes place only if all auditions together then take at most this share of the
+# decoding time. The first audition, and an audition after a drop (`has_dropped`), do not wait.
 SHARE = 0.02
-# Without a drop, the least number of rounds between two switches from one SSM to another. Otherwise
-# noise would make two SSMs alternate.
+# Without a drop, a switch (from one SSM to another) comes at least this many rounds after the last
+# switch or the beginning. Otherwise noise would make two SSMs alternate.
 STEADY_ROUNDS = 16
-# How many standard errors the gain of a switch must exceed: NOISE without a drop, NOISE_SOON with a
-# drop soon after another switch, otherwise 0.
+# How many standard errors the gain of a switch must exceed: NOISE without a drop; NOISE_SOON with a
+# drop soon after another switch; otherwise 0.
 NOISE, NOISE_SOON = 3.0, 5.0
 # Lower bound of a log-probability: a single surprising token is little evidence.
 FLOOR = -6.9  # log 0.001
-# The last RECENT_TOKENS are compared with the BASELINE_TOKENS before them.
+# The number of tokens that may show a drop, and of tokens before them for comparison.
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 # A drop is more than this many standard errors.
 DROP = 2.5
-# An audition after a drop reads CHANGED_WINDOW tokens; the last CHANGED_TOKENS count.
+# An audition after a drop reads CHANGED_WINDOW tokens and compares the last CHANGED_TOKENS.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
-# A time is kept until the measured time differs by more than this factor.
+# A stored time is replaced once the measured time differs from it by more than this factor.
 ALIKE = 1.4
 
 
@@ -56,7 +56,7 @@ def credit_of(log_probs: Sequence[float]) -> float:
 def noise_of(one: Sequence[float], other: Sequence[float]) -> float:
     """Standard error of `credit_of(one) - credit_of(other)`; infinite without a token. `one`,
     `other`: two SSMs' log-probabilities of the same tokens."""
-    # Differences by token: a token's difficulty for both SSMs cancels out.
+    # Differences are taken token by token: a token's difficulty for both SSMs cancels out.
     differences = [max(FLOOR, a) - max(FLOOR, b) for a, b in zip(one, other, strict=True)]
     if not differences:
         return math.inf
@@ -68,7 +68,7 @@ def noise_of(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def has_dropped(log_probs: Sequence[float]) -> bool:
-    """Whether the last RECENT_TOKENS were predicted worse than the tokens before, by more than
+    """Whether the last RECENT_TOKENS were predicted worse than the tokens before them, by more than
     DROP standard errors. False if there are too few tokens."""
     recent = log_probs[-RECENT_TOKENS:]
     baseline = log_probs[-RECENT_TOKENS - BASELINE_TOKENS : -RECENT_TOKENS]
@@ -80,7 +80,9 @@ def has_dropped(log_probs: Sequence[float]) -> bool:
 
 
 class _Times:
-    """Times relative to the SSMs' median drafting time, because a busy machine slows all SSMs."""
+    """The times by which SSMs are compared, relative to the SSMs' median drafting time: a busy
+    machine slows all SSMs down. A time is kept until the measured time differs from it by more than
+    a factor of ALIKE: smaller differences are noise."""
 
     def __init__(self, time_of_round: TimeOfRound) -> None:
         self._time_of_round = time_of_round
@@ -89,7 +91,7 @@ class _Times:
         self._median_ms = 1.0
 
     def update(self, names: Sequence[str]) -> bool:
-        """Returns whether a relative time changed."""
+        """Reads the current predictions for these SSMs; returns whether a relative time changed."""
         times = {name: self._time_of_round(name) for name in names}
         measured = [one.draft_ms for one in times.values() if one.draft_ms > 0]
         if not measured:
@@ -106,7 +108,8 @@ class _Times:
         return changed
 
     def ms(self, name: str) -> float:
-        """Milliseconds of a round in which this SSM drafts."""
+        """Milliseconds of a round in which this SSM drafts. Until drafting has been timed, only the
+        LLM's pass counts."""
         if name not in self._drafting:
             return max(TINY_MS, self._time_of_round(name).llm_ms)
         return max(TINY_MS, self._median_ms * (self._llm + self._drafting[name]))
@@ -117,7 +120,8 @@ def _steady(value: float, measured: float) -> float:
 
 
 class CreditRouter:
-    """See Router. `names`: in the run's order; `count`: how many SSMs draft in a round."""
+    """See Router. `names`: the SSMs, in the run's order; `count`: how many of them draft in a
+    round."""
 
     reads_drafts = False
     reads_times = True
@@ -176,7 +180,7 @@ class CreditRouter:
         self._rounds += 1
         self._decode_ms += max(0.0, evidence.share_ms)
         self._since_audition += evidence.num_tokens
-        # A changed time needs no new audition.
+        # A changed time needs no new audition while the text is unchanged.
         self._times_changed |= self._times.update(self._names)
         if self._times_changed and self._is_steady and self._log_probs and not self._changed:
             self._choose(first=False)
@@ -190,6 +194,7 @@ class CreditRouter:
 
     @property
     def needs_audition(self) -> bool:
+        # All SSMs are routed: there is nothing to choose.
         if len(self._names) <= self._count:
             return False
         if not self._log_probs:

@@ -1,7 +1,8 @@
-"""Regret: the extra LLM passes of routing, compared with choices made in hindsight.
+"""Regret: extra LLM passes of a choice of drafters, compared with choices known only in hindsight.
 
-At each position of a finished text, an SSM drafts its next correct tokens, at most `depth`. A round
-commits the longest draft of its SSMs and one more token.
+Regret is counted on a finished text. An SSM's draft at a position is its consecutive tokens from
+this position on that equal the text's, at most `depth` tokens. A round commits the longest draft of
+its SSMs and one more token.
 
 The longest draft of each round is also the best choice for the whole text: with longest drafts, a
 round that begins later never ends earlier.
@@ -23,7 +24,7 @@ MOST_GROUPS = 5000
 
 @dataclass(frozen=True, slots=True)
 class RoutingTrial:
-    """The number of LLM passes for a text of `tokens` tokens with one choice of drafters."""
+    """One choice of drafters: with it, the text of `tokens` tokens takes `passes` LLM passes."""
 
     drafters: tuple[str, ...]
     passes: int
@@ -36,16 +37,17 @@ class RoutingTrial:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> RoutingTrial:
-        """From JSON's types."""
+        """From JSON's own types."""
         return cls(tuple(plain["drafters"]), plain["passes"], plain["tokens"])
 
 
 @dataclass(frozen=True, slots=True)
 class Regret:
     """`routed`: the choice that was made. `alone`: each SSM as the only drafter; `fixed`: the best
-    of `alone`. `group`: the best group of as many SSMs as the largest route; None if the largest
-    route has fewer than two SSMs, or if there are more than MOST_GROUPS groups. `oracle`: the best
-    SSM in each round. `depth`: the most tokens in a draft."""
+    of `alone`. `group`: the best fixed group; its size is the largest number of SSMs that were
+    routed at one position. None if this size is below 2, or if there are more than MOST_GROUPS
+    groups. `oracle`: the best SSM in each round. `depth`: the largest number of tokens in a
+    draft."""
 
     depth: int
     routed: RoutingTrial
@@ -55,11 +57,11 @@ class Regret:
     oracle: RoutingTrial
 
     def against(self, other: RoutingTrial) -> float:
-        """The extra passes as a share of the passes of `other`; 0 if `other` has none."""
+        """The extra passes compared with `other`, as a share of its passes; 0 if it has none."""
         return self.routed.passes / other.passes - 1 if other.passes else 0.0
 
     def to_plain(self) -> dict[str, Any]:
-        """A dict of JSON's types and tuples."""
+        """A dict of JSON's own types and of tuples."""
         return asdict(self)
 
     @classmethod
@@ -77,7 +79,7 @@ class Regret:
 
 
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
-    """The number of consecutive hits from each position on, at most `depth`."""
+    """For each position, the number of consecutive hits from this position on, at most `depth`."""
     lengths = [0] * len(hits)
     run = 0
     for position in range(len(hits) - 1, -1, -1):
@@ -89,8 +91,9 @@ def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
 def regret_of(
     hits: Mapping[str, Sequence[bool]], routes: Sequence[Collection[str]], depth: int
 ) -> Regret:
-    """`hits`: by SSM, whether the SSM's token at each position is correct; `routes`: the SSMs that
-    were routed at each position. At least one SSM is needed."""
+    """`hits`: by SSM, whether its token at each position is the text's; `routes`: the SSMs that
+    were routed at each position. Each sequence has one entry per token; at least one SSM is
+    needed."""
     chains = {name: chain_lengths(row, depth) for name, row in hits.items()}
     size = len(routes)
 
@@ -116,13 +119,14 @@ def regret_of(
     if 1 < count <= len(hits) and comb(len(hits), count) <= MOST_GROUPS:
         group = min(map(always, combinations(hits, count)), key=lambda one: one.passes)
     fixed = min(alone, key=lambda one: one.passes)
-    # The oracle always gets the longest draft of all SSMs.
+    # The oracle: `chain` returns the longest draft of all SSMs.
     return Regret(depth, routed, alone, fixed, group, always(tuple(hits)))
 
 
 def _passes(size: int, chain: Callable[[int], int]) -> int:
     position = passes = 0
     while position < size:
+        # The accepted draft and the LLM's own token.
         position += chain(position) + 1
         passes += 1
     return passes

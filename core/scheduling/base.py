@@ -1,4 +1,7 @@
-"""The Scheduler protocol: which live requests one LLM pass verifies, and how far each may draft."""
+"""The Scheduler protocol: which live requests one LLM pass verifies, and how far each may draft.
+
+One scheduler serves all requests of one engine.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ class BatchCosts(Protocol):
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
         """Whether free memory allows a pass over `width` tokens of each of `requests` requests.
-        `extent`: KV cache slots of the longest request. If a pass fits, a pass with
+        `extent`: slots of the KV cache that the longest request takes. If a pass fits, a pass with
         smaller numbers fits too."""
         ...
 

@@ -31,7 +31,9 @@ def size_class(requests: int) -> int:
 
 class BatchTimes:
     """See scheduling.base.BatchCosts. Each size class of batches has its own fitted line: a pass's
-    milliseconds by its number of tokens."""
+    milliseconds by its number of tokens. A line starts from a single request's latency table, which
+    lacks the attention cost of other requests' KV rows. The cost of the context is added from the
+    table."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -51,7 +53,7 @@ class BatchTimes:
         return requests * length * self._step.get()
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
-        """See BatchCosts."""
+        """See BatchCosts. Without `pass_bytes` in the model every pass fits."""
         # With `getattr`, since `pass_bytes` is no part of the LanguageModel protocol.
         pass_bytes = getattr(self._costs.llm, "pass_bytes", None)
         if pass_bytes is None:
@@ -88,6 +90,7 @@ class BatchTimes:
         return self._table_ms(tokens - 1, context) - self._table_ms(tokens - 1, 0)
 
     def _table_ms(self, nodes: int, context: int) -> float:
+        """Milliseconds of a single request's pass over its root and `nodes` nodes."""
         ms = self._costs.table_ms
         if nodes <= TABLE:
             return ms(nodes, context)

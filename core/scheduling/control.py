@@ -33,8 +33,9 @@ class SpeculationControl:
     """Moves one limit for all requests, step by step, between plain decoding and the most that a
     live request asks for.
 
-    QUIET rounds without a queue also raise the limit: a single request that keeps the LLM busy
-    would otherwise keep the limit of a past queue.
+    In the paper the limit has no upper bound. Here the length policies and the user set the upper
+    bound. QUIET rounds without a queue also raise the limit: a single request that keeps the LLM
+    busy would otherwise keep the limit of a past queue.
 
     The requested limit varies from round to round, so a step uses the maximum of the last PATIENCE
     rounds. In most rounds no request arrives, so a queue that merely does not shrink counts as

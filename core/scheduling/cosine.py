@@ -1,7 +1,8 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
-Each LLM pass gets the group of requests with the least value of the paper's objective. The
-paper's gamma, a request's verified tokens, is the draft's length times `LiveRequest.width`. The
+Each LLM pass gets the group of requests with the least value of the paper's objective. Draft
+lengths are not chosen, only limited: by the control, by the nodes per pass, and by the free memory.
+The paper's gamma, a request's verified tokens, is the draft's length times `LiveRequest.width`. The
 paper gives no values for the constants below.
 """
 
@@ -146,6 +147,7 @@ class Cosine:
 
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
+        # The longest draft and the most drafters among the live requests.
         self._requested = SpeculationLimit(0, 1)
         self.forget_load()
 
@@ -161,7 +163,7 @@ class Cosine:
         limit = self._control.limit_within(length, drafters)
         lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
         # Pipelined requests take turns in halves: SSMs draft for one half while the LLM verifies
-        # the other half.
+        # the other half. Requests without drafts take no turns.
         overlapped = {i for i, one in enumerate(live) if one.overlapped and one.length}
         largest = len(live) - len(overlapped) // 2 if limit.length else len(live)
         indices, ready = range(len(live)), {i for i, one in enumerate(live) if one.ready}

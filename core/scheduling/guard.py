@@ -36,10 +36,10 @@ class PlainGuard:
         self.allows_drafts = True
         # Rounds while drafting was on; rounds since drafting was switched off.
         self._drafting_rounds = self._plain_rounds = 0
-        # `_base_wait_rounds`: the wait after the present trial, unless the reading of prompts
+        # `_base_wait_rounds`: the wait after the present trial, unless its reading of prompts
         # requires a longer wait. `_wait_rounds`: the last wait.
         self._base_wait_rounds = self._wait_rounds = FIRST_WAIT
-        # How long SSMs read prompts in this trial; the unit is a plain round.
+        # The time of the SSMs' reading of prompts in this trial, in plain rounds.
         self._opening_rounds = 0.0
         self._begin_trial()
 
@@ -57,9 +57,10 @@ class PlainGuard:
         self, tokens: float, *, ms: float, total_ms: float, plain_ms: float, requests: int
     ) -> bool:
         """Adds a round with drafts that committed `tokens` tokens; returns whether it switched
-        drafting off. `total_ms`: the round's measured time. `ms`: the same, but the SSMs' reading
-        of a prompt is spread over all tokens of the request. `plain_ms`: the time of a token in
-        plain rounds, which commit one token for each of `requests` requests."""
+        drafting off. `total_ms`: the round's measured time. `ms`: this time without the SSMs'
+        reading of prompts, plus each committed token's share of its prompt's reading.
+        `plain_ms`: the time of a token in plain rounds, which commit one token for each of
+        `requests` requests."""
         self._drafting_rounds += 1
         plain_tokens = ms / plain_ms
         if not (math.isfinite(plain_tokens) and plain_tokens > 0):

@@ -2,7 +2,7 @@
 measured to be faster.
 
 After TETRIS and vLLM's adaptive verification, with token trees and several drafters: a node is
-verified if its probability of being accepted is worth the time that the node adds to the pass.
+verified if its probability of being accepted is worth the time that it adds to the batch's pass.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
     time depends on the number alone. `price`: the tokens per millisecond that later passes commit.
     """
     best_count, best_value, total = 0, 0.0, 0.0
-    # `added_ms` need not be convex: later nodes may pay although this node does not.
+    # `added_ms` has steps: later nodes may pay although this node does not.
     for count, chance in enumerate(sorted(chances, reverse=True), start=1):
         total += chance
         if (value := total - price * added_ms(count)) > best_value:
@@ -53,7 +53,7 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 @dataclass
 class _SizeRecord:
     """Means per round: committed tokens and milliseconds; verified nodes if the round has drafts.
-    `notice`: a decision of the guard that no plan has reported yet."""
+    `notice`: a decision of the guard that no plan has reported yet; empty if there is none."""
 
     tokens: Average = field(default_factory=Average)
     ms: Average = field(default_factory=Average)
@@ -139,8 +139,9 @@ class Shared:
         return record
 
     def _record(self, count: int) -> _SizeRecord:
-        """A new record begins with drafting off if drafting is off at the next smaller size that
-        has a record: in a larger batch a node adds more time to the pass."""
+        """The record of a number of live requests. A new record begins with drafting off if
+        drafting is off at the next smaller size that has a record: in a larger batch a node adds
+        more time to the pass."""
         size = size_class(count)
         if size not in self._records:
             self._records[size] = record = _SizeRecord()
@@ -200,6 +201,7 @@ class Shared:
             record.nodes.add(outcome.nodes)
             if record.guard.observe_drafted(
                 outcome.tokens,
+                # The SSMs' reading of a prompt is spread over the tokens of its run.
                 ms=ms + outcome.tokens * self._open_ms.get() / self._run_tokens,
                 total_ms=outcome.wall_ms,
                 plain_ms=self._plain_ms(self._num_live, outcome.context),

@@ -1,6 +1,6 @@
 """The LengthPolicy protocol: what a policy decides before and during a draft, and what it observes.
 
-A policy serves one run.
+A policy serves one run. It works on numbers: it gets no tree or token.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class StopLimits:
 
 
 class Stop(Protocol):
-    """Ends a draft early. `grows` and `continues` must not depend on tokens of the next step: this
-    would bias the verify rules `mss` and `traversal`."""
+    """Ends a draft early. `grows` and `continues` may depend on drafted tokens. If they depended on
+    tokens of the next step, the verify rules `mss` and `traversal` would be biased."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""
@@ -102,6 +102,7 @@ class DraftOutcome:
     @property
     def accepted_depth(self) -> int:
         """How many levels of the draft's tree agree with the committed text."""
+        # `path` has one node a level.
         return len(self.path)
 
 

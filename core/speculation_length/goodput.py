@@ -1,8 +1,10 @@
 """`goodput`: after its first step, an SSM's draft goes on while the next step is expected to pay.
 Lookups draft as deep as `Choice.length` allows.
 
-One SSM drafts; several draft with the combine rules `vote` and `log_pool`, fused drafts or a
-router. A drafter that falls behind plain decoding is switched off, and probed after growing waits.
+One SSM drafts, and an audition may choose it; several draft with the combine rules `vote` and
+`log_pool`, fused drafts or a router. Nodes not worth verifying may be dropped. A drafter that
+falls behind plain decoding is switched off, and probed after growing waits. Probes take a small
+share of the decode time.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ class _DrafterGroup:
             self.rate.add(RATE)
 
     def drafts_of(self, drafts: DraftOutcomes) -> list[DraftOutcome]:
+        """The group's part of a round's drafts."""
         return [drafts[name] for name in self.members if name in drafts]
 
 
@@ -99,8 +102,8 @@ class Goodput:
     # -- the batch --
 
     def share(self, load: BatchLoad | None) -> None:
-        """See SharesPass."""
-        # A change from one load to another keeps the plan: the load may change in every round.
+        """See SharesPass. The plan is dropped when the load becomes None or ceases to be None."""
+        # Any other change of the load keeps the plan: the load may change in every round.
         if (load is None) != (self._round_costs.load is None):
             self._choice = None
         self._round_costs.load = load
@@ -124,7 +127,7 @@ class Goodput:
             self._round_costs.restart_price()
         before, most = self._length, self._longest(on)
         self._length = length = min(most, self._deepest + DEEPER)
-        # `_deepest` falls with each plan: only recent trees count.
+        # `_deepest` falls by one level per plan; rounds with drafts may raise it.
         self._deepest = max(0, self._deepest - 1)
         if self._probe is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
@@ -132,7 +135,8 @@ class Goodput:
         # While the SSM is on, its group is the first: the groups of lookups come later.
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
-        # The cost of each step after the first, in committed tokens.
+        # The cost of each step after the first, in committed tokens: drafting it with all drafters
+        # that are on, and verifying one more level.
         price = self._round_costs.price
         costs = [price * (further.ms - one.ms) for one, further in pairwise(estimates[1:])]
         return Choice(
@@ -170,7 +174,8 @@ class Goodput:
         return self._backoffs.due(group.label, late_ms + verify_ms + costs.overhead_ms)
 
     def _reason(self, before: int, rate: float, price: float, costs: Sequence[float]) -> str:
-        """`rate`: the acceptance rate of the drafter whose stop score is shown."""
+        """A sentence for the user. `rate`: the acceptance rate of the drafter whose stop score is
+        shown."""
         after = self._length
         text = f"{before} -> {after}: " if before != after else f"{after} stays: "
         if not after:
@@ -232,7 +237,9 @@ class Goodput:
     def _update_balance(
         self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float
     ) -> None:
-        """`rounds`: the time that the group added, in plain rounds."""
+        """Updates the balance of a group, and switches the group off at -MAX_DEFICIT. For a probed
+        group, records the probe's result instead. `rounds`: the time that the group added, in plain
+        rounds."""
         if group is self._probe:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
             # A probe succeeds if the accepted path is as deep as the deepest draft.

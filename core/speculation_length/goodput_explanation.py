@@ -1,4 +1,8 @@
-"""Explains from recorded numbers why a draft under `goodput` is as long as it is."""
+"""Explains from recorded numbers why a draft under `goodput` is as long as it is.
+
+A reason is left out if it disagrees with the numbers: an audition (see `Goodput.observe_audition`)
+may have replaced the plan.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ def _end_words(history: LengthHistory, draft: DraftRecord) -> str:
     rate = estimates[1].tokens - 1
     chance = rate * min(1.0, _chance(draft, depth))
     worth, cost = chance * float(token_ms[1]), estimates[depth + 1].ms - estimates[depth].ms
-    # The recorded plan would have drafted deeper: an audition may have replaced the plan.
+    # The recorded plan would have drafted deeper: an audition may have replaced it.
     if worth >= cost:
         return ""
     return (

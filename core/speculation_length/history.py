@@ -18,9 +18,9 @@ GRANTED = re.compile(r"(?:^|; )the batch grants (no draft|\d+)$")
 
 
 class PastRound(Protocol):
-    """One recorded round. `number`: from 0. `length`: the most steps of a draft. `next_length`,
+    """One recorded round. `number`: from 0. `length`: the most steps of its drafts. `next_length`,
     `length_reason`, `estimates`: the choice for the following round. `depth`: of the verified tree.
-    `draft_depths`: by drafter."""
+    `draft_depths`: the depth of each drafter's draft."""
 
     @property
     def number(self) -> int: ...
@@ -69,8 +69,8 @@ class LengthHistory:
 
     @property
     def bound(self) -> str:
-        """The recorded limit on the round's drafts besides the policy, as a phrase; empty if none
-        is recorded."""
+        """What limits the round's drafts besides the policy, as a phrase; empty without a recorded
+        limit."""
         recorded = self.reason(len(self.rounds) - 1)
         if granted := GRANTED.search(recorded):
             return f"the scheduler grants {granted[1]}"
@@ -78,13 +78,14 @@ class LengthHistory:
         return found[1] if found else ""
 
     def depth_bound(self, index: int) -> tuple[int, str] | None:
-        """The recorded limit on the depth of the drafts in the round at `index`, and the limit's
-        cause; None if no limit is recorded."""
+        """How deep the drafts of the round at `index` could be, and a phrase with the cause. None
+        without a recorded limit."""
         found = BOUND.search(self.reason(index))
         return (int(found[2]), found[1]) if found else None
 
     def draft_words(self, draft: DraftRecord) -> str:
-        """For example `ssm-a drafted 4 deep (11 in round 7)`; round 7 is the round before."""
+        """How deep a draft of this round is, and the same drafter's draft of the round before:
+        `ssm-a drafted 4 deep (11 in round 7)`."""
         words = f"{draft.drafter} drafted {max(draft.depths)} deep"
         if len(self.rounds) < 2:
             return words

@@ -14,12 +14,12 @@ from core.speculation_length.cost_model import TINY_MS, Average, Costs, DraftCos
 __all__ = ["DraftOutcomes", "RoundCosts"]
 
 DraftOutcomes = Mapping[str, DraftOutcome]
-"""By the drafter's name."""
+"""The outcome of each drafter's draft, by the drafter's name."""
 
-# Assumed number of nodes of a tree before any tree has been verified.
+# The number of nodes that a tree is assumed to have before any tree has been verified.
 USUAL_NODES = 4
-# All drafting counts as hidden if an LLM pass over other requests hides this share of the
-# drafting time.
+# If an LLM pass over other requests hides this share of the drafting, all drafting counts as
+# hidden.
 HIDDEN_SHARE = 0.95
 
 
@@ -56,7 +56,8 @@ class RoundCosts:
         """Time of a round without drafts."""
         if self.load is not None:
             return max(TINY_MS, self.load.plain_ms)
-        # Before a plain round is measured, 0 would charge all overhead to the drafts.
+        # Until a plain round has been measured, it is assumed to have the overhead of rounds with
+        # drafts. Otherwise the whole overhead would be charged to the drafts.
         with_ms = self._costs.overhead[True].get()
         return max(TINY_MS, self.verify_ms(0) + self._costs.overhead[False].get(with_ms))
 
@@ -65,6 +66,7 @@ class RoundCosts:
         """The time that drafts add to a round outside the models."""
         if self.load is not None:
             return self.load.overhead_ms
+        # 0 until both were measured.
         plain_ms, with_ms = (self._costs.overhead[drafts].value for drafts in (False, True))
         return max(0.0, with_ms - plain_ms) if plain_ms is not None and with_ms is not None else 0.0
 
@@ -73,7 +75,8 @@ class RoundCosts:
         """Verification time of one more node."""
         if self.load is not None:
             return self.load.node_ms
-        # The mean over half of the nodes: `verify_ms` has steps, and one more node is often free.
+        # The mean over half of the tree's nodes: `verify_ms` has steps, and one more node is often
+        # free.
         nodes = max(2, round(self._nodes.get(USUAL_NODES)))
         half = nodes // 2
         return (self.verify_ms(nodes) - self.verify_ms(half)) / (nodes - half)
@@ -85,7 +88,7 @@ class RoundCosts:
         if self.load is not None:
             return self.load.price
         rounds = self._rounds.get()
-        # Plain decoding commits 1 token in the time of a plain round.
+        # Recent tokens in the time of a plain round; plain decoding commits 1 token in that time.
         return max(1.0, self._tokens.get() / rounds if rounds else 0.0) / self.plain_ms
 
     def restart_price(self) -> None:
@@ -98,6 +101,7 @@ class RoundCosts:
         r."""
         by_length = [Estimate(0, 0, 1.0, self.plain_ms)]
         costs = [self._costs.draft_costs(name) for name in names]
+        # Only drafting that does not run during an LLM pass makes a round longer.
         start_ms = self._exposed_share.get(1.0) * sum(one.start.get() for one in costs)
         step_ms = self._exposed_share.get(1.0) * sum(map(_step_ms, costs))
         fixed_ms = self.plain_ms + self.overhead_ms + start_ms - self.verify_ms(0)
@@ -125,7 +129,7 @@ class RoundCosts:
         measured."""
         costs, self._context = self._costs, outcome.context
         drafted_ms = sum(draft.ms for draft in drafts.values())
-        # `round_ms` excludes hidden drafting time, the drafts' `ms` include it.
+        # `round_ms` excludes the hidden part of the drafting, the drafts' `ms` include it.
         overhead_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
         costs.overhead[bool(drafts)].add(overhead_ms)
         # Drafting during another request's pass is free, and so is the early part of a draft begun
@@ -164,19 +168,22 @@ class RoundCosts:
         drafting_ms *= 1 - min(1.0, outcome.hidden_ms / drafted_ms)
         nodes = max(1, sum(draft.num_verified for draft in drafts.values()))
         verify_ms = self.verify_ms(outcome.num_nodes) - self.verify_ms(0)
+        # A node that several drafters proposed counts for each of them.
         verify_ms *= sum(draft.num_verified for draft in own.values()) / nodes
         return drafting_ms + verify_ms + (self.overhead_ms if first else 0.0)
 
     def _usual_ms(self, name: str, steps: int) -> float:
-        """From smoothed costs; `steps`: draft passes after the first."""
+        """Predicted time of a draft with `steps` passes after the first, from smoothed costs."""
         costs = self._costs.draft_costs(name)
         return costs.start.get() + steps * _step_ms(costs)
 
     def _saved_ms(self, name: str, draft: DraftOutcome) -> float:
+        # A draft takes one pass per level, including the first.
         usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
         return max(0.0, usual_ms - draft.ms) if draft.was_ahead else 0.0
 
 
 def _step_ms(costs: DraftCosts) -> float:
-    # Without this bound, a far too long measurement would prevent the steps that could correct it.
+    """Time of a further step, at most the time of the first step: both are one model pass."""
+    # Without the bound, a far too long measurement would prevent the steps that could correct it.
     return min(costs.step_ms, costs.start.get(costs.step_ms))

@@ -1,7 +1,8 @@
-"""Limits on the scores and depths of drafts.
+"""StopRule: ends drafts by limits on their scores and depth; `step_limits`: the limits of
+the length policy `goodput`.
 
-The length policy `goodput` follows SmartSpec (arXiv 2406.14066), but decides within the
-draft, from the draft's scores.
+`goodput` follows SmartSpec (arXiv 2406.14066), but decides within the draft, from the draft's
+scores.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from core.speculation_length.base import StopLimits
 __all__ = ["StopRule", "step_limits"]
 
 OFF = StopLimits(longest=0)
+"""Limits that allow no draft."""
 
 
 def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits:
@@ -20,10 +22,10 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
 
         rate x min(1, sum of the frontier's cumulative scores) >= costs[d - 2]
 
-    `rate`: P(a token is accepted | its parent is). `costs`: the time of drafting and
-    verifying each further step, in committed tokens. A step to depth 1 needs no score.
+    `rate`: P(a token is accepted | its parent is). `costs`: the time of drafting
+    and verifying each further step, in committed tokens. A step to depth 1 needs no score.
     """
-    # The condition, solved for the score.
+    # The condition, solved for the score. At a rate of 0 no further step is run.
     scores = (0.0, *(cost / rate if rate > 0 else float("inf") for cost in costs))
     return StopLimits(longest=longest, scores=scores[:longest])
 
@@ -61,5 +63,5 @@ class StopRule:
         return self._limits.get(drafter, self._default)
 
     def keeps(self, score: float) -> bool:
-        """Whether a node's cumulative score is at least `min_score`."""
+        """Whether a node's cumulative score, P(it is accepted), is at least `min_score`."""
         return score >= self._min_score

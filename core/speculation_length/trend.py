@@ -1,6 +1,6 @@
 """`trend`: Minions' adaptive selector (arXiv 2402.15678, adaptive speculation length).
 
-As published, `trend` ignores the time of drafting.
+Its flaw is kept as published: it ignores the time of drafting.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ DECIDED = re.compile(
 class Trend:
     """rho(s) = LLM milliseconds per committed token at length s. Every 16 verifications at one s
     make a point (s, sum of their times / sum of their committed tokens). The slope of rho against
-    s over the last 4 points decides the next s. A negative slope, or points of one s only: s + 1.
-    A positive slope: s - 2. s is at least 1, and at most `max_speculation_length` and the depth
-    that the node budget allows."""
+    s over the last 4 points decides: negative or only one s: s + 1; positive: s - 2; zero: s stays.
+    s is at least 1, and at most `max_speculation_length` and the depth that the node budget
+    allows."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length
@@ -74,7 +74,7 @@ class Trend:
     def _decide(self) -> Choice:
         length = self._choice.length
         lengths, times = zip(*self._points, strict=True)
-        # Milliseconds per token for each further step of length.
+        # Change of the milliseconds per token with one more step of length.
         slope = linear_regression(lengths, times).slope if len({*lengths}) > 1 else None
         if slope is None:
             change, why = STEP, "nothing to compare with yet"

@@ -1,4 +1,6 @@
-"""Measured costs of passes and drafts, back-offs of drafters, and the switch of pipelining."""
+"""Costs of passes and drafts, measured by the engine, and two decisions.
+`backoff`: when a drafter that is switched off is probed. `switch`: whether pipelining is on.
+"""
 
 from __future__ import annotations
 

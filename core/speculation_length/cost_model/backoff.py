@@ -1,7 +1,8 @@
 """Exponential back-off: drafters that did not pay are probed after growing waits.
 
 A drafter that does not pay in a run is at first switched off only for this run: another text may
-need it.
+need it. After several failed runs in a row it is switched off for all runs. Waits are counted in
+rounds.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class RunBackoffs:
         )
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
-        """Adds the result of a probe."""
+        """Adds the result of a probe. After a success the drafter is on again, after a failure it
+        waits again."""
         self._shared.probe_ms += cost_ms
         if success:
             self._own.pop(name, None)

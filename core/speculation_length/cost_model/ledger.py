@@ -92,7 +92,8 @@ class Costs:
         return self._drafting[name]
 
     def verify_ms(self, nodes: int, context: int = 0) -> float:
-        """Predicted time of a pass over the root and `nodes` nodes after `context` tokens."""
+        """Predicted time of a pass over the root and `nodes` nodes after `context` tokens: the
+        table's value times the recent ratio of measured to table values."""
         return self.table_ms(nodes, context) * self._correction.get(1.0)
 
     def observe_round(self, outcome: RoundOutcome, probe_names: Collection[str] = ()) -> None:
@@ -114,7 +115,7 @@ class Costs:
         return 0.0 if self._table is None else self.verify_ms(0)
 
     def observe_pass(self, nodes: int, context: int, ms: float) -> None:
-        """Adds a measured pass of `ms` milliseconds."""
+        """Adds a measured pass of `ms` milliseconds; see `verify_ms`."""
         table_ms = self.table_ms(nodes, context)
         if table_ms > 0 and ms > 0:
             self._correction.add(ms / table_ms)
@@ -128,6 +129,8 @@ class Costs:
 
 
 class _WarmupTable:
+    """The verification table by nodes and context."""
+
     def __init__(self, verify: VerifyCosts) -> None:
         self._near = verify.curve(MAX_TREE_NODES)
         self._context = verify.context

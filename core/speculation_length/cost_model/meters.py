@@ -69,8 +69,8 @@ class Average:
 
 
 class LinearFit:
-    """A least-squares line of y against x >= 0, through about the last `horizon` points. The line
-    never falls and is never steeper than the line from the origin to the points' mean. `mean`: the
+    """A least-squares line of y against x >= 0, through about the last `horizon` points. It never
+    falls and is never steeper than the line from the origin to the points' mean. `mean`: the
     Average of y."""
 
     def __init__(self, horizon: float = HORIZON) -> None:

@@ -20,7 +20,7 @@ SHORT, TRIAL, LONG = 3, 6, 24
 # STANDARD_ERRORS standard errors. After LONG rounds with the switch off, MAX_RATIO alone decides.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
-# Rounds from one trial to the next: doubled by each loss, from FIRST_WAIT to MAX_WAIT.
+# Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
 FIRST_WAIT, MAX_WAIT = 16, 128
 # Factor around the baseline to which the time of a single round is clipped.
 OUTLIER = 3.0
@@ -28,7 +28,12 @@ OUTLIER = 3.0
 
 class Switch:
     """The switch is off at first. Now and then the other setting is tried, and kept if its rounds
-    are shorter."""
+    are shorter.
+
+    The first trial begins after TRIAL rounds. A win sets the wait for the next trial to FIRST_WAIT
+    rounds. A loss raises a wait of TRIAL rounds to FIRST_WAIT, and doubles a longer wait, up to
+    MAX_WAIT. A trial of LONG rounds that does not win leaves the wait as it is.
+    """
 
     def __init__(self) -> None:
         self.on = False
@@ -94,7 +99,8 @@ class Switch:
 
 class _Baseline:
     """Milliseconds of a round under the default setting, as a function of its drafted steps: a line
-    through recent rounds."""
+    through recent rounds, at least 1 / OUTLIER of their mean. Also the spread of the rounds around
+    this line."""
 
     def __init__(self) -> None:
         self._line = LinearFit()
@@ -102,6 +108,7 @@ class _Baseline:
         self._residual = Average()
 
     def add(self, ms: float, steps: float) -> None:
+        """Adds a round; times are clipped to a factor of OUTLIER around the line."""
         if self._line.mean.weight:
             # The clipped residual, computed before this round moves the line.
             residual = self._clipped_log_ratio(ms, steps)
@@ -120,7 +127,8 @@ class _Baseline:
         return math.sqrt(residual.variance * (1 / count + 1 / max(1.0, residual.weight)))
 
     def typical_ms(self, steps: list[float]) -> float:
-        """The geometric mean of the baseline at these numbers of drafted steps."""
+        """The baseline's milliseconds for rounds with these numbers of drafted steps (geometric
+        mean)."""
         return statistics.geometric_mean(map(self._line_ms, steps)) * math.exp(self._residual.get())
 
     def _clipped_log_ratio(self, ms: float, steps: float) -> float:

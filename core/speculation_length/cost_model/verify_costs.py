@@ -24,7 +24,8 @@ REPEATS = 5
 # Cached tokens in the two measurements; at most 1/4 and 1/2 of the LLM's context length.
 CONTEXTS = (64, 512)
 # After SWEEP_LIMIT_S seconds, the first sweep over the sizes ends at the first size that takes more
-# than MAX_SLOWDOWN x t(0).
+# than MAX_SLOWDOWN x t(0). One to REPEATS further sweeps follow, about as many as take
+# SWEEP_LIMIT_S seconds.
 SWEEP_LIMIT_S = 2.0
 MAX_SLOWDOWN = 6.0
 # If layers are streamed and reading the context takes more than SLOW_S seconds, STREAMED_COUNTS are
@@ -120,7 +121,8 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
 
 
 def _sweep(llm: LanguageModel, row: int, counts: Sequence[int], limit_s: float) -> dict[int, float]:
-    """Milliseconds of one pass of each size, until the sweep ends; see SWEEP_LIMIT_S."""
+    """Milliseconds of one pass of each size. After `limit_s` seconds the sweep ends at the first
+    size that takes more than MAX_SLOWDOWN x t(0)."""
     pass_ms: dict[int, float] = {}
     sweep_start = time.perf_counter()
     for n in counts:
