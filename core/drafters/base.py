@@ -1,4 +1,7 @@
-"""The Drafter protocol: draft requests in, drafts out."""
+"""The Drafter protocol: draft requests in, drafts out.
+
+A drafter serves many sequences and keeps a state for each sequence from `open` to `close`.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,14 @@ __all__ = ["DraftRequest", "Drafter", "Drafts", "PredictedOutcome", "top_outcome
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """A request for one draft of one sequence. `index`: the drafter's place in the run's order.
+    """A request to the drafter `index` (in the run's fixed order) for one draft of one sequence.
 
-    `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), unless the
-    draft is fused or by score (see `mechanisms.DraftKind`). The number of steps bounds the depth.
-    `budget`: the most nodes of the draft. `kind`: a draft kind other than `auto`. `stop`: the
-    length policy's rule. `beyond`: the distance from the text's last token to the draft's root, in
-    tokens."""
+    `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), unless the draft
+    is fused or by score (see `mechanisms.DraftKind`). The number of steps bounds the depth. The
+    shape is already cut to `budget` nodes, unless the draft is by score. `kind`: a draft kind other
+    than `auto`. `stop`: the length policy's rule, which may end the draft earlier. `beyond`: the
+    distance from the text's last token to the draft's root, in tokens; above 0 if the draft is made
+    ahead."""
 
     sequence: TokenSequence
     index: int
@@ -38,7 +42,7 @@ class DraftRequest:
 
     @property
     def root_position(self) -> int:
-        """The position of the draft's root in the text."""
+        """Position of the draft's root."""
         return self.sequence.root_position + self.beyond
 
     @property
@@ -60,8 +64,7 @@ Drafts = list[Draft] | BaseException
 
 
 class Drafter(Protocol):
-    """Proposes tokens. Keeps a state for each sequence from `open` to `close`. `name` is unique
-    among a run's drafters."""
+    """Proposes tokens. `name` is unique among a run's drafters."""
 
     @property
     def name(self) -> str:
@@ -69,8 +72,8 @@ class Drafter(Protocol):
         ...
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        """Makes the sequence's state; a model may prefill all tokens but the last. Returns the
-        time spans."""
+        """Makes the sequence's state; a model may prefill the tokens except the last token.
+        Returns the time spans."""
         ...
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -80,8 +83,8 @@ class Drafter(Protocol):
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Called after a round that committed `token_ids`. `draft`: None if this drafter did not
-        draft in the round."""
+        """Called after a round that committed `token_ids`. `draft`: this drafter's draft of the
+        round; None: it did not draft."""
         ...
 
     def close(self, sequence: TokenSequence) -> None:
@@ -93,8 +96,9 @@ class Drafter(Protocol):
         ...
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
-        """The probabilities that the drafter gave to the text's tokens since the last call; NaN
-        for a token without a prediction. Needed only if `drafter_weights.needs_likelihoods`."""
+        """The probabilities that the drafter gave to the text's tokens since the last call, in
+        order; NaN for a token without a prediction. Needed only if
+        `drafter_weights.needs_likelihoods`."""
         ...
 
 
@@ -104,8 +108,7 @@ MIN_OUTCOME_PROBABILITY = 0.01
 
 @dataclass(frozen=True, slots=True)
 class PredictedOutcome:
-    """A possible result of a verification. `token_ids`: the tokens that the verification would
-    commit, the LLM's own token last."""
+    """A possible result of a verification: the tokens it would commit, the LLM's own token last."""
 
     token_ids: tuple[int, ...]
     probability: float
@@ -114,18 +117,22 @@ class PredictedOutcome:
 def top_outcomes(
     tree: TokenTree, scores: torch.Tensor, count: int, ends: Collection[int] = ()
 ) -> list[PredictedOutcome]:
-    """At most `count` outcomes of verifying `tree`, the most probable first. `scores` (1 + nodes,
-    V): P(the LLM chooses y) after the root and after each node. Outcomes with a token of `ends` are
-    left out: no round follows them."""
-    # joint[u, y] becomes P(path to u) P(y | u), or 0 if y is a child of u: a child would have been
-    # accepted. Row 0 belongs to the root, row i + 1 to node i.
+    """At most `count` outcomes of verifying `tree`: the most probable, of at least 1 %, best first.
+
+    `scores` (1 + nodes, V): P(the LLM chooses y) after the root and after each node. An outcome
+    that ends at node u with the LLM's own token y has the probability P(path to u) P(y | u); y is
+    not a child of u, since a child would have been accepted. Outcomes with a token of `ends` are
+    left out: no round follows them.
+    """
+    # joint[u, y] becomes P(path to u) P(y | u).
     joint = scores.clone()
+    # Row 0 belongs to the root, row i + 1 to node i.
     parents = torch.tensor(tree.parents, dtype=torch.long, device=scores.device) + 1
     token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=scores.device)
     steps = scores[parents, token_ids].tolist()
     reached = [1.0]
     for token_id, parent, step in zip(tree.token_ids, tree.parents, steps, strict=True):
-        # No path continues after an end of text.
+        # P(path to each row's node), 0 after an end of text.
         reached.append(0.0 if token_id in ends else reached[parent + 1] * step)
     joint[parents, token_ids] = 0.0
     if ends:
@@ -136,7 +143,7 @@ def top_outcomes(
     for probability, index in zip(values.tolist(), indices.tolist(), strict=True):
         row, token_id = divmod(index, joint.shape[1])
         if probability >= MIN_OUTCOME_PROBABILITY:
-            # ROOT is -1.
+            # Row 0 belongs to ROOT, which is -1.
             path = tree.tokens_to(row - 1)
             outcomes.append(PredictedOutcome((*path, token_id), probability))
     return outcomes

@@ -1,10 +1,10 @@
 """Counts of the LLM's next tokens after a context of one to three tokens: a hash table.
 
-A row has the candidates for one context: the likeliest next tokens. A row also copies candidates
-of shorter contexts (compare MicroRec, arXiv 2010.05894, section 3.3). A candidate's origin is the
-length of the context after which the candidate was counted.
+A row has the likeliest next tokens of one context, its candidates. Candidates of shorter contexts
+are copied into a row when it is written (compare MicroRec, arXiv 2010.05894, section 3.3). A
+candidate's origin is the length of the context after which it was counted.
 
-Memory is constant: in a full bucket, a new row overwrites an old row.
+Memory is constant: if all rows of a hash's bucket are in use, one row is overwritten.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ __all__ = [
 ]
 
 LONGEST_CONTEXT = 3
-# Candidates per row. A row is 16 numbers (int32): each candidate's token id; each candidate's
-# weight times 4, plus the origin; the context's hash; the context's length, 0 in an empty row.
+# CANDIDATES: the number of candidates of a row. A row is 16 numbers (int32): the candidates' token
+# ids; each candidate's weight times 4, plus its origin; the hash of the row's context; the
+# context's length, 0 in an empty row.
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2
-# _WAYS: rows per bucket. _FADING: when a used row is emptied, the bucket's other rows lose
+# _WAYS: rows per bucket. _FADING: when `_clear` empties a used row, the bucket's other rows lose
 # 1 / 2**_FADING of their weights.
 _WAYS, _FADING = 4, 4
 # ONCE: weight of one occurrence. A row's weights are halved when one of them exceeds _HEAVIEST.
@@ -53,6 +54,7 @@ def new_table(rows: int) -> np.ndarray:
 
 @jit
 def _hash_of(tokens: np.ndarray, end: int, length: int) -> int:
+    """The hash of the `length` tokens before `end`."""
     code = length
     for back in range(1, length + 1):
         code = (code * _FACTOR + tokens[end - back] + 1) % _PRIME
@@ -61,7 +63,7 @@ def _hash_of(tokens: np.ndarray, end: int, length: int) -> int:
 
 @jit
 def _find(table: np.ndarray, code: int, length: int) -> int:
-    """The row of a context; -1: no row."""
+    """The row of a context; -1: there is none."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     for row in range(first, first + _WAYS):
         # Contexts of equal hash and length share counts.
@@ -80,7 +82,8 @@ def _weight(table: np.ndarray, row: int) -> int:
 
 @jit
 def _row_to_overwrite(table: np.ndarray, code: int) -> int:
-    """An empty row of the bucket, else the lightest row of positive weight, else the first row."""
+    """The row that a new context may overwrite: an empty row of its bucket, else the lightest row
+    of positive weight, else the first row."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     best, least = first, 0
     for row in range(first, first + _WAYS):
@@ -95,8 +98,9 @@ def _row_to_overwrite(table: np.ndarray, code: int) -> int:
 
 @jit
 def _clear(table: np.ndarray, row: int) -> None:
+    """Empties a row. If the row was in use, the other rows of its bucket lose weight: rows that are
+    no longer counted are overwritten eventually."""
     first = row // _WAYS * _WAYS
-    # The bucket's other rows lose weight: rows no longer counted are overwritten eventually.
     if table[row, _LENGTH] > 0:
         for other in range(first, first + _WAYS):
             for place in range(CANDIDATES):
@@ -109,8 +113,8 @@ def _clear(table: np.ndarray, row: int) -> None:
 
 @jit
 def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
-    """Copies candidates from a shorter context's row, as a prior. Only a lighter candidate is
-    replaced."""
+    """Gives a row, as its prior, those candidates of a shorter context that the row lacks. A
+    candidate must be heavier than the row's lightest candidate, which it replaces."""
     total = max(1, _weight(table, shorter))
     for place in range(CANDIDATES):
         entry = table[shorter, _WEIGHT + place]
@@ -130,6 +134,7 @@ def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
 
 @jit
 def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) -> None:
+    """Counts `weight` for a token after a context of this length."""
     least = 0
     for place in range(CANDIDATES):
         entry = table[row, _WEIGHT + place]
@@ -156,11 +161,11 @@ def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) ->
 def count_tokens(
     table: np.ndarray, tokens: np.ndarray, first: int, ids: np.ndarray, weights: np.ndarray
 ) -> None:
-    """At each position from `first` on, counts tokens `ids` (n, k) with `weights` (n, k) after the
-    position's contexts."""
+    """At each position from `first` on, adds tokens `ids` (n, k) with `weights` (n, k) to the rows
+    of the position's contexts."""
     for at in range(first, tokens.shape[0]):
         shorter = -1
-        # Shorter contexts first: each row inherits from the shorter context's row.
+        # Shorter contexts first: each row inherits from the row before.
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
             code = _hash_of(tokens, at, length)
             row = _find(table, code, length)
@@ -171,7 +176,7 @@ def count_tokens(
             if shorter >= 0:
                 _inherit(table, row, shorter)
             shorter = row
-        # In a second loop: otherwise a row would inherit a count that is also added below.
+        # In a second loop: otherwise a row would inherit a count that it also gets itself.
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
             row = _find(table, _hash_of(tokens, at, length), length)
             # The row of a longer context overwrote this row in the first loop.
@@ -183,15 +188,15 @@ def count_tokens(
 
 
 def add_text(table: np.ndarray, tokens: np.ndarray, first: int) -> None:
-    """Counts the `tokens` (n,) int64 from `first` on."""
+    """Counts the `tokens` (n) int64 from `first` on."""
     ids = tokens[first:, None]
     count_tokens(table, tokens, first, ids, np.full(ids.shape, ONCE, np.int64))
 
 
 @jit
 def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
-    """Adds another table's rows; the tables may differ in size. A row is left out if it would
-    replace a heavier row."""
+    """Adds another table's rows; the tables may differ in size. A row is left out if the row in
+    its place, of the same context or of another, is heavier."""
     for at in range(rows.shape[0]):
         code, length = rows[at, _HASH], rows[at, _LENGTH]
         row = _find(table, code, length)
@@ -206,8 +211,8 @@ def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
 
 
 def own_weights(table: np.ndarray) -> np.ndarray:
-    """The weight of each row's own candidates (rows,), in occurrences. Candidates copied from
-    shorter contexts are left out."""
+    """For each row (rows,): the weight of the candidates that were counted after the row's own
+    context, in occurrences."""
     entries = table[:, _WEIGHT:_HASH]
     own = (entries & 3) == table[:, _LENGTH, None]
     return np.asarray(((entries >> 2) * own).sum(1) / ONCE)
@@ -217,8 +222,8 @@ def own_weights(table: np.ndarray) -> np.ndarray:
 def _longest_context_row(
     table: np.ndarray, path: np.ndarray, end: int, longest: int
 ) -> tuple[int, int]:
-    """The row of the longest context at the end of `path[:end]` (-1: no row), and the number of
-    look-ups."""
+    """The row of the longest context, of at most `longest` tokens, at the end of `path[:end]` (-1:
+    none), and the number of look-ups."""
     num_lookups = 0
     for length in range(min(longest, end), 0, -1):
         num_lookups += 1
@@ -229,9 +234,9 @@ def _longest_context_row(
 
 
 class _Candidates(NamedTuple):
-    """Scratch arrays (n,) of a draft. `parents`: -1 at the text's end; `contexts`: the candidates'
-    origins; `places`: in the draft, or `_WAITING`; `chances`: the products of the scores along the
-    path."""
+    """Scratch arrays (n,) of a draft. For each candidate: its token, the candidate above it (-1:
+    the text's end), its depth, the length of the context after which it was counted; its place in
+    the draft, `_WAITING` before it has one; the product of the scores down to it, and its score."""
 
     tokens: np.ndarray
     parents: np.ndarray
@@ -265,7 +270,7 @@ def _add_row(
     candidates: _Candidates, count: int, node: int, table: np.ndarray, row: int, rates: np.ndarray
 ) -> int:
     """Adds a row's tokens as candidates after `node`; returns the number of all candidates. A
-    token's score is the token's share of the row's weight, times `rates[context length]`."""
+    token's score is its share of its row's weight, times `rates[context length]`."""
     depth, before = 1, 1.0
     if node >= 0:
         depth, before = candidates.depths[node] + 1, candidates.chances[node]
@@ -286,7 +291,7 @@ def _add_row(
 
 @jit
 def _likeliest(candidates: _Candidates, count: int) -> int:
-    """The likeliest candidate that has no place; -1: no candidate is left."""
+    """The likeliest candidate that has no place; -1: none is left."""
     best = -1
     for node in range(count):
         if candidates.places[node] == _WAITING and (
@@ -311,7 +316,7 @@ def _rank(candidates: _Candidates, count: int, node: int) -> int:
 
 @jit
 def _exclude_siblings(candidates: _Candidates, count: int, node: int, place: int) -> None:
-    """Keeps the siblings of `node` out of the draft, by a `place` that no node has."""
+    """Keeps the siblings of `node` out of the draft: they get a `place` that no node has."""
     for other in range(count):
         if other != node and candidates.parents[other] == candidates.parents[node]:
             candidates.places[other] = place
@@ -341,9 +346,9 @@ def grow_tree(
     path: np.ndarray,
     nodes: np.ndarray,
 ) -> tuple[int, int]:
-    """Finds the likeliest nodes after `tail`, the last LONGEST_CONTEXT tokens of a text: at most
-    `budget` nodes, at most `depth` deep, parents first. With `chain`, each node has at most one
-    child. A token of `ends` has no children.
+    """The likeliest nodes after `tail`, the last LONGEST_CONTEXT tokens of a text: at most `budget`
+    nodes, at most `depth` deep, parents first, with `chain` one child each. A token of `ends` has
+    no children.
 
     Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share
     (score / `rates[context length]`). Returns the number of nodes and the number of look-ups.
@@ -356,7 +361,7 @@ def grow_tree(
     size, count, num_lookups, node = 0, 0, 0, -1
     while size < budget:
         if _may_extend(candidates, node, depth, ends):
-            # A candidate counted after n tokens is the last token of a context of n + 1 tokens.
+            # A candidate that was counted after n tokens ends a context of n + 1.
             longest = LONGEST_CONTEXT
             if node >= 0:
                 longest = min(candidates.contexts[node] + 1, LONGEST_CONTEXT)

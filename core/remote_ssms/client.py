@@ -51,8 +51,8 @@ NO_WELCOME = (
 )
 # Reported only after the wait: a handshake also fails at a proxy whose node has not started yet.
 TURNED_AWAY = (
-    "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
-    "is to be the file it started with), or is no node"
+    "no handshake succeeded there within {:g} s: the node has another key (--node-key-file must be "
+    "the node's key file), or what listens there is no node"
 )
 TOO_LONG = f"nodes take texts of at most {MOST_TOKENS} tokens: rounds go on without their drafts"
 

@@ -52,15 +52,15 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
     kind = architecture_of(config)
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModelError(
-            f"model {name} has quantized weights: it cannot be divided among ranks; whole weights "
-            "are allowed"
+            f"model {name} has quantized weights: only unquantized weights can be divided among "
+            "ranks"
         )
     if split.split == "pp":
         layers = int(getattr(config, "num_hidden_layers", 0))
         if getattr(config, "base_model_pp_plan", None) is None:
             raise UnsupportedModelError(
                 f"model {name} has architecture {kind}: transformers has no pipeline plan for it; "
-                "without --llm-ranks, or a Llama, Mistral or Qwen is allowed"
+                "load it without --llm-ranks, or load a Llama, Mistral or Qwen"
             )
         if split.count > layers:
             raise ConfigError.of("llm_ranks", str(split), f"pp=2 to pp={layers} for {name}, which "
@@ -69,7 +69,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
     if kind not in ARCHITECTURES:
         raise UnsupportedModelError(
             f"model {name} has architecture {kind}: its layers cannot be divided among ranks; "
-            "without --llm-ranks, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
+            "load it without --llm-ranks, or load a Llama, Mistral, Qwen 2 or Qwen 3"
         )
     heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
     # No query head and no KV head is divided: n divides both numbers.

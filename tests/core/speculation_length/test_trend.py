@@ -49,7 +49,7 @@ def test_sixteen_verifications_close_a_point() -> None:
         ((6.0, 7.0, 4.0), [5, 3, 1]),
         # level: no change
         ((6.0, 6.0, 6.0), [5, 5, 5]),
-        # (4, 3) (5, 4) (3, 5): slope -0.5, falling, although the last move was downwards
+        # (length, ms): (4, 3) (5, 4) (3, 5). Slope -0.5: a step up, although the last step was down
         ((6.0, 8.0, 10.0), [5, 3, 4]),
     ],
 )
@@ -74,7 +74,7 @@ def test_times_are_divided_by_tokens() -> None:
     for _ in range(8):
         policy.observe(outcome(5, 2.0, 1))
         policy.observe(outcome(5, 12.0, 5))
-    assert policy.choose().length == 3, "2.25, then sum t / sum v = 2.33; the mean of t / v is 2.2"
+    assert policy.choose().length == 3, "2.25 ms per token, then 14 / 6; the mean of 2 / 1 and 12 / 5 is 2.2"
 
 
 def test_lengths_stay_within_their_bounds() -> None:
