@@ -201,7 +201,9 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
     assert second_pool is not None and [*second_pool.drafters] == [*ssms]
     with closing(Engine(without_ssms, nodes=second_pool)) as engine:
         trips = [one.nodes[0] for one in rounds_of(engine.generate(LONG)) if one.nodes]
-    assert {trip.starts for trip in trips} == {1}, "the second engine has seen one start of the node"
+    assert {trip.starts for trip in trips} == {1}, (
+        "the second engine has seen one start of the node"
+    )
     assert "in_time" in {trip.state for trip in trips}
 
 

@@ -143,7 +143,9 @@ def test_a_server_that_is_no_node_is_named_in_the_error(keys: CurveKeys, has_key
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with (
             closing(pool_to([address], keys if has_key else None)) as pool,
-            pytest.raises(NodeError, match="no handshake succeeded there .*, or what listens there is no node"),
+            pytest.raises(
+                NodeError, match="no handshake succeeded there .*, or what listens there is no node"
+            ),
         ):
             pool.connect((), wait_s=0.5)
         thread.join()

@@ -74,7 +74,9 @@ def test_times_are_divided_by_tokens() -> None:
     for _ in range(8):
         policy.observe(outcome(5, 2.0, 1))
         policy.observe(outcome(5, 12.0, 5))
-    assert policy.choose().length == 3, "2.25 ms per token, then 14 / 6; the mean of 2 / 1 and 12 / 5 is 2.2"
+    assert policy.choose().length == 3, (
+        "2.25 ms per token, then 14 / 6; the mean of 2 / 1 and 12 / 5 is 2.2"
+    )
 
 
 def test_lengths_stay_within_their_bounds() -> None:
